@@ -1,0 +1,1 @@
+"""What varies, what is still missing, and driving it: imports vitcore, slurm and results."""

@@ -1,0 +1,1 @@
+"""Any list of tasks through SLURM, each effect once. Imports submitit, knows no ViT."""

@@ -1,0 +1,223 @@
+"""Config: one flat, frozen, validated record of a trial; the named sizes; layers of settings merged into one.
+
+Field name = override key = table column = command-line word. Importing this module loads no torch; making a
+Config does, because a Config knows which parts exist.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+# name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
+SIZES = {
+    "Ti": (192, 12, 3),
+    "S": (384, 12, 6),
+    "B": (768, 12, 12),
+    "L": (1024, 24, 16),
+    "H": (1280, 32, 16),
+}
+
+Values = Mapping[str, Any]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class ConfigError(ValueError):
+    """What a user wrote cannot be: one line that names the key, the value and what is allowed."""
+
+
+class Options(BaseModel):
+    """Base of the options that one variant alone understands, declared beside its class."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(explain(error, type(self))) from None
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+class Config(Options):
+    """Everything that a trial's outcome depends on (and, last, how it is run).
+
+    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes `steps`;
+    `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is spelt
+    `Config(position="mine", **{"position.base": 100.0})`.
+
+    Raises ConfigError for unknown keys, wrong types, impossible values and combinations.
+    """
+
+    # the data
+    data: str = "digits"
+    image_size: Count
+    channels: Count
+    classes: Annotated[int, Field(ge=2)]
+    data_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    data_seed: Seed
+    val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
+
+    # the model
+    width: Count = 192
+    depth: Count = 12
+    heads: Count = 3
+    mlp_ratio: Positive = 4.0
+    patch: Count = 4
+    position: str = "1d"
+    pool: str = "cls"
+    stem: str = "patch"
+    options: dict[str, Any] = {}
+
+    # the training
+    steps: Count = 1000
+    batch: Count = 128
+    lr: Positive = 1e-3
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    weight_decay: NonNegative = 0.05
+    clip_norm: Positive = 1.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    seed: Seed = 0
+
+    # how it runs, not what is learned
+    device: str = "auto"
+    threads: Count = 1
+    evaluations: Count = 10
+
+    @model_validator(mode="before")
+    @classmethod
+    def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Everything that is not written out, from what is."""
+        from vitcore.data import describe  # late: knows torch
+
+        values = gather_options(merge(values))
+        if isinstance(data := values.get("data", "digits"), str):
+            about = describe(data)
+            for name in ("image_size", "channels", "classes"):
+                values.setdefault(name, getattr(about, name))
+            if "epochs" in values:
+                values["steps"] = about.steps(epochs=values.pop("epochs"), **default_sizes(values))
+        values.setdefault("data_seed", values.get("seed", 0))
+        return values
+
+    @model_validator(mode="after")
+    def possible(self) -> "Config":
+        """The combinations that can be built; raises ConfigError for the others."""
+        from vitcore.parts import PARTS  # late: the parts are torch modules
+
+        if self.width % self.heads:
+            divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
+            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}")
+        if self.image_size % self.patch:
+            divisors = [p for p in range(1, self.image_size + 1) if self.image_size % p == 0]
+            raise ConfigError(
+                f"patch={self.patch} does not divide image_size={self.image_size}: one of {listed(divisors)}"
+            )
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(f"device={self.device}: one of auto, cpu, cuda")
+        for slot, dictionary in PARTS.items():
+            name = getattr(self, slot)
+            if name not in dictionary:
+                raise ConfigError(f"{slot}={name}: one of {listed(dictionary)}{nearest(name, dictionary)}")
+            dictionary[name].check(self)
+        owners = [key for key in self.options if key.partition(".")[0] not in PARTS]
+        if owners:
+            raise ConfigError(f"unknown key '{owners[0]}': options are spelt {', '.join(PARTS)} + '.name'")
+        return self
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size // self.patch, self.image_size // self.patch
+
+    def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
+        """The validated options of the variant chosen for `slot`: those spelt 'slot.name'."""
+        prefix = f"{slot}."
+        mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
+        try:
+            return schema(**mine)
+        except ConfigError as error:
+            raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
+
+
+def merge(*layers: Values) -> dict[str, Any]:
+    """Settings from weakest to strongest: a layer's named size, `steps` and `epochs` hold where they are written."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        if "steps" in layer and "epochs" in layer:
+            raise ConfigError(f"steps={layer['steps']} and epochs={layer['epochs']}: give one of them")
+        if "steps" in layer:
+            merged.pop("epochs", None)
+        if "epochs" in layer:
+            merged.pop("steps", None)
+        written = dict(layer)
+        if "model" in written:
+            written = sizes(written.pop("model")) | written
+        merged |= written
+    return merged
+
+
+def sizes(model: object) -> dict[str, Any]:
+    """'S/16' -> width, depth, heads, mlp_ratio, patch."""
+    name, slash, patch = str(model).partition("/")
+    if name not in SIZES or not slash or not patch.isdigit():
+        raise ConfigError(f"model={model}: a size of {listed(SIZES)}, a slash and the patch size, as in S/16")
+    width, depth, heads = SIZES[name]
+    return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": 4.0, "patch": int(patch)}
+
+
+def gather_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys ('position.base') move into `options`."""
+    dotted = {key: value for key, value in values.items() if "." in key}
+    plain = {key: value for key, value in values.items() if "." not in key}
+    if dotted:
+        plain["options"] = {**plain.get("options", {}), **dotted}
+    return plain
+
+
+def default_sizes(values: Values) -> dict[str, Any]:
+    """What turns epochs into steps: batch and fractions, as written or by default."""
+    names = ("batch", "data_fraction", "val_fraction")
+    return {name: values.get(name, Config.model_fields[name].default) for name in names}
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a pydantic error as one line: key, value, what is allowed."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    known = [*model.model_fields, "model", "epochs"] if model is Config else list(model.model_fields)
+    match problem["type"]:
+        case "extra_forbidden":
+            allowed = nearest(key, known) or f": known are {listed(known)}"
+            return f"unknown key '{key}'{allowed}"
+        case "missing":
+            return f"'{key}' is missing"
+        case _:
+            value = problem["input"]
+            shown = repr(value) if isinstance(value, str | float) and not _finite(value) else str(value)
+            return f"{key}={shown}: {lower_first(problem['msg'])}"
+
+
+def _finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """', did you mean ...?' or nothing."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def listed(known: Iterable[object]) -> str:
+    return ", ".join(str(one) for one in known)

@@ -1,0 +1,43 @@
+"""Part: what a position embedding, a pooling and a stem have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import nn
+
+from vitcore.config import Options
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Part(nn.Module):
+    """A variant of one slot of the model.
+
+    `numerics` is raised when a change alters what the part computes; it is in the identity of every trial that uses
+    the part. A part from outside the package that declares none is identified by the hash of its file.
+    """
+
+    slot: ClassVar[str]
+    numerics: ClassVar[int]
+
+    class Options(Options):
+        """The options that this variant alone understands: none."""
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raises ConfigError where this variant cannot be built from `config`."""
+        config.options_of(cls.slot, cls.Options)
+
+    @classmethod
+    def version(cls) -> int | str:
+        """The part's `numerics`, or the hash of the file it stands in."""
+        if "numerics" in cls.__dict__:
+            return cls.numerics
+        source = sys.modules[cls.__module__].__file__
+        assert source is not None
+        with open(source, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:12]
