@@ -88,7 +88,9 @@ def read_json(path: Path) -> Json:
         raise Broken(f"{path.name} is not a JSON object")
     schema = content.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
-        raise NewerSchema(f"{path}: schema {schema} is newer than this version reads ({SCHEMA}): upgrade to read it")
+        raise NewerSchema(
+            f"{path}: schema {schema} is newer than this version reads ({SCHEMA}): upgrade to read it"
+        )
     return content
 
 
@@ -214,22 +216,25 @@ class Trial:
         if not lease.take(path):
             return None
         attempt = Attempt(self, path)
-        if self._over():
+        if self._over(aside=path / "broken-result.json"):
             attempt.release()
             return None
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path / "result.json", path / "broken-result.json")
         return attempt
 
-    def _over(self) -> bool:
+    def _over(self, aside: Path | None = None) -> bool:
+        """Whether a valid result exists; a broken one is moved to `aside`, if given."""
         try:
             return self.result() is not None
         except Broken:
+            if aside is not None:
+                os.rename(self.path / "result.json", aside)
             return False
 
     def checkpoints(self) -> list[Path]:
         """Newest first, over all attempts."""
-        found = [file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")]
+        found = [
+            file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")
+        ]
         return sorted(found, key=lambda file: (file.name, file.parent.parent.name), reverse=True)
 
 
@@ -274,7 +279,9 @@ class Attempt:
     def ensure_current(self) -> None:
         newest = self.trial.attempts()[-1]
         if newest != self.path:
-            raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
+            raise Superseded(
+                f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}"
+            )
 
     def write_env(self, env: Json) -> None:
         write_json(self.path / "env.json", env)
