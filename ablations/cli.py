@@ -53,34 +53,22 @@ Words = Annotated[
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[STUDY]... [KEY=VALUE]...", help="Planned studies (default: all that are planned)."
-    ),
+    typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Planned studies (default: all that are planned)."),
 ]
 RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
-Runs = Annotated[
-    Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)
-]
+Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
 Source = Annotated[
     Path | None,
-    typer.Option(
-        "--runs", help="A run directory or an exported .parquet.  [default: runs]", show_default=False
-    ),
+    typer.Option("--runs", help="A run directory or an exported .parquet.  [default: runs]", show_default=False),
 ]
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds an arm.  [default: the recipe's]")]
 ArmGlob = Annotated[str, typer.Option("--arm", metavar="GLOB", help="Only the arms whose name matches.")]
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file with parts of your own.")]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where data sets lie.  [default: $ABLATE_DATA]")
-]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie.  [default: $ABLATE_DATA]")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
-Prune = Annotated[
-    bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")
-]
+Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
-Workers = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores]")
-]
+Workers = Annotated[int | None, typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores]")]
 
 
 def main() -> None:
@@ -189,9 +177,7 @@ def list_(as_json: AsJson = False) -> None:
     studies = [read_study(name) for name in packaged("studies")]
     recipes = [read_recipe(name) for name in packaged("recipes")]
     if as_json:
-        show_json(
-            [{"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}]
-        )
+        show_json([{"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}])
         return
     width = max(len(one.name) for one in [*studies, *recipes])
     print("Studies")
@@ -244,6 +230,7 @@ def run(
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
     from ablations import plan as planning
+    from results import tables
     from results.study import load
 
     place = make_place(runs, data_dir, plugin)
@@ -260,7 +247,8 @@ def run(
             ids.discard(job.id)
             if not ids:
                 del open_trials[name]
-                print_table(load(place.runs, [name])[0])
+                study = load(place.runs, [name])[0]
+                print(tables.render(tables.table(study), "md"), end="\n\n", flush=True)
 
     finish(train_here(todo, place, jobs, show_complete), len(todo))
 
@@ -341,9 +329,7 @@ def ensure_writable(runs: Path) -> None:
         raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
 
 
-def train_here(
-    jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None
-) -> "Tally":
+def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
     from ablations import runner
@@ -377,9 +363,7 @@ def table(
     recipe: RecipeName = "digits",
     runs: Source = None,
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
-    columns: Annotated[
-        str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")
-    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
     as_json: AsJson = False,
     strict: Strict = False,
 ) -> None:
@@ -411,9 +395,7 @@ def plot(
 
     folder = runs_folder(runs)
     for study in found(runs, words, recipe):
-        target = out or (
-            store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures")
-        )
+        target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
         print(plots.draw(study, target, format.value))
 
 
@@ -422,9 +404,7 @@ def report(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Source = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
 ) -> None:
     """One HTML file with every table and figure, that opens without a network."""
     from results import report as reports
@@ -441,9 +421,7 @@ def compare(
     b: Annotated[Path, typer.Argument(help="Another: the verdicts are of this one against the first.")],
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
     as_json: AsJson = False,
-    fail_on: Annotated[
-        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse.")
-    ] = None,
+    fail_on: Annotated[str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse.")] = None,
 ) -> None:
     """Two sets of results, arm by arm."""
     from results import compare as comparing
@@ -465,9 +443,7 @@ def export(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Source = None,
-    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path(
-        "results.parquet"
-    ),
+    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path("results.parquet"),
 ) -> None:
     """All that tables, figures, reports and comparisons need, in one file."""
     from results import export as exports
@@ -481,9 +457,7 @@ def export(
 
 @app.command()
 def check(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Plugins (.py), studies or recipes (.yaml).")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Plugins (.py), studies or recipes (.yaml).")],
     recipe: RecipeName = "digits",
     plugin: Plugins = None,
 ) -> None:
@@ -504,9 +478,7 @@ def download(
     """Fetch a data set, once, where there is a network."""
     from vitcore.data import download as fetch
 
-    target = data_folder(data_dir) or (
-        Path(os.environ["ABLATE_DATA"]) if os.environ.get("ABLATE_DATA") else None
-    )
+    target = data_folder(data_dir) or (Path(os.environ["ABLATE_DATA"]) if os.environ.get("ABLATE_DATA") else None)
     if target is None:
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
     fetch(name, target)

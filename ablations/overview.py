@@ -6,9 +6,6 @@ from typing import Any
 
 from ablations.plan import jobs
 from results import store
-from results.stats import resolvable_difference
-from results.study import load_plan
-from results.tables import table
 
 Json = dict[str, Any]
 BYTES_A_PARAMETER = 4  # the weights that are kept; everything else of a trial is small beside them

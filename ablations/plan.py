@@ -10,13 +10,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from vitcore.data import describe
+from vitcore.measure import measure
+
 from ablations.confounds import footnotes
 from ablations.study import Arm, Design
 from results import store
 from vitcore.config import Config, ConfigError, listed
-from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
-from vitcore.measure import measure
 
 Json = dict[str, Any]
 
@@ -163,9 +164,7 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
     for plan in plans:
         chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
         if not chosen:
-            raise ValueError(
-                f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}"
-            )
+            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
         for seed in plan["seeds"]:
             for arm in chosen:
                 for trial in arm["trials"]:

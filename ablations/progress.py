@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ablations.plan import Job
 
@@ -53,9 +53,7 @@ class Live:
         label = f"{job.arm} seed {job.config['seed']}"
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task(label, note=note)
-        self.progress.update(
-            self.lines[slot], description=label, total=steps, completed=step, note=note, visible=True
-        )
+        self.progress.update(self.lines[slot], description=label, total=steps, completed=step, note=note, visible=True)
         self.refresh()
 
     def idle(self, slot: int) -> None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -143,9 +143,7 @@ class Pool:
         self.on_over = on_over
         with self.signals():
             try:
-                while not self.stopping and (
-                    self.waiting or self.held or any(slot.job for slot in self.slots)
-                ):
+                while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
                     self.dispatch()
                     self.listen(0.2)
             finally:
@@ -187,9 +185,7 @@ class Pool:
             state, reason = outcome(self.place.runs, job, self.place.code)
             if state == "todo":
                 return job
-            self.finish(
-                job, "finished" if state == "over" else "failed", {"cause": reason, "elsewhere": True}
-            )
+            self.finish(job, "finished" if state == "over" else "failed", {"cause": reason, "elsewhere": True})
         return None
 
     def start(self, slot: Slot) -> None:
@@ -220,11 +216,9 @@ class Pool:
     def send(self, slot: Slot, job: Job) -> None:
         assert slot.process is not None
         assert slot.process.stdin is not None
-        try:
+        with suppress(OSError):  # it died: the event that says so is on its way
             slot.process.stdin.write(json.dumps(asdict(job)) + "\n")
             slot.process.stdin.flush()
-        except OSError:
-            pass  # it died: the event that says so is on its way
 
     def listen(self, seconds: float) -> None:
         try:
@@ -254,9 +248,7 @@ class Pool:
                 self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)
             case "stopped" | "interrupted":
                 if cause := event.get("cause"):
-                    self.display.say(
-                        f"{job.arm} seed {job.config['seed']} interrupted: {cause}; trying again"
-                    )
+                    self.display.say(f"{job.arm} seed {job.config['seed']} interrupted: {cause}; trying again")
                     self.count_death(job, cause)
                 else:
                     self.waiting.append(job)
@@ -282,12 +274,8 @@ class Pool:
         self.display.idle(slot.number)
         if job is not None and not self.stopping:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-            self.display.say(
-                f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed"
-            )
-            self.count_death(
-                job, f"its worker died {DEATHS_WITHOUT_PROGRESS} times without progress, last by {how}"
-            )
+            self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
+            self.count_death(job, f"its worker died {DEATHS_WITHOUT_PROGRESS} times without progress, last by {how}")
 
     def count_death(self, job: Job, cause: str) -> None:
         """The trial waits again; after some deaths without a newer checkpoint it is recorded as failed."""
@@ -312,10 +300,8 @@ class Pool:
             if self.stopping:
                 process.terminate()
             assert process.stdin is not None
-            try:
+            with suppress(OSError):  # it is gone already
                 process.stdin.close()
-            except OSError:
-                pass  # it is gone already
         deadline = time.monotonic() + STOP_SECONDS
         for process in alive:
             try:

@@ -42,6 +42,4 @@ def read(folder: Path) -> Settings:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"])
         known = ", ".join(Settings.model_fields)
-        raise ValueError(
-            f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})"
-        ) from None
+        raise ValueError(f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})") from None

@@ -19,9 +19,7 @@ class Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
         for position, key in enumerate(keys):
             if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is not a word", node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not a word", node.start_mark)
             if key in keys[:position]:
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key '{key}'", node.start_mark)
         return super().construct_mapping(node, deep)
@@ -39,7 +37,7 @@ for tag, pattern, first in (
 def parse(text: str, name: str) -> Any:
     """Raises ValueError: one line with `name`, the line number and what is wrong."""
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}, line {mark.line + 1}" if mark else name

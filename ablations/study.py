@@ -89,9 +89,7 @@ def find(kind: str, name: str) -> Path:
     known = packaged(kind)
     if name not in known:
         single = {"studies": "study", "recipes": "recipe"}[kind]
-        raise ValueError(
-            f"unknown {single} '{name}'{nearest(name, known)} Known: {listed(known)}, or a .yaml file"
-        )
+        raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} Known: {listed(known)}, or a .yaml file")
     return HERE / kind / f"{name}.yaml"
 
 
@@ -137,9 +135,7 @@ def check_text_names(study: Study, path: Path) -> None:
     for name in names:
         key = name.partition("=")[0]
         if key not in varied and name not in study.arms:
-            raise ValueError(
-                f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}"
-            )
+            raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
 
 
 def claim_arms(claim: str, path: Path) -> tuple[str, str]:
@@ -170,9 +166,7 @@ class Design:
 
     def __post_init__(self) -> None:
         for key in self.overrides:
-            if key in self.varied or (
-                key == "model" and self.varied.keys() & {"width", "depth", "heads", "patch"}
-            ):
+            if key in self.varied or (key == "model" and self.varied.keys() & {"width", "depth", "heads", "patch"}):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
                 )
@@ -226,8 +220,7 @@ class Design:
     def changes(self) -> Iterator[tuple[str, Values, Values]]:
         """(name, values of the factors, settings) of every arm of a point; the baseline where it is first listed."""
         if not any(
-            value in values
-            for values, value in zip(self.factors.values(), self.baseline.values(), strict=True)
+            value in values for values, value in zip(self.factors.values(), self.baseline.values(), strict=True)
         ):
             yield assigned(self.baseline) or "baseline", self.baseline, {}
         baseline_listed = False

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from vitcore.train import Outcome, device_name, train
+
 from ablations import plugins, provenance
 from results import lease, store
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
-from vitcore.train import Outcome, device_name, train
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
@@ -59,9 +60,7 @@ class Worker:
         try:
             config = Config(**job["config"])
             if trial_id(config) != job["id"]:
-                raise ValueError(
-                    f"trial {job['id']} was planned by other code (now {trial_id(config)}): plan it anew"
-                )
+                raise ValueError(f"trial {job['id']} was planned by other code (now {trial_id(config)}): plan it anew")
             trial.create({"config": config.model_dump(), "identity": identity(config)})
             attempt = trial.claim(self.watch)
             if attempt is None:

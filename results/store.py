@@ -9,7 +9,6 @@ Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name
 carries its own: what was torn or edited is never taken for what was written.
 """
 
-import contextlib
 import hashlib
 import io
 import json
@@ -88,9 +87,7 @@ def read_json(path: Path) -> Json:
         raise Broken(f"{path.name} is not a JSON object")
     schema = content.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
-        raise NewerSchema(
-            f"{path}: schema {schema} is newer than this version reads ({SCHEMA}): upgrade to read it"
-        )
+        raise NewerSchema(f"{path}: schema {schema} is newer than this version reads ({SCHEMA}): upgrade to read it")
     return content
 
 
@@ -232,9 +229,7 @@ class Trial:
 
     def checkpoints(self) -> list[Path]:
         """Newest first, over all attempts."""
-        found = [
-            file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")
-        ]
+        found = [file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")]
         return sorted(found, key=lambda file: (file.name, file.parent.parent.name), reverse=True)
 
 
@@ -279,9 +274,7 @@ class Attempt:
     def ensure_current(self) -> None:
         newest = self.trial.attempts()[-1]
         if newest != self.path:
-            raise Superseded(
-                f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}"
-            )
+            raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def write_env(self, env: Json) -> None:
         write_json(self.path / "env.json", env)
