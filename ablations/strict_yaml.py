@@ -13,7 +13,7 @@ import yaml
 class Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2 and strict mappings."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own name for the table that is filled below
+    yaml_implicit_resolvers = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,9 +78,10 @@ class Worker:
         try:
             with logged(attempt.path / "log"):
                 attempt.write_env(provenance.environment(device_name(config), config.threads, self.plugins))
-                outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop, progress=self.report)
+                attempt.on_progress = self.report
+                outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
                 if outcome.status != "stopped":
-                    attempt.publish(outcome.result())
+                    attempt.publish(asdict(outcome))
             self.emit(outcome.status, **summary(outcome))
         except store.Superseded as error:
             self.emit("held", cause=str(error))

@@ -17,7 +17,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -246,6 +246,7 @@ class Attempt:
     def __init__(self, trial: Trial, path: Path) -> None:
         self.trial = trial
         self.path = path
+        self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
         self.weights_sha256: str | None = None
         self.resumed_step = 0
         self._metrics: io.TextIOWrapper | None = None
@@ -275,6 +276,10 @@ class Attempt:
         newest = self.trial.attempts()[-1]
         if newest != self.path:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
+
+    def progress(self, step: int, accuracy: float | None) -> None:
+        """Several times a second: told to whoever watches, not written."""
+        self.on_progress(step, accuracy)
 
     def write_env(self, env: Json) -> None:
         write_json(self.path / "env.json", env)
