@@ -25,7 +25,7 @@ Json = dict[str, Any]
 def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
-    measured = {arm.name: measure(arm.config) for arm in design.arms}
+    measured = {arm.name: measured_arm(arm) for arm in design.arms}
     arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
     return {
         "schema": store.SCHEMA,
@@ -50,6 +50,13 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "arms": arms,
         "family": sum(entry["name"] != entry["baseline"] for entry in arms),
     }
+
+
+def measured_arm(arm: Arm) -> Json:
+    try:
+        return measure(arm.config)
+    except Exception as error:  # a user's part may do anything
+        raise ValueError(f"arm {arm.name} cannot be built: {type(error).__name__}: {error}") from error
 
 
 def arm_entry(design: Design, arm: Arm, measured: dict[str, Json], seeds: Sequence[int]) -> Json:
