@@ -10,14 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from vitcore.data import describe
-from vitcore.measure import measure
-
 from ablations.confounds import footnotes
 from ablations.study import Arm, Design
 from results import store
 from vitcore.config import Config, ConfigError, listed
+from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
+from vitcore.measure import measure
 
 Json = dict[str, Any]
 

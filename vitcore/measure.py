@@ -1,7 +1,6 @@
 """What a model costs before it is built: parameters and FLOPs, on the meta device."""
 
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any
 
 import torch
