@@ -24,6 +24,7 @@ Values = Mapping[str, Any]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -49,9 +50,9 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 class Config(Options):
     """Everything that a trial's outcome depends on (and, last, how it is run).
 
-    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes `steps`;
-    `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is spelt
-    `Config(position="mine", **{"position.base": 100.0})`.
+    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes
+    `steps`; `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is
+    spelt `Config(position="mine", **{"position.base": 100.0})`.
 
     Raises ConfigError for unknown keys, wrong types, impossible values and combinations.
     """
@@ -61,7 +62,7 @@ class Config(Options):
     image_size: Count
     channels: Count
     classes: Annotated[int, Field(ge=2)]
-    data_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    data_fraction: Fraction = 1.0
     data_seed: Seed
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
@@ -103,7 +104,9 @@ class Config(Options):
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))
             if "epochs" in values:
-                values["steps"] = about.steps(epochs=values.pop("epochs"), **default_sizes(values))
+                values["steps"] = about.steps(
+                    **dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values)))
+                )
         values.setdefault("data_seed", values.get("seed", 0))
         return values
 
@@ -149,8 +152,17 @@ class Config(Options):
             raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
 
 
+class Epochs(Options):
+    """What turns epochs into steps."""
+
+    epochs: Positive
+    batch: Count
+    data_fraction: Fraction
+    val_fraction: Fraction
+
+
 def merge(*layers: Values) -> dict[str, Any]:
-    """Settings from weakest to strongest: a layer's named size, `steps` and `epochs` hold where they are written."""
+    """Settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written."""
     merged: dict[str, Any] = {}
     for layer in layers:
         if "steps" in layer and "epochs" in layer:
@@ -199,6 +211,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             allowed = nearest(key, known) or f": known are {listed(known)}"
             return f"unknown key '{key}'{allowed}"
+        case "value_error":  # a ConfigError of ours, raised inside a validator
+            return str(problem["ctx"]["error"])
         case "missing":
             return f"'{key}' is missing"
         case _:
