@@ -104,9 +104,7 @@ class Config(Options):
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))
             if "epochs" in values:
-                values["steps"] = about.steps(
-                    **dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values)))
-                )
+                values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values))))
         values.setdefault("data_seed", values.get("seed", 0))
         return values
 
@@ -117,9 +115,7 @@ class Config(Options):
 
         if self.width % self.heads:
             divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            raise ConfigError(
-                f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}"
-            )
+            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}")
         if self.image_size % self.patch:
             divisors = [p for p in range(1, self.image_size + 1) if self.image_size % p == 0]
             raise ConfigError(

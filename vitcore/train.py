@@ -161,9 +161,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
-    return training.outcome(
-        "finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated
-    )
+    return training.outcome("finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated)
 
 
 class Training:
@@ -230,9 +228,7 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        parts = [
-            self.model(self.data.standardise(some)) for some in torch.split(images.bytes, EVALUATION_BATCH)
-        ]
+        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.bytes, EVALUATION_BATCH)]
         self.model.train()
         logits = torch.cat(parts)  # (n, classes)
         correct = logits.argmax(dim=1) == images.labels
