@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from results import sample, stats, units, verdict
-from results.sample import Sample
+from results import contrast, stats, units, verdict
+from results.contrast import Sample
 from results.stats import Estimate
 from results.verdict import BETTER, EQUIVALENT, WORSE
 
@@ -29,7 +29,7 @@ def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sa
     of = {row["arm"]: row for row in rows}
     asked = [point for text in plan["claims"] for point in points(text, plan)]
     there = [(a, b) for a, _, b in asked if a in of and b in of]
-    found = {(a, b): sample.mean(samples[a] - samples[b]) for a, b in there}
+    found = {(a, b): contrast.mean(samples[a] - samples[b]) for a, b in there}
     p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
     own = [pair for pair in found if pair not in p_holm]
     adjusted = stats.holm([found[pair].p for pair in own], len(own))

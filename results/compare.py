@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import grid, layout, sample, stats, tables, units, verdict
+from results import contrast, grid, layout, stats, tables, units, verdict
+from results.contrast import Sample
 from results.grid import Cell, Grid
-from results.sample import Sample
 from results.stats import Estimate
 from results.study import StudyResults
 
@@ -79,7 +79,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
     found = []
     for study in studies:
         plan, rows = study.plan, tables.table(study)["rows"]
-        trials = {arm["name"]: sample.of_arm(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
+        trials = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
         for arm, row in zip(plan["arms"], rows, strict=True):
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
             found.append(Side(study, arm, row, own, None if own is baseline else own - baseline))
@@ -139,7 +139,7 @@ def test(a: Sample, b: Sample, same_split: bool) -> Test:
         return Test(Estimate(len(identical), 0.0, why=IDENTICAL), "none", identical, repeated, trials)
     pairs = new_b - new_a
     if same_split and len(pairs.values) > 1 and not other_images(new_a, new_b):
-        return Test(sample.mean(pairs), "paired", identical, repeated, trials)
+        return Test(contrast.mean(pairs), "paired", identical, repeated, trials)
     return Test(stats.welch(new_a.numbers, new_b.numbers), "welch", identical, repeated, trials)
 
 
@@ -166,8 +166,8 @@ def compared_row(
     pair: Pair,
     test: Test | None,
     p_holm: float | None,
-    contrast: Test | None,
-    p_contrast: float | None,
+    change: Test | None,
+    p_change: float | None,
     family: int,
 ) -> Json:
     a, b, plan = pair.a, pair.b, pair.first.study.plan
@@ -188,7 +188,7 @@ def compared_row(
         "method": test.method if test else None,
         "n_pairs": difference.n if test and test.method == "paired" else None,
         "identical": test.identical if test else [],
-        "contrast": contrast_row(a, b, contrast, p_contrast),
+        "contrast": contrast_row(a, b, change, p_change),
         "notes": notes(pair, test, p_holm, family),
     }
 

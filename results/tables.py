@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import claims, layout, sample, stats, units, verdict
-from results.sample import Sample
+from results import claims, contrast, layout, stats, units, verdict
+from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
 
@@ -22,13 +22,13 @@ FEW = 5
 def table(study: StudyResults) -> Table:
     """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
     plan = study.plan
-    samples = {arm["name"]: sample.of_arm(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
+    samples = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
     contrasts = {
         arm["name"]: samples[arm["name"]] - samples[arm["baseline"]]
         for arm in plan["arms"]
         if arm["baseline"] != arm["name"]
     }
-    p = stats.holm([sample.mean(difference).p for difference in contrasts.values()], plan["family"])
+    p = stats.holm([contrast.mean(difference).p for difference in contrasts.values()], plan["family"])
     p_holm = dict(zip(contrasts, p, strict=True))
     rows = [arm_row(study, arm, samples[arm["name"]]) for arm in plan["arms"]]
     for row in rows:
@@ -67,7 +67,7 @@ def arm_row(study: StudyResults, arm: Mapping[str, Any], finished: Sample) -> Ro
     """What the arm itself reached; a baseline's row stays like this."""
     cells = study.trials[study.trials["arm"] == arm["name"]]
     count = Counter(cells["status"])
-    mean = sample.mean(finished)
+    mean = contrast.mean(finished)
     notes = [*arm["notes"], *holes(cells, study.plan["metric"])]
     if mean.n > 1 and mean.se is None:
         notes.append(f"no interval of the mean: {mean.why}")
@@ -98,7 +98,7 @@ def arm_row(study: StudyResults, arm: Mapping[str, Any], finished: Sample) -> Ro
 
 def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, plan: Mapping[str, Any]) -> None:
     """Completes the row of an arm with its difference from `baseline`; pairs: arm - baseline."""
-    difference, images = sample.mean(pairs), sample.over_images(pairs)
+    difference, images = contrast.mean(pairs), contrast.over_images(pairs)
     word = verdict.verdict(
         difference,
         p_holm,
@@ -120,7 +120,7 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         row["notes"].append(f"the difference is over {common}: what both arms finished")
     if difference.se is None:
         row["notes"].append(f"no interval, p or verdict of the difference: {difference.why}")
-    if unknown := sample.caveat(pairs):
+    if unknown := contrast.caveat(pairs):
         row["notes"].append(unknown)
     row["notes"] += verdict.disagreements(
         word,

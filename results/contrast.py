@@ -1,4 +1,4 @@
-"""Samples: what an arm's trials reached, seed by seed. arm - baseline is a sample too, over their common seeds."""
+"""Contrasts: what arms reached, seed by seed; arm - baseline is a sample too, over their common seeds."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Sample:
         return Sample({s: v for s, v in self.values.items() if s not in seeds}, self.correct, self.ids, self.folds)
 
 
-def of_arm(study: StudyResults, arm: str, metric: str) -> Sample:
+def sample(study: StudyResults, arm: str, metric: str) -> Sample:
     """What the arm's finished trials reached."""
     trials = study.trials
     mine = trials[(trials["arm"] == arm) & (trials["status"] == "finished") & trials[metric].notna()]
@@ -65,24 +65,24 @@ def of_arm(study: StudyResults, arm: str, metric: str) -> Sample:
     return Sample(values, kept, ids, study.plan["split"].get("folds"))
 
 
-def mean(sample: Sample) -> Estimate:
+def mean(trials: Sample) -> Estimate:
     """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
-    images = per_image(sample)
-    shared = 0.0 if images is None else stats.shared_images_variance(images, sample.repetition)
-    return stats.mean(sample.numbers, shared)
+    images = per_image(trials)
+    shared = 0.0 if images is None else stats.shared_images_variance(images, trials.repetition)
+    return stats.mean(trials.numbers, shared)
 
 
-def over_images(sample: Sample) -> Estimate | None:
+def over_images(trials: Sample) -> Estimate | None:
     """The mean over seeds and images; None unless all seeds test the same images."""
-    images = per_image(sample)
+    images = per_image(trials)
     return None if images is None or np.isnan(images).any() else stats.crossed(images)
 
 
-def per_image(sample: Sample) -> np.ndarray | None:
+def per_image(trials: Sample) -> np.ndarray | None:
     """(n, images), NaN where a seed did not test the image; None where a seed's images are not known."""
-    if not sample.values or any(seed not in sample.correct for seed in sample.values):
+    if not trials.values or any(seed not in trials.correct for seed in trials.values):
         return None
-    tests = [sample.correct[seed] for seed in sample.seeds]
+    tests = [trials.correct[seed] for seed in trials.seeds]
     images = np.unique(np.concatenate([index for index, _ in tests]))
     matrix = np.full((len(tests), len(images)), np.nan)
     for row, (index, right) in zip(matrix, tests, strict=True):
@@ -90,8 +90,8 @@ def per_image(sample: Sample) -> np.ndarray | None:
     return matrix
 
 
-def caveat(sample: Sample) -> str:
+def caveat(trials: Sample) -> str:
     """What an interval leaves out where correctness per image is not known."""
-    if len(set(sample.repetition)) < 2 or per_image(sample) is not None:
+    if len(set(trials.repetition)) < 2 or per_image(trials) is not None:
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"
