@@ -9,7 +9,6 @@ Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name
 carries its own: what was torn or edited is never taken for what was written.
 """
 
-import contextlib
 import hashlib
 import io
 import json
@@ -18,7 +17,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,17 +213,18 @@ class Trial:
         if not lease.take(path):
             return None
         attempt = Attempt(self, path)
-        if self._over():
+        if self._over(aside=path / "broken-result.json"):
             attempt.release()
             return None
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path / "result.json", path / "broken-result.json")
         return attempt
 
-    def _over(self) -> bool:
+    def _over(self, aside: Path | None = None) -> bool:
+        """Whether a valid result exists; a broken one is moved to `aside`, if given."""
         try:
             return self.result() is not None
         except Broken:
+            if aside is not None:
+                os.rename(self.path / "result.json", aside)
             return False
 
     def checkpoints(self) -> list[Path]:
@@ -246,6 +246,7 @@ class Attempt:
     def __init__(self, trial: Trial, path: Path) -> None:
         self.trial = trial
         self.path = path
+        self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
         self.weights_sha256: str | None = None
         self.resumed_step = 0
         self._metrics: io.TextIOWrapper | None = None
@@ -275,6 +276,10 @@ class Attempt:
         newest = self.trial.attempts()[-1]
         if newest != self.path:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
+
+    def progress(self, step: int, accuracy: float | None) -> None:
+        """Several times a second: told to whoever watches, not written."""
+        self.on_progress(step, accuracy)
 
     def write_env(self, env: Json) -> None:
         write_json(self.path / "env.json", env)

@@ -166,7 +166,5 @@ def read_correct(path: Path) -> Correct:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise store.Broken(f"{path.name} cannot be read ({error})") from None
     if index.shape != correct.shape or index.ndim != 1:
-        raise store.Broken(
-            f"{path.name}: index {index.shape} and correct {correct.shape} do not belong together"
-        )
+        raise store.Broken(f"{path.name}: index {index.shape} and correct {correct.shape} do not belong together")
     return index, correct

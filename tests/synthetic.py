@@ -54,9 +54,7 @@ def make_plan(
     arms = []
     for point in (dict(zip(curves, values, strict=True)) for values in itertools.product(*curves.values())):
         changes = [{}] + [{f: v} for f, values in factors.items() for v in values if v != baseline[f]]
-        for change in sorted(
-            changes, key=lambda c: [factors[f].index((dict(baseline) | c)[f]) for f in factors]
-        ):
+        for change in sorted(changes, key=lambda c: [factors[f].index((dict(baseline) | c)[f]) for f in factors]):
             config = SETTING | given.get("overrides", {}) | dict(baseline) | change | point
             name = named((change or dict(baseline)) | point)
             arms.append(
@@ -174,9 +172,7 @@ def trained(config: Mapping[str, Any], accuracy: float, index: np.ndarray, diffi
     rng = np.random.default_rng(int(digest(dict(config)), 16))
     logit = np.log(accuracy / (1 - accuracy)) + 0.1 * rng.standard_normal() + difficulty[index]
     correct = (rng.random(len(index)) < 1 / (1 + np.exp(-logit))).astype(np.uint8)
-    return finished(
-        float(correct.mean()), config=config, seed=seed, correct=(index.astype(np.int32), correct)
-    )
+    return finished(float(correct.mean()), config=config, seed=seed, correct=(index.astype(np.int32), correct))
 
 
 def finished(
@@ -244,9 +240,7 @@ def simulate(plan: dict[str, Any]) -> dict[str, Record]:
     return records
 
 
-def from_accuracies(
-    plan: dict[str, Any], accuracies: Mapping[str, Sequence[float | None]]
-) -> dict[str, Record]:
+def from_accuracies(plan: dict[str, Any], accuracies: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
     """The records of a plan whose arms reached accuracies[name], one a seed; None is missing."""
     records = {}
     for arm in plan["arms"]:
