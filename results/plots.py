@@ -72,5 +72,4 @@ def figure(study: StudyResults, table: Table, width: float) -> Figure:
 def subtitle(study: StudyResults, table: Table) -> str:
     """The setting, the metric, and what the marks stand for."""
     settings = ", ".join([study.plan["recipe"], *(f"{key}={value}" for key, value in study.plan["overrides"].items())])
-    shown = evidence(arms(study, table))
-    return f"{settings}: {unit(table['metric']).name}, {shown}; dots: single seeds"
+    return f"{settings}: {unit(table['metric']).name}, {evidence(arms(study, table))}"

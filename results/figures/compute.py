@@ -7,8 +7,12 @@ from matplotlib.figure import Figure
 from results.figures.flops import flops_unit, log_ticks
 from results.figures.frame import Plan, Table, arms, seeds, unit
 from results.figures.labels import label_points
-from results.figures.lines import around, draw_gaps, draw_points, draw_seeds, extent, looks, metric_axis, nothing_yet
+from results.figures.lines import around, caption, draw_gaps, draw_points, draw_seeds, extent, looks, metric_axis, nothing_yet
+from results.figures.page import wrapped
+from results.figures.style import TEXT
 from results.study import StudyResults
+
+GAP = 9.0  # points of paper between crosses of equal compute
 
 
 def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -39,12 +43,14 @@ def families(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 def against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Means with intervals and seeds over `at`, a look a family. frame: rows of `arms` with `at`."""
+    gaps_before = frame[frame["n"] == 0].groupby("at").cumcount()
     for name, look in looks(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         draw_points(rows, ax, look)
         draw_seeds(rows, seeds, ax, look, 4.0)
-        draw_gaps(rows, ax, look)
+        for index in gaps_before.index.intersection(rows.index):
+            draw_gaps(rows.loc[[index]], ax, look, GAP * gaps_before[index], name)
     ax.set_xscale("log")
     low, high = around(sorted(set(frame["at"])), log=True)
     ax.set_xlim(low, high)
@@ -54,12 +60,13 @@ def against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
 
 def name_families(frame: pd.DataFrame, ax: Axes) -> None:
     """Every family's name, at its most expensive arm that has a mean."""
-    table, known = looks(frame), frame[frame["mean"].notna()]
+    known = frame[frame["mean"].notna()]
     ends = known.sort_values("at", kind="stable").drop_duplicates("series", keep="last")
-    points = [(row.at, row.mean, caption(row.series, frame), table[row.series].colour) for row in ends.itertuples()]
+    points = [(row.at, row.mean, written(row.series, frame)) for row in ends.itertuples()]
     bars = [(row.at, row.low, row.high) for row in known.itertuples() if not pd.isna(row.low)]
     label_points(ax, points, bars)
 
 
-def caption(name: str, frame: pd.DataFrame) -> str:
-    return f"{name} (baseline)" if frame["reference"][frame["series"] == name].any() else name
+def written(name: str, frame: pd.DataFrame) -> str:
+    """The family's name in lines that leave room for others."""
+    return wrapped(caption(name.replace(",", ", "), frame[frame["series"] == name]), 1.3, TEXT)

@@ -46,12 +46,12 @@ def arms(study: StudyResults, table: Table) -> pd.DataFrame:
 
     Columns: arm, x (its value of `x_of`), series (its other factors' values), reference (it is a baseline),
     n, planned, gap (why trials are absent, or ""), mean, low, high, delta, delta_low, delta_high, verdict, published,
-    flops, train_images (None where the plan does not say). What the table does not have is NaN.
+    flops. What the table does not have is NaN.
     """
     plan, scale = study.plan, unit(table["metric"]).scale
     x, rows = x_of(plan), {row["arm"]: row for row in table["rows"]}
     frame = pd.DataFrame([arm_row(arm, rows[arm["name"]], x, plan, scale) for arm in plan["arms"]])
-    numbers = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published", "flops", "train_images"]
+    numbers = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published", "flops"]
     return frame.astype(dict.fromkeys(numbers, float))
 
 
@@ -77,7 +77,6 @@ def arm_row(arm: dict[str, Any], row: dict[str, Any], x: str, plan: Plan, scale:
         "planned": row["planned"],
         "gap": gap(row),
         "flops": row["flops"],
-        "train_images": arm.get("train_images"),
         **{name: None if value is None else value * scale for name, value in scaled.items()},
     }
 
@@ -91,9 +90,10 @@ def series(values: dict[str, Any], x: str, plan: Plan) -> str:
 
 
 def gap(row: dict[str, Any]) -> str:
-    """Why an arm has fewer trials than planned: "1 diverged, 2 missing"; "" where it has them all."""
+    """Why an arm has fewer finished trials than planned: "1 diverged, 2 missing"; "" where it has them all."""
     counts = {word: row[word] for word in ("diverged", "failed", "missing")}
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counts["to do"] = row["planned"] - row["n"] - sum(counts.values())
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count > 0)
 
 
 def seeds(study: StudyResults, metric: str) -> pd.DataFrame:
@@ -106,14 +106,14 @@ def seeds(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def evidence(frame: pd.DataFrame) -> str:
-    """What stands behind the marks: "mean and 95% CI over 5 seeds"."""
+    """What stands behind the marks: "mean and 95% CI over 5 seeds; dots: single seeds"."""
     counts = sorted(set(frame["n"][frame["n"] > 0]))
     if not counts:
         return "no finished trial yet"
     if counts == [1]:
         return "1 seed: no interval"
     over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"mean and 95% CI over {over} seeds"
+    return f"mean and 95% CI over {over} seeds; dots: single seeds"
 
 
 def number(value: float, digits: int = 1) -> str:

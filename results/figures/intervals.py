@@ -14,7 +14,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from results.figures.frame import Table, Unit, arms, number, seeds, signed, unit
 from results.figures.page import narrow, wrapped
-from results.figures.style import BLACK, BLUE, GREY, SMALL, TEXT, VERMILION
+from results.figures.style import BLACK, BLUE, GREY, LIGHT, PALE, SMALL, TEXT, VERMILION
 from results.study import StudyResults
 
 COLOUR = {"better": BLUE, "worse": VERMILION}
@@ -51,7 +51,7 @@ def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, how: Unit
         values = points["value"][points["arm"] == row.arm]
         ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, alpha=0.45, markersize=3, markeredgewidth=0)
         if np.isnan(row.mean):
-            ax.axhspan(y - 0.3, y + 0.3, facecolor="#f3f3f3", edgecolor="#cfcfcf", hatch="////", linewidth=0)
+            ax.axhspan(y - 0.18, y + 0.18, facecolor=PALE, edgecolor=LIGHT, hatch="////", linewidth=0)
             continue
         colour = colour_of(row)
         if not np.isnan(row.low):
@@ -81,7 +81,7 @@ def colour_of(row: Any) -> str:
 def verdict(row: Any, how: Unit) -> str:
     """What is known of an arm against its baseline: "worse" over "−18.2 points [−20.1, −16.3]"."""
     if row.n == 0:
-        return f"no finished trial\n{row.gap or 'to do'}"
+        return f"no finished trial\n{row.gap}"
     if row.reference:
         return "baseline" + count(row)
     word = (row.verdict or "no verdict").replace("-", " ") + count(row)
@@ -118,15 +118,15 @@ def text_above(frame: pd.DataFrame, ax: Axes, how: Unit) -> None:
     to = blended_transform_factory(ax.transAxes, ax.transData)
     for y, row in enumerate(frame.itertuples()):
         line = {"transform": to, "size": SMALL, "bbox": clear, "va": "center"}
-        ax.text(0, y - 0.3, row.arm, weight="bold", **line)
-        ax.text(0, y + 0.36, verdict(row, how).replace("\n", ": "), color=colour_of(row), **line)
+        ax.text(0, y - 0.27, row.arm, weight="bold", **line)
+        ax.text(0, y + 0.33, verdict(row, how).replace("\n", ": "), color=colour_of(row), **line)
         if not np.isnan(row.published):
-            ax.text(1, y - 0.3, f"published*: {number(row.published)}", ha="right", color=GREY, **line)
+            ax.text(1, y - 0.27, f"published*: {number(row.published)}", ha="right", color=GREY, **line)
 
 
 def published_rows(frame: pd.DataFrame, ax: Axes, how: Unit, source: str) -> Axes:
     """The published values on an axis of their own, on grey: another setting."""
-    ax.set_facecolor("#f3f3f3")
+    ax.set_facecolor(PALE)
     ax.grid(visible=False)
     for y, row in enumerate(frame.itertuples()):
         if np.isnan(row.published):

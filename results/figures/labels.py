@@ -6,13 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from results.figures.style import TEXT
+from results.figures.style import GREY, TEXT
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points of paper
 LEADER = 20  # from this distance on, a line leads from the name to its point
 
-Point = tuple[float, float, str, str]  # x, y, name, colour
+Point = tuple[float, float, str]  # x, y, name
 
 
 def label_points(ax: Axes, points: Sequence[Point], bars: Sequence[tuple[float, float, float]]) -> None:
@@ -24,9 +24,9 @@ def label_points(ax: Axes, points: Sequence[Point], bars: Sequence[tuple[float, 
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
-    taken = [around_point(ax, x, y, y) for x, y, _, _ in points] + [around_point(ax, *bar) for bar in bars]
-    for x, y, name, colour in points:
-        places = [annotation(ax, (x, y), name, colour, d, far) for far in DISTANCES for d in DIRECTIONS]
+    taken = [around_point(ax, x, y, y) for x, y, _ in points] + [around_point(ax, *bar) for bar in bars]
+    for x, y, name in points:
+        places = [annotation(ax, (x, y), name, d, far) for far in DISTANCES for d in DIRECTIONS]
         boxes = [place.get_window_extent() for place in places]
         costs = [cost(box, taken, ax.bbox) for box in boxes]
         best = costs.index(min(costs))
@@ -43,7 +43,7 @@ def around_point(ax: Axes, x: float, low: float, high: float) -> Bbox:
 
 
 def annotation(
-    ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
+    ax: Axes, point: tuple[float, float], name: str, direction: tuple[float, float], far: float
 ) -> Annotation:
     dx, dy = direction
     words = ax.annotate(
@@ -53,9 +53,8 @@ def annotation(
         textcoords="offset points",
         ha="left" if dx > 0 else "right" if dx < 0 else "center",
         va="bottom" if dy > 0 and dx == 0 else "top" if dy < 0 and dx == 0 else "center",
-        color=colour,
         size=TEXT,
-        arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkB": 4} if far > LEADER else None,
+        arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 4} if far > LEADER else None,
     )
     words.set_in_layout(False)
     return words

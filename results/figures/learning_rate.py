@@ -70,6 +70,7 @@ def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, name: st
         ax.add_line(handle)
     legend_above(ax, f"over training, by {name}")
     if history.empty:
+        ax.set_xticks([])
         nothing_yet(ax)
     return ax
 

@@ -20,7 +20,7 @@ NAMES = {
     "image_size": "image size (pixels a side)",
     "depth": "depth (blocks)",
 }
-APART = 5.0  # points of paper between series that share a place on the axis
+APART = 7.0  # points of paper between series that share a place on the axis
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,13 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
         draw_points(rows, ax, look, aside)
         draw_seeds(rows, seeds, ax, look, aside + 3.0)
         draw_gaps(rows, ax, look, aside)
-        label = f"{name} (baseline)" if rows["reference"].any() else name
-        ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=label)
+        if len(table) > 1:
+            ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=caption(name, rows))
     return ax
+
+
+def caption(name: str, rows: pd.DataFrame) -> str:
+    return f"{name} (baseline)" if rows["reference"].any() else name
 
 
 def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:
@@ -105,18 +109,18 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0) ->
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: Look, aside: float) -> None:
     """Single trials, faint, beside their mean."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
-    faint = {"alpha": 0.4, "markersize": 3.5, "markeredgewidth": 0}
-    ax.plot(own["at"], own["value"], ".", color=look.colour, transform=beside(ax, aside), **faint)
+    faint = {"alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
+    ax.plot(own["at"], own["value"], "o", color=look.colour, transform=beside(ax, aside), **faint)
 
 
-def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0) -> None:
+def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0, name: str = "") -> None:
     """A cross at the foot of the axes for every arm without a finished trial, and what became of it."""
     foot = beside(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     for row in rows[rows["n"] == 0].itertuples():
-        what = row.gap.partition(",")[0].partition(" ")[2] or "to do"
+        what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
-        above = {"rotation": 90, "ha": "center", "va": "bottom", "size": SMALL}
-        ax.text(row.at, 0.07, what, color=look.colour, transform=foot, **above)
+        above = {"rotation": 90, "ha": "center", "va": "bottom", "size": SMALL, "color": GREY}
+        ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **above)
 
 
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
@@ -189,4 +193,4 @@ def extent(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
 
 def nothing_yet(ax: Axes) -> None:
     """Says that no trial has finished, in place of an empty panel."""
-    ax.text(0.5, 0.5, "no finished trial yet", color=GREY, ha="center", va="center", transform=ax.transAxes)
+    ax.text(0.5, 0.85, "no finished trial yet", color=GREY, ha="center", va="center", transform=ax.transAxes)

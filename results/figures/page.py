@@ -12,6 +12,7 @@ from results.figures.style import COLUMN, GREY, SMALL, TEXT, TITLE
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size
+NAMED = 6  # arms with absent trials that are named under a figure
 
 
 def narrow(figure: Figure) -> bool:
@@ -35,11 +36,18 @@ def wrapped(text: str, width: float, size: float, weight: str = "normal") -> str
             lines[-1] = longer
             continue
         while text_width(word, size, weight) > width and len(word) > 1:
-            fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
-            lines.append(word[:fits])
-            word = word[fits:]
+            start = word[: break_at(word, width, size, weight)]
+            lines.append(start)
+            word = word[len(start) :]
         lines.append(word)
     return "\n".join(line for line in lines if line)
+
+
+def break_at(word: str, width: float, size: float, weight: str) -> int:
+    """How much of a word that is too long stands on the first line: up to a hyphen or the like if one is near."""
+    fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
+    joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
+    return joint if joint > fits / 2 else fits
 
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
@@ -80,17 +88,20 @@ def uncrowd(figure: Figure) -> None:
 
 def absences(frame: pd.DataFrame) -> list[str]:
     """A line an arm that has fewer finished trials than planned, and why; nothing is dropped in silence."""
-    short = frame[frame["n"] < frame["planned"]]
-    return [f"{row.arm}: {row.n} of {row.planned} seeds finished ({row.gap or 'rest to do'})" for row in short.itertuples()]
+    short = list(frame[frame["n"] < frame["planned"]].itertuples())
+    lines = [f"{row.arm}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
+    return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
 def legend_above(ax: Axes, title: str) -> None:
     """A legend over the axes, in as many columns as fit."""
-    handles, labels = ax.get_legend_handles_labels()
-    if not handles:
+    _, labels = ax.get_legend_handles_labels()
+    if not labels:
+        ax.set_title(title, loc="left")
         return
-    assert ax.figure is not None
-    room = ax.get_position().width * ax.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    room = ax.get_position().width * figure.get_figwidth()
     widest = max(text_width(label, TEXT) for label in labels) + 0.45
     ax.legend(
         loc="lower left",

@@ -14,7 +14,7 @@ def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, how, x = place(arms(study, table)), unit(table["metric"]), x_of(study.plan)
     figure.set_figheight(3.0)
     ax = figure.subplots()
-    swept_axis(frame, ax, x, sizes(frame) if x == "data_fraction" else values(frame))
+    swept_axis(frame, ax, x, sizes(frame, study.history) if x == "data_fraction" else values(frame))
     points = seeds(study, table["metric"])
     draw_lines(frame, points, ax)
     metric_axis(ax, how, *extent(frame, points))
@@ -24,11 +24,17 @@ def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     return [marks(x)] if frame["series"].nunique() > 1 else []
 
 
-def sizes(frame: pd.DataFrame) -> list[str]:
-    """A label a size: the share of the training images, over their number where the plan says it."""
-    rows = frame.drop_duplicates("at").sort_values("at").itertuples()
-    counts = {row.at: "" if pd.isna(row.train_images) else f"\n{row.train_images:,.0f} images" for row in rows}
-    return [f"{plain(100 * at)}%{count}" for at, count in counts.items()]
+def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
+    """A label a size: the share of the training images over their number, where a trial tells it."""
+    counts = training_images(history).reindex(frame["arm"]).groupby(list(frame["at"])).median()
+    known = {at: "" if pd.isna(count) else f"\n{count:,.0f} images" for at, count in counts.items()}
+    return [f"{plain(100 * at)}%{known[at]}" for at in sorted(set(frame["at"]))]
+
+
+def training_images(history: pd.DataFrame) -> pd.Series:
+    """Arm -> images that an epoch sees; folds of unequal size differ by one, so it is the median of its trials."""
+    seen = history[history["epoch"] > 0]
+    return (seen["images"] / seen["epoch"]).groupby(seen["arm"]).median()
 
 
 def equal_steps(trials: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ import matplotlib
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
-BLACK, GREY, LIGHT = "#000000", "#6e6e6e", "#d9d9d9"
+BLACK, GREY, LIGHT, PALE = "#000000", "#6e6e6e", "#d0d0d0", "#f3f3f3"
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)  # black is the baseline's, in every figure
 MARKERS = ("o", "s", "^", "v", "P", "X")
