@@ -114,7 +114,9 @@ class Config(Options):
 
         if self.width % self.heads:
             divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}")
+            raise ConfigError(
+                f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}"
+            )
         if self.image_size % self.patch:
             divisors = [p for p in range(1, self.image_size + 1) if self.image_size % p == 0]
             raise ConfigError(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, ClassVar
 
-from torch import nn
-
 from vitcore.config import Options
+from vitcore.initial import Initial
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 
-class Part(nn.Module):
+class Part(Initial):
     """A variant of one slot of the model.
 
     `numerics` is raised when a change alters what the part computes; it is in the identity of every trial that uses

@@ -1,0 +1,216 @@
+"""The built-in datasets: sizes and checksums pinned, verified when the images are read.
+
+Torchvision's classes read and download all but digits, which comes with scikit-learn. Torchvision reads CIFAR's own
+pickles only after their md5 sums have matched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDS = 5
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class About:
+    """What there is to know of a dataset before any image is read.
+
+    `fingerprint` identifies the images, in plain JSON values. With `folds`, each seed tests one fold of all images;
+    without, the data have a test set of their own. `mean` and `std` are of the stored bytes, a value a channel; None
+    where they are to be computed from the training images.
+    """
+
+    image_size: int
+    channels: int
+    classes: int
+    train_size: int
+    test_size: int
+    fingerprint: dict[str, Any]
+    folds: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """How the test images come about, as plan.json records it."""
+        if self.folds:
+            return {"kind": "folds", "folds": self.folds, "images": self.train_size + self.test_size}
+        return {"kind": "official", "images": self.test_size}
+
+    def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
+        """The optimiser steps of `epochs` passes over the training part, at least one."""
+        return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A dataset as stored, never written to: images (M, C, H, W), labels (M,), and its own training and test sets."""
+
+    images: Bytes
+    labels: Indices
+    train: Indices
+    test: Indices
+
+
+def of_bytes(*intensities: float) -> tuple[float, ...]:
+    """Statistics published for intensities in [0, 1], in bytes."""
+    return tuple(255 * value for value in intensities)
+
+
+# Sizes; md5 sums of the archives as torchvision pins them; the usual statistics of the training images.
+BUILT_IN = {
+    "digits": About(
+        image_size=8,
+        channels=1,
+        classes=10,
+        train_size=1437,
+        test_size=360,
+        fingerprint={
+            "name": "digits",
+            "images": 1797,
+            "sha256": "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826",
+        },
+        folds=FOLDS,
+        mean=(4.884165,),  # over all 1,797 images, whose intensities are 0 to 16
+        std=(6.016788,),
+    ),
+    "cifar10": About(
+        image_size=32,
+        channels=3,
+        classes=10,
+        train_size=50_000,
+        test_size=10_000,
+        fingerprint={"name": "cifar10", "images": 60_000, "md5": "c58f30108f718f92721af3b95e74349a"},
+        mean=of_bytes(0.4914, 0.4822, 0.4465),
+        std=of_bytes(0.2470, 0.2435, 0.2616),
+    ),
+    "cifar100": About(
+        image_size=32,
+        channels=3,
+        classes=100,
+        train_size=50_000,
+        test_size=10_000,
+        fingerprint={"name": "cifar100", "images": 60_000, "md5": "eb9058c3a382ffc7106e4002c42a8d85"},
+        mean=of_bytes(0.5071, 0.4865, 0.4409),
+        std=of_bytes(0.2673, 0.2564, 0.2762),
+    ),
+    "mnist": About(
+        image_size=28,
+        channels=1,
+        classes=10,
+        train_size=60_000,
+        test_size=10_000,
+        fingerprint={"name": "mnist", "images": 70_000, "md5": "f68b3c2dcbeaaa9fbdd348bbdeb94873"},
+        mean=of_bytes(0.1307),
+        std=of_bytes(0.3081),
+    ),
+    "fashion-mnist": About(
+        image_size=28,
+        channels=1,
+        classes=10,
+        train_size=60_000,
+        test_size=10_000,
+        fingerprint={"name": "fashion-mnist", "images": 70_000, "md5": "8d4fb7e6c68d591d4c3dfef9ec88bf0d"},
+        mean=of_bytes(0.2860),
+        std=of_bytes(0.3530),
+    ),
+}
+TORCHVISION = {
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "mnist": "MNIST",
+    "fashion-mnist": "FashionMNIST",
+}
+
+
+def read_digits() -> Raw:
+    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998). They have no test set of their own."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = bunch.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
+    labels = bunch.target.astype(np.int64)
+    found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+    if found != BUILT_IN["digits"].fingerprint["sha256"]:
+        raise ValueError(
+            f"data=digits: these are not the images that results are filed under (sha256 {found})"
+        )
+    nothing = np.empty(0, np.int64)
+    return Raw(images, labels, train=np.arange(len(images)), test=nothing)
+
+
+def read_torchvision(name: str, data_dir: Path) -> Raw:
+    """CIFAR and the MNISTs, training images first. Raises ValueError where the files are missing or damaged."""
+    import torchvision.datasets
+
+    dataset = getattr(torchvision.datasets, TORCHVISION[name])
+    try:
+        parts = [dataset(data_dir, train=train, download=False) for train in (True, False)]
+    except (RuntimeError, OSError) as error:
+        raise ValueError(
+            f"data={name}: not in {data_dir} ({first_line(error)}); name another directory with --data-dir or "
+            f"ABLATE_DATA, or fetch it with 'ablate data download {name}'"
+        ) from None
+    about = BUILT_IN[name]
+    found = tuple(len(one) for one in parts)
+    if found != (about.train_size, about.test_size):
+        raise ValueError(
+            f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}"
+        )
+    if name.endswith("mnist"):
+        verify_archive(parts[0])
+    images = np.concatenate([np.asarray(one.data) for one in parts])  # (M, H, W) or (M, H, W, 3)
+    images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    labels = np.concatenate([np.asarray(one.targets, np.int64) for one in parts])
+    places = np.arange(len(labels))
+    return Raw(np.ascontiguousarray(images), labels, places[: found[0]], places[found[0] :])
+
+
+def verify_archive(dataset: Any) -> None:
+    """Torchvision checks the sums of CIFAR when reading; those of the MNISTs only here, of the archives if kept."""
+    from torchvision.datasets.utils import check_md5
+
+    for archive, md5 in dataset.resources:
+        path = os.path.join(dataset.raw_folder, archive)
+        if os.path.exists(path) and not check_md5(path, md5):
+            raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
+
+
+def download(name: str, data_dir: Path) -> None:
+    """Fetches a built-in dataset into `data_dir`: the only function here that uses the network.
+
+    Raises ValueError for a name that has nothing to fetch, and where the download fails.
+    """
+    if name not in TORCHVISION:
+        raise ValueError(f"nothing to download for '{name}': one of {', '.join(TORCHVISION)}")
+    import torchvision.datasets
+
+    try:
+        getattr(torchvision.datasets, TORCHVISION[name])(data_dir, download=True)
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"download of {name} into {data_dir} failed: {first_line(error)}") from None
+
+
+def data_home(name: str, data_dir: Path | None) -> Path:
+    """Where downloaded data lie: `data_dir`, or else the environment's ABLATE_DATA."""
+    home = data_dir or os.environ.get("ABLATE_DATA")
+    if not home:
+        raise ValueError(
+            f"data={name}: say where it is with --data-dir or ABLATE_DATA; "
+            f"'ablate data download {name}' fetches it there"
+        )
+    return Path(home)
+
+
+def first_line(error: Exception) -> str:
+    lines: Sequence[str] = str(error).splitlines() or [type(error).__name__]
+    return lines[0]

@@ -1,0 +1,150 @@
+"""A folder of images as a dataset: PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set),
+
+or one flat set of class folders, split 80/20 within each class, the same for every seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from vitcore.datasets import About, Bytes, Indices, Raw
+from vitcore.shuffle import stratified
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+TEST_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a folder in sorted order, training files first, and what they are."""
+
+    files: tuple[Path, ...]
+    labels: Indices
+    classes: tuple[str, ...]
+    train: Indices
+    test: Indices
+
+
+@cache
+def describe_folder(root: Path) -> About:
+    """Reads every byte once a process. The image size is the shorter side of the first image, unless Config says."""
+    listing = list_folder(root)
+    with open_image(listing.files[0]) as first:
+        side, channels = min(first.size), 1 if first.mode in ("1", "L") else 3
+    return About(
+        image_size=side,
+        channels=channels,
+        classes=len(listing.classes),
+        train_size=len(listing.train),
+        test_size=len(listing.test),
+        fingerprint={"images": len(listing.files), "sha256": digest(root, listing.files)},
+    )
+
+
+def read_folder(root: Path, size: int, channels: int) -> Raw:
+    """Every image, its shorter side resized to `size` and the middle square cut out."""
+    listing = list_folder(root)
+    images = np.empty((len(listing.files), channels, size, size), np.uint8)
+    for place, file in enumerate(listing.files):
+        images[place] = read_image(file, size, channels)
+    return Raw(images, listing.labels, listing.train, listing.test)
+
+
+def list_folder(root: Path) -> Listing:
+    """Raises ConfigError for a folder that is missing, or has no classes, or a class without images."""
+    if not root.is_dir():
+        refuse(root, "no such folder")
+    if not (root / "train").is_dir():
+        return list_flat(root)
+    test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
+    if test is None:
+        refuse(root, "has train/ but neither test/ nor val/ beside it")
+    classes = class_names(root / "train")
+    if unknown := set(class_names(test)) - set(classes):
+        refuse(test, f"class '{min(unknown)}' is not in train/")
+    train_files, train_labels = list_classes(root / "train", classes)
+    test_files, test_labels = list_classes(test, classes, empty_allowed=True)
+    places = np.arange(len(train_files) + len(test_files))
+    labels = np.array(train_labels + test_labels, np.int64)
+    return Listing((*train_files, *test_files), labels, classes, *np.split(places, [len(train_files)]))
+
+
+def list_flat(root: Path) -> Listing:
+    """One set of class folders: the last fifth of each class, in a fixed random order, is the test set."""
+    classes = class_names(root)
+    files, known = list_classes(root, classes)
+    labels = np.array(known, np.int64)
+    test, train = stratified(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
+    if not len(test):
+        refuse(root, "has one image a class, and nothing to test on")
+    return Listing(tuple(files), labels, classes, np.sort(train), np.sort(test))
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    if len(names) < 2:
+        refuse(folder, f"has {len(names)} class folders; at least 2 are needed")
+    return tuple(names)
+
+
+def list_classes(
+    folder: Path, classes: Sequence[str], empty_allowed: bool = False
+) -> tuple[list[Path], list[int]]:
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = sorted(one for one in (folder / name).rglob("*") if one.suffix.lower() in SUFFIXES)
+        if not found and not empty_allowed:
+            refuse(folder / name, f"has no images ({', '.join(sorted(SUFFIXES))})")
+        files += found
+        labels += [label] * len(found)
+    return files, labels
+
+
+def read_image(file: Path, size: int, channels: int) -> Bytes:
+    """One image as (C, size, size)."""
+    from PIL import Image, ImageOps
+
+    with open_image(file) as image:
+        try:
+            plain = image.convert("L" if channels == 1 else "RGB")
+        except (OSError, SyntaxError, ValueError) as error:
+            refuse(file, f"cannot be read as an image ({error})")
+    if plain.size != (size, size):
+        plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
+    pixels = np.asarray(plain, np.uint8)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def open_image(file: Path) -> Image:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        return Image.open(file)
+    except (OSError, UnidentifiedImageError):
+        refuse(file, "cannot be read as an image")
+
+
+def digest(root: Path, files: Sequence[Path]) -> str:
+    """sha256 over the relative paths and contents: what the folder is called does not matter, what is in it does."""
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.relative_to(root).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def refuse(path: Path, reason: str) -> NoReturn:
+    from vitcore.config import ConfigError
+
+    raise ConfigError(f"data=imagefolder: {path} {reason}")

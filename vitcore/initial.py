@@ -1,0 +1,92 @@
+"""Initial values, one rule for all arms: those of google-research/vision_transformer (vit_jax/models_vit.py).
+
+Each parameter is drawn on the CPU from a generator of its own, keyed by (seed, name): removing a part leaves the
+values of all others as they were, and no device changes them.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+Draw = Callable[[Tensor, Generator], Any]
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draws every parameter of `model`; a model on the meta device has no values and is left alone."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            continue
+        owner, own_name = nearest_owner(model, name)
+        values = torch.empty_like(parameter, device="cpu")
+        owner.initial(own_name, values, generator(seed, name))
+        parameter.copy_(values)
+
+
+def generator(seed: int, name: str) -> Generator:
+    """A generator for one parameter: a pure function of (seed, name)."""
+    key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
+
+
+def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
+    """The innermost module around a parameter that has a method `initial`, and the parameter's name inside it."""
+    path = name.split(".")
+    for depth in range(len(path) - 1, -1, -1):
+        module = model.get_submodule(".".join(path[:depth]))
+        if isinstance(module, Initial):
+            return module, ".".join(path[depth:])
+    raise AssertionError(f"nothing says how {name} is drawn")
+
+
+class Initial(nn.Module):
+    """A module that says how its parameters, and those of the modules inside it, are drawn."""
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        """Fills `values`, the parameter called `name` inside this module. The rules of the reference for each layer:
+
+        a linear layer Xavier uniform and bias zero (nn.attention and nn.Dense as models_vit.py calls them), a
+        convolution LeCun normal (flax's default), a norm one and zero, a bare parameter normal(0.02) (AddPositionEmbs).
+        """
+        owner = self.get_submodule(name.rpartition(".")[0])
+        rule_of(owner, name.rpartition(".")[2])(values, generator)
+
+
+def rule_of(owner: nn.Module, name: str) -> Draw:
+    """How the layer `owner` draws its own parameter `name`."""
+    if isinstance(owner, nn.LayerNorm | nn.GroupNorm):
+        return ones if name == "weight" else zeros
+    if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":
+        return zeros
+    if isinstance(owner, nn.Linear):
+        return xavier_uniform
+    if isinstance(owner, nn.Conv2d):
+        return lecun_normal
+    return normal(0.02)
+
+
+def zeros(values: Tensor, generator: Generator) -> None:
+    values.zero_()
+
+
+def ones(values: Tensor, generator: Generator) -> None:
+    values.fill_(1.0)
+
+
+def normal(std: float) -> Draw:
+    return lambda values, generator: values.normal_(0.0, std, generator=generator)
+
+
+def xavier_uniform(values: Tensor, generator: Generator) -> None:
+    """U(-a, a) with a^2 = 6 / (fan_in + fan_out)."""
+    nn.init.xavier_uniform_(values, generator=generator)
+
+
+def lecun_normal(values: Tensor, generator: Generator) -> None:
+    """A normal cut at two deviations, of variance 1 / fan_in after the cut (jax.nn.initializers.lecun_normal)."""
+    std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
+    nn.init.trunc_normal_(values, 0.0, std, -2 * std, 2 * std, generator=generator)

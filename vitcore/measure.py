@@ -1,0 +1,40 @@
+"""What a model costs before it is built: parameters and FLOPs, on the meta device."""
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from vitcore.config import Config
+from vitcore.vit import ViT
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`flops`: one forward pass of one image, 2 a multiply-add, of matrix products, convolutions and attention."""
+
+    params: int
+    flops: int
+    tokens: int
+    class_token: bool
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """params, flops, tokens (the class token included), class_token; nothing is allocated."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"):
+        model = ViT(config)
+        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(images)
+    rows, columns = config.grid
+    return asdict(
+        Cost(
+            params=sum(parameter.numel() for parameter in model.parameters()),
+            flops=counter.get_total_flops(),
+            tokens=rows * columns + model.prefix,
+            class_token=bool(model.prefix),
+        )
+    )

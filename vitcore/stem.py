@@ -1,0 +1,167 @@
+"""From an image to patch tokens. One class and one line of STEM each.
+
+Shapes: B images, C channels, P patch, N patches in raster order, D width. Every stem divides the side by P.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from vitcore.config import ConfigError
+from vitcore.initial import lecun_normal, zeros
+from vitcore.part import Part
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Stem(Part):
+    """Images (B, C, H, W) to tokens (B, N, D)."""
+
+    slot = "stem"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+
+
+class PatchStem(Stem):
+    """Cuts the image into P x P patches and projects each (arXiv 2010.11929, equation 1).
+
+    The weight is laid out as that of the equal strided convolution: (D, C, P, P).
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.patch = config.patch
+        self.weight = nn.Parameter(torch.empty(config.width, config.channels, config.patch, config.patch))
+        self.bias = nn.Parameter(torch.empty(config.width))
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        """As flax's Conv, which the reference implementation uses: LeCun normal, bias zero."""
+        (lecun_normal if name == "weight" else zeros)(values, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        B, C, H, W = images.shape
+        P = self.patch
+        patches = images.view(B, C, H // P, P, W // P, P).permute(
+            0, 2, 4, 1, 3, 5
+        )  # (B, rows, columns, C, P, P)
+        return F.linear(patches.reshape(B, -1, C * P * P), self.weight.flatten(1), self.bias)
+
+
+class ConvStem(Stem):
+    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of ViT_C).
+
+    The paper's batch norm is a group norm here (a statistic of the batch would tie the images of a batch together);
+    its ViT_C also has one block fewer, which a study says if it wants it. P = 1 is one 3x3 convolution of stride 1.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        widths = doubling(config)
+        layers: list[nn.Module] = []
+        for before, after in zip([config.channels, *widths], widths, strict=False):
+            layers += [
+                nn.Conv2d(before, after, 3, stride=min(config.patch, 2), padding=1, bias=False),
+                nn.GroupNorm(groups(after), after),
+                nn.ReLU(),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.projection = nn.Conv2d(widths[-1], config.width, 1)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_halvings(cls.slot, config)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.layers(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class SmallResNetStem(Stem):
+    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
+
+    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks are timm's
+    `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224 pixels, are one 3x3
+    convolution of stride 1; every stage has two blocks and halves the side, so that P = 2 has one stage, P = 16 four.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        from timm.layers import GroupNormAct, StdConv2d  # late: timm takes seconds to import
+        from timm.models.resnetv2 import Bottleneck, ResNetStage
+
+        norm = partial(grouped, GroupNormAct)
+        widths = doubling(config)
+        self.root = nn.Sequential(StdConv2d(config.channels, widths[0], 3), norm(widths[0]))
+        self.stages = nn.Sequential(
+            *(
+                ResNetStage(
+                    before,
+                    after,
+                    stride=min(config.patch, 2),
+                    dilation=1,
+                    depth=2,
+                    block_fn=Bottleneck,
+                    act_layer=nn.ReLU,
+                    conv_layer=StdConv2d,
+                    norm_layer=norm,
+                )
+                for before, after in zip([widths[0], *widths], widths, strict=False)
+            )
+        )
+        self.projection = nn.Conv2d(widths[-1], config.width, 1)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_halvings(cls.slot, config)
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        """Each residual branch starts at zero, as in the reference's ResNet (its last norm's scale)."""
+        if name.endswith("norm3.weight"):
+            zeros(values, generator)
+        else:
+            super().initial(name, values, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.stages(self.root(images))).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def doubling(config: Config) -> list[int]:
+    """The channels of the stages: one for each halving (at least one), doubling up to D."""
+    stages = max(1, config.patch.bit_length() - 1)
+    return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
+
+
+def need_halvings(slot: str, config: Config) -> None:
+    """Raises ConfigError for a patch that convolutions of stride 2 do not make."""
+    if config.patch & (config.patch - 1):
+        raise ConfigError(
+            f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two"
+        )
+
+
+def groups(channels: int) -> int:
+    """16 channels a group (arXiv 1803.08494, Table 3), or the nearest whole split."""
+    return math.gcd(channels, max(1, channels // 16))
+
+
+def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Module:
+    """timm's group norm, which brings its own activation, with this file's groups."""
+    return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
+
+
+STEM: dict[str, type[Stem]] = {"patch": PatchStem, "conv": ConvStem, "resnet-small": SmallResNetStem}
