@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from results.figures.axis import axis
 from results.figures.compute import compute
-from results.figures.frame import Table, arms, evidence, unit
+from results.figures.frame import Table, arms, evidence, metric_name
 from results.figures.intervals import intervals
 from results.figures.learning_rate import learning_rate
 from results.figures.page import absences, compose
@@ -72,4 +72,4 @@ def figure(study: StudyResults, table: Table, width: float) -> Figure:
 def subtitle(study: StudyResults, table: Table) -> str:
     """The setting, the metric, and what the marks stand for."""
     settings = ", ".join([study.plan["recipe"], *(f"{key}={value}" for key, value in study.plan["overrides"].items())])
-    return f"{settings}: {unit(table['metric']).name}, {evidence(arms(study, table))}"
+    return f"{settings}: {metric_name(table['metric'])}, {evidence(arms(study, table))}"

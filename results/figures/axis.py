@@ -5,8 +5,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
-from results.figures.frame import Table, arms, seeds, unit, x_of
-from results.figures.lines import draw_lines, extent, looks, marks, metric_axis, nothing_yet, place, plain, swept_axis, values
+from results.figures.frame import Table, arms, seeds, x_of
+from results.figures.lines import (
+    draw_lines,
+    extent,
+    marks,
+    metric_axis,
+    nothing_yet,
+    place,
+    plain,
+    swept_axis,
+    values,
+)
 from results.figures.page import legend_above
 from results.figures.style import GREY
 from results.study import StudyResults
@@ -14,7 +24,7 @@ from results.study import StudyResults
 
 def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
-    frame, how = place(arms(study, table)), unit(table["metric"])
+    frame = place(arms(study, table))
     figure.set_figheight(3.0)
     ax = figure.subplots()
     one_line = frame["series"].nunique() == 1
@@ -24,7 +34,7 @@ def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.patch.set_visible(False)
     points = seeds(study, table["metric"])
     draw_lines(frame, points, ax)
-    metric_axis(ax, how, *extent(frame, points))
+    metric_axis(ax, table["metric"], *extent(frame, points))
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
     if one_line:
@@ -42,8 +52,8 @@ def judged(frame: pd.DataFrame) -> list[str]:
 def compute(frame: pd.DataFrame, ax: Axes) -> Axes:
     """FLOPs of one image forward, in grey, on a log axis."""
     size, name = flops_unit(frame["flops"])
-    for series, look in looks(frame).items():
-        rows = frame[frame["series"] == series].sort_values("at", kind="stable")
+    for _, family in frame.groupby("series", sort=False):
+        rows = family.sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
     ax.grid(visible=False)
     ax.spines["right"].set_visible(True)

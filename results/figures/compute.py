@@ -5,9 +5,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
-from results.figures.frame import Plan, Table, arms, seeds, unit
+from results.figures.frame import Plan, Table, arms, seeds
 from results.figures.labels import label_points
-from results.figures.lines import around, caption, draw_gaps, draw_points, draw_seeds, extent, looks, metric_axis, nothing_yet
+from results.figures.lines import (
+    around,
+    caption,
+    draw_gaps,
+    draw_points,
+    draw_seeds,
+    extent,
+    looks,
+    metric_axis,
+    nothing_yet,
+)
 from results.figures.page import wrapped
 from results.figures.style import TEXT
 from results.study import StudyResults
@@ -25,7 +35,7 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     points = seeds(study, table["metric"])
     against_compute(frame, points, ax)
     ax.set_xlabel(f"compute: {name} per image (forward), log scale")
-    metric_axis(ax, unit(table["metric"]), *extent(frame, points))
+    metric_axis(ax, table["metric"], *extent(frame, points))
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
     name_families(frame, ax)

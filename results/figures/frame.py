@@ -1,32 +1,26 @@
 """What the figures draw: the table's rows beside the plan's arms, in the unit that a reader expects."""
 
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import pandas as pd
 
 from results.study import StudyResults
+from results.units import unit
 
 Table = dict[str, Any]
 Plan = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Unit:
-    """How a metric is written: accuracies in percent and differences in points, anything else as it is."""
-
-    name: str
-    scale: float
-    label: str
-    difference: str
+def metric_name(metric: str) -> str:
+    """test_accuracy -> "test accuracy"."""
+    return metric.replace("val_", "validation_").replace("_", " ")
 
 
-def unit(metric: str) -> Unit:
-    name = metric.replace("_", " ").replace("val ", "validation ")
-    if metric.endswith("accuracy"):
-        return Unit(name, 100.0, f"{name} (%)", "points")
-    return Unit(name, 1.0, name, "")
+def metric_label(metric: str) -> str:
+    """What an axis of the metric is called: "test accuracy (%)"."""
+    sign = unit(metric).of_value
+    return f"{metric_name(metric)} ({sign})" if sign else metric_name(metric)
 
 
 def x_of(plan: Plan) -> str:
@@ -92,8 +86,7 @@ def series(values: dict[str, Any], x: str, plan: Plan) -> str:
 def gap(row: dict[str, Any]) -> str:
     """Why an arm has fewer finished trials than planned: "1 diverged, 2 missing"; "" where it has them all."""
     counts = {word: row[word] for word in ("diverged", "failed", "missing")}
-    counts["to do"] = row["planned"] - row["n"] - sum(counts.values())
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count > 0)
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 def seeds(study: StudyResults, metric: str) -> pd.DataFrame:

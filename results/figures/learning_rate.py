@@ -1,6 +1,6 @@
 """The metric over the learning rate, and validation over training: arXiv 2010.11929, Figure 9.
 
-The point of that figure is that two heads tie, each at a learning rate of its own; so the rate is an axis, not a choice.
+The point of that figure: two heads tie, each at a learning rate of its own. So the rate is an axis here, not a choice.
 """
 
 import pandas as pd
@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from results.figures.frame import Table, arms, seeds, unit, x_of
+from results.figures.frame import Table, arms, seeds, x_of
 from results.figures.lines import (
     Look,
     axis_name,
@@ -31,32 +31,31 @@ HEIGHT = 2.9  # inches a panel
 
 def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
-    frame, how, x = place(arms(study, table)), unit(table["metric"]), x_of(study.plan)
+    frame, x = place(arms(study, table)), x_of(study.plan)
     stacked = narrow(figure)
     figure.set_figheight(2 * HEIGHT if stacked else HEIGHT)
     final, training = figure.subplots(*((2, 1) if stacked else (1, 2)))
     points = seeds(study, table["metric"])
     draw_lines(frame, points, final)
     swept_axis(frame, final, x, values(frame))
-    metric_axis(final, how, *extent(frame, points))
+    metric_axis(final, table["metric"], *extent(frame, points))
     legend_above(final, "at the end of training")
     if not (frame["n"] > 0).any():
         nothing_yet(final)
     training_curves(study, frame, training, axis_name(x))
     return [
         marks(x),
-        "Training: mean of the finished seeds, band from the lowest to the highest; thin lines are trials that diverged (×) "
-        "or have not finished.",
+        "Training: mean of the finished seeds, band from lowest to highest. Thin lines: trials that diverged (×) or are "
+        "not finished.",
     ]
 
 
 def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, name: str) -> Axes:
     """Validation accuracy over steps: colour a series, dashes a value of the axis."""
-    metric = "val_accuracy"
-    how, table = unit(metric), looks(frame)
+    table = looks(frame)
     swept = sorted(set(frame["at"]))
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
-    history = history.assign(value=history[metric] * how.scale).dropna(subset="value")
+    history = history.assign(value=100 * history["val_accuracy"]).dropna(subset="value")
     for row in frame.itertuples():
         own = history[history["arm"] == row.arm]
         dash = DASHES[swept.index(row.at) % len(DASHES)]
@@ -64,7 +63,7 @@ def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, name: st
         draw_unfinished(own[own["status"] != "finished"], ax, table[row.series], dash)
     handles = [Line2D([], [], color=GREY, linestyle=DASHES[k % len(DASHES)]) for k in range(len(swept))]
     ax.set_xlabel("training step")
-    metric_axis(ax, how, history["value"])
+    metric_axis(ax, "val_accuracy", history["value"])
     for handle, value in zip(handles, values(frame), strict=True):
         handle.set_label(value)
         ax.add_line(handle)

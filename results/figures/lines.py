@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
-from results.figures.frame import Unit, is_number
+from results.figures.frame import is_number, metric_label
 from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL
 
 NAMES = {
@@ -171,18 +171,18 @@ def around(ticks: Sequence[float], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def metric_axis(ax: Axes, how: Unit, *measured: pd.Series) -> None:
+def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     """The vertical axis, as high as what was measured: few ticks, none above 100%; none where nothing was."""
-    ax.set_ylabel(how.label)
+    ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
     if known.empty:
         ax.set_yticks([])
         return
     low, high = known.min(), known.max()
-    margin = 0.08 * (high - low) or 1.0 * how.scale / 100
+    margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
     ax.set_ylim(low - margin, high + margin)
     ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
-    most = 100.0 if how.scale == 100 else float("inf")
+    most = 100.0 if metric.endswith("accuracy") else float("inf")
     ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
 
 

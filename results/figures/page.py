@@ -1,6 +1,7 @@
 """What stands around a figure: the question above it, what was measured under that, what is absent below."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -82,7 +83,7 @@ def uncrowd(figure: Figure) -> None:
     for ax in figure.axes:
         labels = [label for label in ax.get_xticklabels() if label.get_text()]
         boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: float(box.x0))
-        if any(a.x1 + 2 > b.x0 for a, b in zip(boxes, boxes[1:], strict=False)):
+        if any(a.x1 + 2 > b.x0 for a, b in pairwise(boxes)):
             ax.tick_params(axis="x", labelrotation=90)
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from results.figures.frame import Table, arms, seeds, unit, x_of
+from results.figures.frame import Table, arms, seeds, x_of
 from results.figures.lines import draw_lines, extent, marks, metric_axis, nothing_yet, place, plain, swept_axis, values
 from results.figures.page import legend_above
 from results.study import StudyResults
@@ -11,13 +11,13 @@ from results.study import StudyResults
 
 def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
-    frame, how, x = place(arms(study, table)), unit(table["metric"]), x_of(study.plan)
+    frame, x = place(arms(study, table)), x_of(study.plan)
     figure.set_figheight(3.0)
     ax = figure.subplots()
     swept_axis(frame, ax, x, sizes(frame, study.history) if x == "data_fraction" else values(frame))
     points = seeds(study, table["metric"])
     draw_lines(frame, points, ax)
-    metric_axis(ax, how, *extent(frame, points))
+    metric_axis(ax, table["metric"], *extent(frame, points))
     legend_above(ax, equal_steps(study.trials))
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
