@@ -313,10 +313,10 @@ def make_place(runs: Path | None, data_dir: Path | None, plugin: list[Path] | No
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:
     """Raises ValueError before anything is written where a trial's data are not there."""
-    from vitcore.data import locate
+    from vitcore.datasets import TORCHVISION, data_home, read_torchvision
 
-    for name in sorted({job.config["data"] for job in jobs}):
-        locate(name, place.data_dir)
+    for name in sorted({job.config["data"] for job in jobs} & set(TORCHVISION)):
+        read_torchvision(name, data_home(name, place.data_dir))
 
 
 def ensure_writable(runs: Path) -> None:
@@ -476,7 +476,7 @@ def download(
     data_dir: DataDir = None,
 ) -> None:
     """Fetch a data set, once, where there is a network."""
-    from vitcore.data import download as fetch
+    from vitcore.datasets import download as fetch
 
     target = data_folder(data_dir) or (Path(os.environ["ABLATE_DATA"]) if os.environ.get("ABLATE_DATA") else None)
     if target is None:

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import platform
 import signal
 import sys
 import time
@@ -17,7 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from vitcore.train import Outcome, device_name, train
+from vitcore.train import Outcome, device_of, train
+
+import torch
 
 from ablations import plugins, provenance
 from results import lease, store
@@ -77,7 +80,7 @@ class Worker:
     def attempt(self, config: Config, attempt: store.Attempt) -> None:
         try:
             with logged(attempt.path / "log"):
-                attempt.write_env(provenance.environment(device_name(config), config.threads, self.plugins))
+                attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
                 attempt.on_progress = self.report
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
                 if outcome.status != "stopped":
@@ -91,6 +94,17 @@ class Worker:
             cause = f"{type(error).__name__}: {error}"
             attempt.fail(cause, traceback.format_exc(), provenance.code(self.plugins))
             self.emit("failed", cause=cause)
+
+
+def hardware(config: Config) -> str:
+    """What the trial runs on, by its maker's name."""
+    if device_of(config) == "cuda":
+        return torch.cuda.get_device_name()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "cpu"
 
 
 def summary(outcome: Outcome) -> Json:

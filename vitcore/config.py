@@ -7,9 +7,12 @@ Config does, because a Config knows which parts exist.
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+if TYPE_CHECKING:
+    from vitcore.datasets import About
 
 # name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
 SIZES = {
@@ -103,7 +106,7 @@ class Config(Options):
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))
             if "epochs" in values:
-                values["steps"] = about.steps(epochs=values.pop("epochs"), **default_sizes(values))
+                values["steps"] = steps_of(values.pop("epochs"), about, values)
         values.setdefault("data_seed", values.get("seed", 0))
         return values
 
@@ -184,10 +187,14 @@ def gather_options(values: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def default_sizes(values: Values) -> dict[str, Any]:
-    """What turns epochs into steps: batch and fractions, as written or by default."""
+def steps_of(epochs: object, about: "About", values: Values) -> int:
+    """The optimiser steps of `epochs` passes over the training part. Raises ConfigError for impossible epochs."""
+    if isinstance(epochs, bool) or not isinstance(epochs, int | float) or not 0 < epochs < math.inf:
+        raise ConfigError(f"epochs={epochs}: input should be a number greater than 0")
     names = ("batch", "data_fraction", "val_fraction")
-    return {name: values.get(name, Config.model_fields[name].default) for name in names}
+    sizes = {name: values.get(name, Config.model_fields[name].default) for name in names}
+    usable = all(isinstance(size, int | float) and size > 0 for size in sizes.values())
+    return about.steps(epochs=epochs, **sizes) if usable else 1  # unusable: an error of its own, a moment later
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

@@ -6,7 +6,6 @@ killed: all that it depends on is in the checkpoint or is a pure function of the
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -174,7 +173,7 @@ class Training:
         self.order = Order(len(data.train), config.seed)
         self.step = 0
         # The loss of each step since the last evaluation, on the device, so that no step waits for its value.
-        self.losses = torch.zeros(longest_stretch(config), device=self.device)
+        self.losses = torch.zeros(config.steps, device=self.device)
         self.since = 0
         self.seconds, self.mark = 0.0, time.perf_counter()
 
@@ -293,12 +292,6 @@ def evaluation_steps(config: Config) -> list[int]:
     """Where the metrics get a line: evenly spaced, the last step among them."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]
-
-
-def longest_stretch(config: Config) -> int:
-    """The most steps from one evaluation to the next."""
-    steps = [0, *evaluation_steps(config)]
-    return max(after - before for before, after in itertools.pairwise(steps))
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
