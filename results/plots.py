@@ -8,13 +8,14 @@ from matplotlib.figure import Figure
 
 from results.figures.axis import axis
 from results.figures.compute import compute
-from results.figures.frame import Table, arms, evidence, metric_name
+from results.figures.frame import arms, evidence, metric_name
 from results.figures.intervals import intervals
 from results.figures.learning_rate import learning_rate
 from results.figures.page import absences, compose
 from results.figures.scale import scale
 from results.figures.style import FULL, style
 from results.study import StudyResults
+from results.tables import Table
 from results.tables import table as table_of
 
 FORMATS = ("png", "pdf", "svg")
@@ -47,17 +48,20 @@ def draw(study: StudyResults, folder: Path, format: str = "png") -> Path:
     return path
 
 
-def picture(study: StudyResults, format: str, width: float = FULL) -> bytes:
-    """The study's figure, `width` inches wide; equal results give equal bytes."""
+def picture(study: StudyResults, format: str, width: float = FULL, titled: bool = True) -> bytes:
+    """The study's figure, `width` inches wide; equal results give equal bytes.
+
+    Not `titled`, it stands under a heading that says the question already. Raises ValueError as `draw` does.
+    """
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
     stream = io.BytesIO()
     with style():
-        figure(study, table_of(study), width).savefig(stream, format=format, metadata=UNSTAMPED[format])
+        figure(study, table_of(study), width, titled).savefig(stream, format=format, metadata=UNSTAMPED[format])
     return stream.getvalue()
 
 
-def figure(study: StudyResults, table: Table, width: float) -> Figure:
+def figure(study: StudyResults, table: Table, width: float, titled: bool = True) -> Figure:
     """The study's figure under its question, with what was measured and what is absent written on it."""
     kind = study.plan["figure"]
     if kind not in FIGURES:
@@ -65,7 +69,8 @@ def figure(study: StudyResults, table: Table, width: float) -> Figure:
     page = Figure(figsize=(width, 3.0), layout="constrained")
     notes = FIGURES[kind](study, table, page)
     frame = arms(study, table)
-    compose(page, study.plan["question"], subtitle(study, table), [*notes, *absences(frame)])
+    title = study.plan["question"] if titled else ""
+    compose(page, title, subtitle(study, table), [*notes, *absences(frame)])
     return page
 
 

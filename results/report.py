@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from results import layout, plots, sentences, tables, units
@@ -39,11 +39,23 @@ def render(studies: Sequence[StudyResults], made: datetime) -> str:
     )
 
 
-def template() -> Any:
+def template() -> Template:
     loader = FileSystemLoader(Path(__file__).parent)
-    return Environment(
+    environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).get_template("report.html.j2")
+    )
+    environment.filters |= {"minus": minus, "breakable": breakable}
+    return environment.get_template("report.html.j2")
+
+
+def minus(text: str) -> str:
+    """Numbers with the sign that lines up with their plus."""
+    return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def breakable(name: str) -> Markup:
+    """An arm's name that a narrow page breaks between its settings."""
+    return Markup(",<wbr>").join(name.split(","))
 
 
 def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
@@ -60,7 +72,9 @@ def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
         "summary": summary(table),
         "incomplete": incomplete(study.trials),
         "figures": {
-            kind: inline(plots.picture(study, "svg", width), f"{slug(study.name)}-{kind}", plan["question"])
+            kind: inline(
+                plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", plan["question"]
+            )
             for kind, width in (("wide", FULL), ("narrow", COLUMN))
         },
         "columns": columns,
@@ -157,4 +171,4 @@ def inline(svg: bytes, prefix: str, label: str) -> Markup:
     text = re.sub(r'href="#', f'href="#{prefix}-', text)
     text = text.replace("url(#", f"url(#{prefix}-")
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
-    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))  # noqa: S704
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))

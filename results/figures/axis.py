@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
-from results.figures.frame import Table, arms, seeds, x_of
+from results.figures.frame import arms, each, seeds, x_of
 from results.figures.lines import (
     draw_lines,
     extent,
@@ -20,6 +20,7 @@ from results.figures.lines import (
 from results.figures.page import legend_above
 from results.figures.style import GREY
 from results.study import StudyResults
+from results.tables import Table
 
 
 def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -45,7 +46,7 @@ def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 def judged(frame: pd.DataFrame) -> list[str]:
     """A label a value: the value over the verdict of its arm."""
-    rows = frame.sort_values("at", kind="stable").itertuples()
+    rows = each(frame.sort_values("at", kind="stable"))
     return [f"{plain(row.x)}\n{'baseline' if row.reference else (row.verdict or '').replace('-', ' ')}" for row in rows]
 
 

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
-from results.figures.frame import Plan, Table, arms, seeds
+from results.figures.frame import Plan, arms, each, seeds
 from results.figures.labels import label_points
 from results.figures.lines import (
     around,
@@ -21,6 +21,7 @@ from results.figures.lines import (
 from results.figures.page import wrapped
 from results.figures.style import TEXT
 from results.study import StudyResults
+from results.tables import Table
 
 GAP = 9.0  # points of paper between crosses of equal compute
 
@@ -72,8 +73,8 @@ def name_families(frame: pd.DataFrame, ax: Axes) -> None:
     """Every family's name, at its most expensive arm that has a mean."""
     known = frame[frame["mean"].notna()]
     ends = known.sort_values("at", kind="stable").drop_duplicates("series", keep="last")
-    points = [(row.at, row.mean, written(row.series, frame)) for row in ends.itertuples()]
-    bars = [(row.at, row.low, row.high) for row in known.itertuples() if not pd.isna(row.low)]
+    points = [(row.at, row.mean, written(row.series, frame)) for row in each(ends)]
+    bars = [(row.at, row.low, row.high) for row in each(known) if not pd.isna(row.low)]
     label_points(ax, points, bars)
 
 

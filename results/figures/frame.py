@@ -1,14 +1,15 @@
 """What the figures draw: the table's rows beside the plan's arms, in the unit that a reader expects."""
 
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
 import pandas as pd
 
 from results.study import StudyResults
+from results.tables import Table
 from results.units import unit
 
-Table = dict[str, Any]
 Plan = dict[str, Any]
 
 
@@ -87,6 +88,11 @@ def gap(row: dict[str, Any]) -> str:
     """Why an arm has fewer finished trials than planned: "1 diverged, 2 missing"; "" where it has them all."""
     counts = {word: row[word] for word in ("diverged", "failed", "missing")}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def each(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows with their columns as attributes; what type each has, `arms` says."""
+    return iter(frame.itertuples())
 
 
 def seeds(study: StudyResults, metric: str) -> pd.DataFrame:

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from results.figures.frame import Table, arms, metric_label, number, seeds, signed
+from results.figures.frame import arms, each, metric_label, number, seeds, signed
 from results.figures.page import narrow, wrapped
 from results.figures.style import BLACK, BLUE, GREY, LIGHT, PALE, SMALL, TEXT, VERMILION
 from results.study import StudyResults
+from results.tables import Table
 from results.units import unit
 
 COLOUR = {"better": BLUE, "worse": VERMILION}
@@ -51,7 +52,7 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
     """Intervals and seeds, first arm on top. frame: rows of `arms`; points: rows of `seeds`."""
-    for y, row in enumerate(frame.itertuples()):
+    for y, row in enumerate(each(frame)):
         values = points["value"][points["arm"] == row.arm]
         ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, alpha=0.45, markersize=3, markeredgewidth=0)
         if np.isnan(row.mean):
@@ -106,12 +107,17 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
     """Names on the left of the rows, verdicts on their right."""
     ax.set_yticks(range(len(frame)), [wrapped(arm.replace(",", ", "), LABEL_WIDTH, TEXT) for arm in frame["arm"]])
     right = ax.secondary_yaxis("right")
-    right.set_yticks(range(len(frame)), [verdict(row, metric) for row in frame.itertuples()])
+    right.set_yticks(range(len(frame)), [verdict(row, metric) for row in each(frame)])
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
-    for label, row in zip(right.get_yticklabels(), frame.itertuples(), strict=True):
+    for label, row in zip(right.get_yticklabels(), each(frame), strict=True):
         label.set_color(colour_of(row))
-    beyond = {"xycoords": "axes fraction", "xytext": (6, 4), "textcoords": "offset points", "size": SMALL}
+    beyond: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "xytext": (6, 4),
+        "textcoords": "offset points",
+        "size": SMALL,
+    }
     ax.annotate("against the baseline, 95% CI", (1, 1), color=GREY, **beyond)
 
 
@@ -120,8 +126,8 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
-    for y, row in enumerate(frame.itertuples()):
-        line = {"transform": to, "size": SMALL, "bbox": clear, "va": "center"}
+    for y, row in enumerate(each(frame)):
+        line: dict[str, Any] = {"transform": to, "size": SMALL, "bbox": clear, "va": "center"}
         ax.text(0, y - 0.27, row.arm, weight="bold", **line)
         ax.text(0, y + 0.33, verdict(row, metric).replace("\n", ": "), color=colour_of(row), **line)
         if not np.isnan(row.published):
@@ -132,7 +138,7 @@ def published_rows(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
     """The published values on an axis of their own, on grey: another setting."""
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
-    for y, row in enumerate(frame.itertuples()):
+    for y, row in enumerate(each(frame)):
         if np.isnan(row.published):
             continue
         ax.plot([row.published], [y], "s", color=GREY)

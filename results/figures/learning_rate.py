@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from results.figures.frame import Table, arms, seeds, x_of
+from results.figures.frame import arms, each, seeds, x_of
 from results.figures.lines import (
     Look,
     axis_name,
@@ -25,6 +25,7 @@ from results.figures.lines import (
 from results.figures.page import legend_above, narrow
 from results.figures.style import DASHES, GREY
 from results.study import StudyResults
+from results.tables import Table
 
 HEIGHT = 2.9  # inches a panel
 
@@ -45,8 +46,7 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     training_curves(study, frame, training, axis_name(x))
     return [
         marks(x),
-        "Training: mean of the finished seeds, band from lowest to highest. Thin lines: trials that diverged (×) or are "
-        "not finished.",
+        "Training: mean of the finished seeds, band from lowest to highest. Thin: trials that diverged (×) or go on.",
     ]
 
 
@@ -56,7 +56,7 @@ def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, name: st
     swept = sorted(set(frame["at"]))
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
     history = history.assign(value=100 * history["val_accuracy"]).dropna(subset="value")
-    for row in frame.itertuples():
+    for row in each(frame):
         own = history[history["arm"] == row.arm]
         dash = DASHES[swept.index(row.at) % len(DASHES)]
         draw_band(own[own["status"] == "finished"], ax, table[row.series], dash)
@@ -80,13 +80,13 @@ def draw_band(history: pd.DataFrame, ax: Axes, look: Look, dash: object) -> None
         return
     steps = history.pivot_table(index="step", columns="seed", values="value").dropna()
     ax.fill_between(steps.index, steps.min(axis=1), steps.max(axis=1), color=look.colour, alpha=0.12, linewidth=0)
-    ax.plot(steps.index, steps.mean(axis=1), color=look.colour, linestyle=dash)  # type: ignore[arg-type]
+    ax.plot(steps.index, steps.mean(axis=1), color=look.colour, linestyle=dash)
 
 
 def draw_unfinished(history: pd.DataFrame, ax: Axes, look: Look, dash: object) -> None:
     """A thin line a trial, ending in a cross where it diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
-        ax.plot(trial["step"], trial["value"], color=look.colour, linestyle=dash, linewidth=0.6)  # type: ignore[arg-type]
+        ax.plot(trial["step"], trial["value"], color=look.colour, linestyle=dash, linewidth=0.6)
         if (trial["status"] == "diverged").any():
             ax.plot(trial["step"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)

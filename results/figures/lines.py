@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
-from results.figures.frame import is_number, metric_label
+from results.figures.frame import each, is_number, metric_label
 from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL
 
 NAMES = {
@@ -99,7 +99,7 @@ def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:
 def draw_points(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0) -> None:
     """Means with their intervals: filled for a baseline and for a difference that the verdict calls one."""
     to = beside(ax, aside)
-    for row in rows[rows["mean"].notna()].itertuples():
+    for row in each(rows[rows["mean"].notna()]):
         if not np.isnan(row.low):
             ax.plot([row.at, row.at], [row.low, row.high], color=look.colour, transform=to, zorder=3)
         face = look.colour if row.reference or row.verdict in ("better", "worse") else "white"
@@ -109,17 +109,17 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0) ->
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: Look, aside: float) -> None:
     """Single trials, faint, beside their mean."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
-    faint = {"alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
+    faint: dict[str, Any] = {"alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
     ax.plot(own["at"], own["value"], "o", color=look.colour, transform=beside(ax, aside), **faint)
 
 
 def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0, name: str = "") -> None:
     """A cross at the foot of the axes for every arm without a finished trial, and what became of it."""
     foot = beside(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
-    for row in rows[rows["n"] == 0].itertuples():
+    for row in each(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
-        above = {"rotation": 90, "ha": "center", "va": "bottom", "size": SMALL, "color": GREY}
+        above: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": SMALL, "color": GREY}
         ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **above)
 
 
@@ -138,14 +138,14 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 
 def values(frame: pd.DataFrame) -> list[str]:
     """A label a place on the axis: the value as a person writes it."""
-    return [plain(row.x) for row in frame.drop_duplicates("at").sort_values("at").itertuples()]
+    return [plain(row.x) for row in each(frame.drop_duplicates("at").sort_values("at"))]
 
 
-def plain(value: object) -> str:
+def plain(value: Any) -> str:
     """A number without noise, a word as it is: 0.002, 5e-5, 8, 1,320, conv."""
     if not is_number(value):
         return str(value)
-    if value and abs(value) < 1e-3:  # type: ignore[operator, arg-type]
+    if value and abs(value) < 1e-3:
         mantissa, exponent = f"{value:.6e}".split("e")
         return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:,.6g}"

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
+from results.figures.frame import each
 from results.figures.style import COLUMN, GREY, SMALL, TEXT, TITLE
 
 MARGIN = 0.08  # inches
@@ -24,7 +25,7 @@ def narrow(figure: Figure) -> bool:
 def text_width(text: str, size: float, weight: str = "normal") -> float:
     """The width of a line of text in inches."""
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
-    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)  # type: ignore[arg-type]
+    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
     return float(width) / 72
 
 
@@ -89,7 +90,7 @@ def uncrowd(figure: Figure) -> None:
 
 def absences(frame: pd.DataFrame) -> list[str]:
     """A line an arm that has fewer finished trials than planned, and why; nothing is dropped in silence."""
-    short = list(frame[frame["n"] < frame["planned"]].itertuples())
+    short = list(each(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.arm}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 

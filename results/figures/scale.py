@@ -3,10 +3,11 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from results.figures.frame import Table, arms, seeds, x_of
+from results.figures.frame import arms, seeds, x_of
 from results.figures.lines import draw_lines, extent, marks, metric_axis, nothing_yet, place, plain, swept_axis, values
 from results.figures.page import legend_above
 from results.study import StudyResults
+from results.tables import Table
 
 
 def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:

@@ -20,7 +20,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.
 
 TITLE, TEXT, SMALL = 9.0, 7.5, 6.5  # points
 
-SETTINGS: dict[str, Any] = {
+SETTINGS: Any = {  # names and values as in a matplotlibrc
     "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine has the same one
     "font.size": TEXT,
     "text.parse_math": False,  # a dollar sign in a question is a dollar sign
