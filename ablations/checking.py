@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from vitcore.contracts import contracts
-from vitcore.measure import measure
-
 from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
 from ablations.study import Design, read_recipe, read_study
 from vitcore.config import Config
+from vitcore.contracts import contracts
+from vitcore.measure import measure
 from vitcore.parts import PARTS
 
 

@@ -10,14 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from vitcore.data import describe
-from vitcore.measure import measure
-
 from ablations.confounds import footnotes
 from ablations.study import Arm, Design
 from results import store
 from vitcore.config import Config, ConfigError, listed
+from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
+from vitcore.measure import measure
 
 Json = dict[str, Any]
 
@@ -25,7 +24,7 @@ Json = dict[str, Any]
 def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
-    measured = {arm.name: measure(arm.config) for arm in design.arms}
+    measured = {arm.name: measured_arm(arm) for arm in design.arms}
     arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
     return {
         "schema": store.SCHEMA,
@@ -50,6 +49,13 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "arms": arms,
         "family": sum(entry["name"] != entry["baseline"] for entry in arms),
     }
+
+
+def measured_arm(arm: Arm) -> Json:
+    try:
+        return measure(arm.config)
+    except Exception as error:  # a user's part may do anything
+        raise ValueError(f"arm {arm.name} cannot be built: {type(error).__name__}: {error}") from error
 
 
 def arm_entry(design: Design, arm: Arm, measured: dict[str, Json], seeds: Sequence[int]) -> Json:

@@ -270,6 +270,8 @@ class Pool:
             self.failed_starts += 1
             if self.failed_starts == FAILED_STARTS:
                 raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
+        assert slot.process is not None
+        hang_up(slot.process)
         slot.process, slot.job, slot.ready = None, None, False
         self.display.idle(slot.number)
         if job is not None and not self.stopping:
@@ -299,9 +301,7 @@ class Pool:
         for process in alive:
             if self.stopping:
                 process.terminate()
-            assert process.stdin is not None
-            with suppress(OSError):  # it is gone already
-                process.stdin.close()
+            hang_up(process)
         deadline = time.monotonic() + STOP_SECONDS
         for process in alive:
             try:
@@ -309,6 +309,13 @@ class Pool:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def hang_up(process: subprocess.Popen[str]) -> None:
+    """No more jobs: the worker ends after the one it has."""
+    assert process.stdin is not None
+    with suppress(OSError):  # it is gone already
+        process.stdin.close()
 
 
 def run(

@@ -89,7 +89,7 @@ def find(kind: str, name: str) -> Path:
     known = packaged(kind)
     if name not in known:
         single = {"studies": "study", "recipes": "recipe"}[kind]
-        raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} Known: {listed(known)}, or a .yaml file")
+        raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
     return HERE / kind / f"{name}.yaml"
 
 

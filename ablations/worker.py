@@ -18,14 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from vitcore.train import Outcome, device_of, train
-
 import torch
 
 from ablations import plugins, provenance
 from results import lease, store
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
+from vitcore.train import Outcome, device_of, train
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5

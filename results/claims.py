@@ -76,9 +76,7 @@ def judged(
     difference, interval = pair.difference, pair.difference.interval()
     diverged = of[a]["diverged"], of[b]["diverged"]
     higher = units.higher_is_better(plan["metric"])
-    word = verdict.verdict(
-        difference, p_holm, margin=plan["margin"], higher_is_better=higher, diverged=diverged
-    )
+    word = verdict.verdict(difference, p_holm, margin=plan["margin"], higher_is_better=higher, diverged=diverged)
     tie = plan["margin"] is not None and not any(diverged) and stats.equivalent(difference, plan["margin"])
     return {
         "claim": text,

@@ -83,9 +83,7 @@ LATEX = {
 def latex(grid: Grid) -> str:
     """A table environment for booktabs."""
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
-    lines = [
-        " & ".join(escape_latex(cell.text) + raised(cell.marks) for cell in row) + r" \\" for row in grid.rows
-    ]
+    lines = [" & ".join(escape_latex(cell.text) + raised(cell.marks) for cell in row) + r" \\" for row in grid.rows]
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(

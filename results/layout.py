@@ -53,9 +53,7 @@ COLUMNS = {
     "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row["mean"]), row["ci95"], unit)),
     "sd": Column("sd", lambda row, unit: unit.value(row["sd"])),
     "ci95": Column("95% CI", lambda row, unit: between(row["ci95"], unit.value)),
-    "delta": Column(
-        "difference", lambda row, unit: plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit)
-    ),
+    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit)),
     "delta_ci95": Column("95% CI of difference", lambda row, unit: between(row["delta_ci95"], unit.signed)),
     "delta_ci95_images": Column(
         "95% CI, seeds x images", lambda row, unit: between(row["delta_ci95_images"], unit.signed)

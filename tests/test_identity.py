@@ -10,7 +10,10 @@ from vitcore.position import POSITION, Position
 GOLDEN = [
     ({}, "1aaccce05714"),
     ({"seed": 3, "position": "none", "pool": "gap"}, "6e334d1b6798"),
-    ({"data": "cifar10", "model": "Ti/4", "stem": "conv", "data_fraction": 0.1, "label_smoothing": 0.1}, "062b374cc97f"),
+    (
+        {"data": "cifar10", "model": "Ti/4", "stem": "conv", "data_fraction": 0.1, "label_smoothing": 0.1},
+        "062b374cc97f",
+    ),
     ({"data_seed": 7}, "e35b819b7d4f"),
 ]
 

@@ -1,6 +1,7 @@
 """The Vision Transformer, its training, and looking inside it. Imports torch, nothing of ours.
 
-`from vitcore import Config, ViT, train`: the names load on first use, so that importing the package loads no torch.
+`from vitcore import Config, ViT, train`: the names load on first use, so that importing the package loads no
+torch.
 """
 
 import sys

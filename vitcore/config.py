@@ -7,12 +7,9 @@ Config does, because a Config knows which parts exist.
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-if TYPE_CHECKING:
-    from vitcore.datasets import About
 
 # name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
 SIZES = {
@@ -27,6 +24,7 @@ Values = Mapping[str, Any]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -52,9 +50,9 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 class Config(Options):
     """Everything that a trial's outcome depends on (and, last, how it is run).
 
-    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes `steps`;
-    `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is spelt
-    `Config(position="mine", **{"position.base": 100.0})`.
+    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes
+    `steps`; `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is
+    spelt `Config(position="mine", **{"position.base": 100.0})`.
 
     Raises ConfigError for unknown keys, wrong types, impossible values and combinations.
     """
@@ -64,7 +62,7 @@ class Config(Options):
     image_size: Count
     channels: Count
     classes: Annotated[int, Field(ge=2)]
-    data_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    data_fraction: Fraction = 1.0
     data_seed: Seed
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
@@ -106,7 +104,7 @@ class Config(Options):
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))
             if "epochs" in values:
-                values["steps"] = steps_of(values.pop("epochs"), about, values)
+                values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values))))
         values.setdefault("data_seed", values.get("seed", 0))
         return values
 
@@ -117,9 +115,7 @@ class Config(Options):
 
         if self.width % self.heads:
             divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            raise ConfigError(
-                f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}"
-            )
+            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}")
         if self.image_size % self.patch:
             divisors = [p for p in range(1, self.image_size + 1) if self.image_size % p == 0]
             raise ConfigError(
@@ -152,8 +148,17 @@ class Config(Options):
             raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
 
 
+class Epochs(Options):
+    """What turns epochs into steps."""
+
+    epochs: Positive
+    batch: Count
+    data_fraction: Fraction
+    val_fraction: Fraction
+
+
 def merge(*layers: Values) -> dict[str, Any]:
-    """Settings from weakest to strongest: a layer's named size, `steps` and `epochs` hold where they are written."""
+    """Settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written."""
     merged: dict[str, Any] = {}
     for layer in layers:
         if "steps" in layer and "epochs" in layer:
@@ -187,14 +192,10 @@ def gather_options(values: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def steps_of(epochs: object, about: "About", values: Values) -> int:
-    """The optimiser steps of `epochs` passes over the training part. Raises ConfigError for impossible epochs."""
-    if isinstance(epochs, bool) or not isinstance(epochs, int | float) or not 0 < epochs < math.inf:
-        raise ConfigError(f"epochs={epochs}: input should be a number greater than 0")
+def default_sizes(values: Values) -> dict[str, Any]:
+    """What turns epochs into steps: batch and fractions, as written or by default."""
     names = ("batch", "data_fraction", "val_fraction")
-    sizes = {name: values.get(name, Config.model_fields[name].default) for name in names}
-    usable = all(isinstance(size, int | float) and size > 0 for size in sizes.values())
-    return about.steps(epochs=epochs, **sizes) if usable else 1  # unusable: an error of its own, a moment later
+    return {name: values.get(name, Config.model_fields[name].default) for name in names}
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -206,6 +207,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             allowed = nearest(key, known) or f": known are {listed(known)}"
             return f"unknown key '{key}'{allowed}"
+        case "value_error":  # a ConfigError of ours, raised inside a validator
+            return str(problem["ctx"]["error"])
         case "missing":
             return f"'{key}' is missing"
         case _:

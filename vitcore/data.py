@@ -1,7 +1,7 @@
 """Data: what a name stands for, and which images train, validate and test a trial, in which order.
 
-`describe` reads no file of built-in data; `load` never touches the network. Every choice (fold, validation, subset,
-order) is a pure function of a seed and of what it is for.
+`describe` reads no file of built-in data; `load` never touches the network. Every choice (fold, validation,
+subset, order) is a pure function of a seed and of what it is for.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Data:
 
 
 def describe(name: str) -> About:
-    """What `name` stands for: a built-in dataset, or 'imagefolder:PATH', whose files are hashed once a process.
+    """What `name` stands for: a built-in dataset, or 'imagefolder:PATH', whose files are hashed once a
+    process.
 
     Raises ConfigError for an unknown name, and for a folder that is no dataset.
     """
@@ -97,9 +98,10 @@ def describe(name: str) -> About:
 def load(config: Config, data_dir: Path | None = None) -> Data:
     """The images of one trial, on the CPU. Downloaded data lie in `data_dir`, or else where ABLATE_DATA says.
 
-    Validation is carved out of the training images before the fraction is taken and is the same at every fraction; a
-    smaller fraction is inside a larger; all are balanced over the classes. Images are resized where
-    `config.image_size` is not theirs. Raises ValueError where data are missing, damaged, or not what `config` says.
+    Validation is carved out of the training images before the fraction is taken and is the same at every
+    fraction; a smaller fraction is inside a larger; all are balanced over the classes. Images are resized
+    where `config.image_size` is not theirs. Raises ValueError where data are missing, damaged, or not what
+    `config` says.
     """
     about = describe(config.data)
     for name in ("channels", "classes"):
@@ -134,8 +136,8 @@ def folder_of(name: str) -> Path:
 def split(raw: Raw, config: Config, fold_count: int | None) -> tuple[Indices, Indices, Indices]:
     """Where the training, validation and test images of one trial stand in the dataset.
 
-    With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition, so that any five seeds from a
-    multiple of five test every image once.
+    With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition, so that any five seeds
+    from a multiple of five test every image once.
     """
     seed, train, test = config.data_seed, raw.train, raw.test
     if fold_count:
@@ -152,18 +154,16 @@ def part(raw: Raw, index: Indices) -> Images:
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation a channel, over the dataset's own training images: the same for every trial."""
+    """Mean and deviation of each channel over the dataset's own training images: one for all trials."""
     channels = range(raw.images.shape[1])
-    counts = np.stack(
-        [np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]
-    )  # (C, 256)
+    counts = np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels])  # (C, 256)
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
-def resize(images: np.ndarray, size: int) -> np.ndarray:  # type: ignore[type-arg]
+def resize(images: np.ndarray, size: int) -> np.ndarray:
     """(M, C, H, W) bytes to (M, C, size, size), bilinear with antialiasing."""
     return F.interpolate(torch.from_numpy(images), (size, size), mode="bilinear", antialias=True).numpy()
 
@@ -171,7 +171,8 @@ def resize(images: np.ndarray, size: int) -> np.ndarray:  # type: ignore[type-ar
 class Order:
     """The training images in the order they are seen: one random permutation an epoch, end to end.
 
-    Batches are always full, so one may span two epochs. A pure function of (seed, epoch, place): nothing to save.
+    Batches are always full, so one may span two epochs. A pure function of (seed, epoch, place): nothing to
+    save.
     """
 
     def __init__(self, n: int, seed: int) -> None:

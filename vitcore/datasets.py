@@ -1,7 +1,7 @@
 """The built-in datasets: sizes and checksums pinned, verified when the images are read.
 
-Torchvision's classes read and download all but digits, which comes with scikit-learn. Torchvision reads CIFAR's own
-pickles only after their md5 sums have matched.
+Torchvision's classes read and download all but digits, which comes with scikit-learn. Torchvision reads
+CIFAR's own pickles only after their md5 sums have matched.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 class About:
     """What there is to know of a dataset before any image is read.
 
-    `fingerprint` identifies the images, in plain JSON values. With `folds`, each seed tests one fold of all images;
-    without, the data have a test set of their own. `mean` and `std` are of the stored bytes, a value a channel; None
-    where they are to be computed from the training images.
+    `fingerprint` identifies the images, in plain JSON values. With `folds`, each seed tests one fold of all
+    images; without, the data have a test set of their own. `mean` and `std` are of the stored bytes, a value
+    a channel; None where they are to be computed from the training images.
     """
 
     image_size: int
@@ -53,7 +53,7 @@ class About:
 
 @dataclass(frozen=True)
 class Raw:
-    """A dataset as stored, never written to: images (M, C, H, W), labels (M,), and its own training and test sets."""
+    """A dataset as stored, never written to: images (M, C, H, W), labels (M,), and its own split."""
 
     images: Bytes
     labels: Indices
@@ -133,7 +133,7 @@ TORCHVISION = {
 
 
 def read_digits() -> Raw:
-    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998). They have no test set of their own."""
+    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -141,15 +141,13 @@ def read_digits() -> Raw:
     labels = bunch.target.astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
-        raise ValueError(
-            f"data=digits: these are not the images that results are filed under (sha256 {found})"
-        )
+        raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
     nothing = np.empty(0, np.int64)
     return Raw(images, labels, train=np.arange(len(images)), test=nothing)
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
-    """CIFAR and the MNISTs, training images first. Raises ValueError where the files are missing or damaged."""
+    """CIFAR and the MNISTs, training images first. Raises ValueError for missing or damaged files."""
     import torchvision.datasets
 
     dataset = getattr(torchvision.datasets, TORCHVISION[name])
@@ -157,15 +155,13 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
         parts = [dataset(data_dir, train=train, download=False) for train in (True, False)]
     except (RuntimeError, OSError) as error:
         raise ValueError(
-            f"data={name}: not in {data_dir} ({first_line(error)}); name another directory with --data-dir or "
-            f"ABLATE_DATA, or fetch it with 'ablate data download {name}'"
+            f"data={name}: not in {data_dir} ({first_line(error)}); name another directory with --data-dir "
+            f"or ABLATE_DATA, or fetch it with 'ablate data download {name}'"
         ) from None
     about = BUILT_IN[name]
     found = tuple(len(one) for one in parts)
     if found != (about.train_size, about.test_size):
-        raise ValueError(
-            f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}"
-        )
+        raise ValueError(f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}")
     if name.endswith("mnist"):
         verify_archive(parts[0])
     images = np.concatenate([np.asarray(one.data) for one in parts])  # (M, H, W) or (M, H, W, 3)
@@ -176,7 +172,7 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
 
 
 def verify_archive(dataset: Any) -> None:
-    """Torchvision checks the sums of CIFAR when reading; those of the MNISTs only here, of the archives if kept."""
+    """Torchvision checks CIFAR's sums when it reads; the MNISTs' archives, if kept, are checked here."""
     from torchvision.datasets.utils import check_md5
 
     for archive, md5 in dataset.resources:

@@ -31,7 +31,7 @@ class Attention(Initial):
         self.out = nn.Linear(config.width, config.width)
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Xavier uniform over each of the three projections, not over their stack, which would shrink them."""
+        """Xavier uniform over each projection, not over the stack of three, which would shrink them."""
         if name == "qkv.weight":
             for projection in values.chunk(3):
                 xavier_uniform(projection, generator)
@@ -95,7 +95,7 @@ class Encoder(Initial):
         self.norm = nn.LayerNorm(config.width, eps=EPSILON)
 
     def forward(self, x: Tensor, position: Position, grid: Grid) -> Tensor:
-        """Tokens (B, T, D) to tokens. The first layer's `tokens` site was asked before the prefix was put on."""
+        """Tokens (B, T, D) to tokens. Layer 0's `tokens` site was asked before the prefix was put on."""
         for layer, block in enumerate(self.blocks):
             if layer > 0:
                 x = on_patches(position.tokens, x, self.prefix, layer, grid)
@@ -104,9 +104,7 @@ class Encoder(Initial):
         return self.norm(x)  # type: ignore[no-any-return]
 
 
-def on_patches(
-    site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, prefix: int, layer: int, grid: Grid
-) -> Tensor:
+def on_patches(site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, prefix: int, layer: int, grid: Grid) -> Tensor:
     """`site` on the patches of x (..., T, D) alone. A site that does nothing costs nothing."""
     patches = x[..., prefix:, :] if prefix else x
     placed = site(patches, layer, grid)

@@ -1,6 +1,7 @@
-"""A folder of images as a dataset: PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set),
+"""A folder of images as a dataset.
 
-or one flat set of class folders, split 80/20 within each class, the same for every seed.
+PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set); or one flat set of class
+folders, split 80/20 within each class, the same for every seed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Reads every byte once a process. The image size is the shorter side of the first image, unless Config says."""
+    """Reads every byte, once a process. The image size is the shorter side of the first image."""
     listing = list_folder(root)
     with open_image(listing.files[0]) as first:
         side, channels = min(first.size), 1 if first.mode in ("1", "L") else 3
@@ -97,9 +98,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def list_classes(
-    folder: Path, classes: Sequence[str], empty_allowed: bool = False
-) -> tuple[list[Path], list[int]]:
+def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -136,7 +135,7 @@ def open_image(file: Path) -> Image:
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:
-    """sha256 over the relative paths and contents: what the folder is called does not matter, what is in it does."""
+    """sha256 over relative paths and contents: what the folder is called does not matter."""
     total = hashlib.sha256()
     for file in files:
         total.update(file.relative_to(root).as_posix().encode() + b"\0")

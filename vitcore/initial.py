@@ -1,7 +1,7 @@
 """Initial values, one rule for all arms: those of google-research/vision_transformer (vit_jax/models_vit.py).
 
-Each parameter is drawn on the CPU from a generator of its own, keyed by (seed, name): removing a part leaves the
-values of all others as they were, and no device changes them.
+Each parameter is drawn on the CPU from a generator of its own, keyed by (seed, name): removing a part leaves
+the values of all others as they were, and no device changes them.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def generator(seed: int, name: str) -> Generator:
 
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
-    """The innermost module around a parameter that has a method `initial`, and the parameter's name inside it."""
+    """The innermost Initial around a parameter, and the parameter's name inside it."""
     path = name.split(".")
     for depth in range(len(path) - 1, -1, -1):
         module = model.get_submodule(".".join(path[:depth]))
@@ -47,10 +47,12 @@ class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fills `values`, the parameter called `name` inside this module. The rules of the reference for each layer:
+        """Fills `values`, the parameter called `name` inside this module. The rules of the reference for each
+        layer:
 
         a linear layer Xavier uniform and bias zero (nn.attention and nn.Dense as models_vit.py calls them), a
-        convolution LeCun normal (flax's default), a norm one and zero, a bare parameter normal(0.02) (AddPositionEmbs).
+        convolution LeCun normal (flax's default), a norm one and zero, a bare parameter normal(0.02)
+        (AddPositionEmbs).
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         rule_of(owner, name.rpartition(".")[2])(values, generator)
@@ -87,6 +89,6 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 
 
 def lecun_normal(values: Tensor, generator: Generator) -> None:
-    """A normal cut at two deviations, of variance 1 / fan_in after the cut (jax.nn.initializers.lecun_normal)."""
+    """A normal cut at two deviations, of variance 1 / fan_in once cut (jax.nn.initializers.lecun_normal)."""
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     nn.init.trunc_normal_(values, 0.0, std, -2 * std, 2 * std, generator=generator)

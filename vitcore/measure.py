@@ -1,7 +1,6 @@
 """What a model costs before it is built: parameters and FLOPs, on the meta device."""
 
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from vitcore.vit import ViT
 
 @dataclass(frozen=True)
 class Cost:
-    """`flops`: one forward pass of one image, 2 a multiply-add, of matrix products, convolutions and attention."""
+    """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention)."""
 
     params: int
     flops: int

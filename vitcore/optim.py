@@ -24,7 +24,7 @@ def decays(name: str, parameter: nn.Parameter) -> bool:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """The rate of step 0 .. steps - 1: a linear warm-up to `lr`, then half a cosine that would reach 0 at `steps`."""
+    """Of step 0 .. steps - 1: linear warm-up to `lr`, then half a cosine that would reach 0 at `steps`."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, ClassVar
 
-from vitcore.config import Options
+from vitcore.config import Options as NoOptions
 from vitcore.initial import Initial
 
 if TYPE_CHECKING:
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 class Part(Initial):
     """A variant of one slot of the model.
 
-    `numerics` is raised when a change alters what the part computes; it is in the identity of every trial that uses
-    the part. A part from outside the package that declares none is identified by the hash of its file.
+    `numerics` is raised when a change alters what the part computes; it is in the identity of every trial
+    that uses the part. A part from outside the package that declares none is identified by the hash of its
+    file.
     """
 
     slot: ClassVar[str]
     numerics: ClassVar[int]
 
-    class Options(Options):
+    class Options(NoOptions):
         """The options that this variant alone understands: none."""
 
     @classmethod

@@ -1,7 +1,7 @@
 """Every slot of the model that has variants, and the dict its variants stand in.
 
-Identity, validation, the contract tests and `ablate list` follow this one table; a variant is added in its own
-file, never here.
+Identity, validation, the contract tests and `ablate list` follow this one table; a variant is added in its
+own file, never here.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""From tokens to one vector an image: arXiv 2010.11929, appendix D.3. One class and one line of POOLING each."""
+"""From tokens to one vector an image (arXiv 2010.11929, D.3). One class and one line of POOLING each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Pooling(Part):
-    """Reads the tokens after the final norm. `class_token` says whether the model has one; else there is no parameter."""
+    """Reads the tokens after the final norm. `class_token`: whether the model has one at all."""
 
     slot = "pool"
     class_token: ClassVar[bool]
@@ -37,7 +37,7 @@ class ClassToken(Pooling):
 
 
 class GlobalAverage(Pooling):
-    """The mean of the patches alone (arXiv 2010.11929, D.3: as good as a class token at its own learning rate)."""
+    """The mean of the patches alone (arXiv 2010.11929, D.3: needs a learning rate of its own)."""
 
     numerics = 1
     class_token = False

@@ -21,10 +21,12 @@ Grid = tuple[int, int]
 
 
 class Position(Part):
-    """What tells a patch where it is. This base class says nothing; a variant overrides the sites that it needs.
+    """What tells a patch where it is. This base class says nothing; a variant overrides the sites that it
+    needs.
 
-    The encoder asks at the same sites whatever the variant, and passes the layer (0 is the first) and the grid
-    (rows, columns). Prefix tokens are cut off before and put back after: only `class_token` ever sees one.
+    The encoder asks at the same sites whatever the variant, and passes the layer (0 is the first) and the
+    grid (rows, columns). Prefix tokens are cut off before and put back after: only `class_token` ever sees
+    one.
     """
 
     slot = "position"
@@ -45,7 +47,8 @@ class Position(Part):
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
-        """What is added to the attention's logits, (B, H, N, N) or a shape that expands to it; reads q (B, H, N, d_h).
+        """What is added to the attention's logits, (B, H, N, N) or a shape that expands to it; reads q (B, H,
+        N, d_h).
 
         The logits already carry their 1 / sqrt(d_h).
         """
@@ -80,6 +83,7 @@ class Learned1D(Position):
         return x + self.table if layer == 0 else x
 
     def class_token(self, token: Tensor) -> Tensor:
+        assert self.class_row is not None
         return token + self.class_row
 
 
@@ -102,9 +106,7 @@ class Learned2D(Position):
     def check(cls, config: Config) -> None:
         super().check(config)
         if config.width % 2:
-            raise ConfigError(
-                f"width={config.width}: position=2d gives each coordinate half of it, so it must be even"
-            )
+            raise ConfigError(f"width={config.width}: position=2d gives each coordinate half of it, so it must be even")
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         if layer > 0:
@@ -115,14 +117,16 @@ class Learned2D(Position):
         return x + torch.cat([across, down], dim=-1).flatten(0, 1)
 
     def class_token(self, token: Tensor) -> Tensor:
+        assert self.class_row is not None
         return token + self.class_row
 
 
 class Relative(Position):
     """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
-    Offsets p_q - p_k run over the raster order, unclipped; each layer has its own table (2N - 1, d_h), shared by
-    the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice of heads, and no sharing of layers.
+    Offsets p_q - p_k run over the raster order, unclipped; each layer has its own table (2N - 1, d_h), shared
+    by the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice of heads, and no
+    sharing of layers.
     """
 
     numerics = 1
@@ -137,8 +141,9 @@ class Relative(Position):
         self.register_buffer("offset", offset, persistent=False)  # (N, N)
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
-        # Spreading the small table over (query, key) first, then one product a query, is faster forward and backward
-        # than gathering from q.r (B, H, N, 2N - 1) or shifting it: 170 to 190 us at N = 16, 1.1 to 2.3 ms at N = 64.
+        # Spreading the small table over (query, key) first, then one product a query, is faster forward and
+        # backward than gathering from q.r (B, H, N, 2N - 1) or shifting it: 170 to 190 us at N = 16, 1.1 to
+        # 2.3 ms at N = 64.
         r = self.tables[layer][self.offset] / math.sqrt(q.shape[-1])  # (N, N, d_h)
         return torch.einsum("bhid,ijd->bhij", q, r)
 

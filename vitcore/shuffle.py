@@ -1,6 +1,7 @@
 """Random orders as pure functions of a key, the same on every machine and in every version.
 
-NumPy promises that seed sequences and the raw output of PCG64 never change; it promises nothing of its `permutation`.
+NumPy promises that seed sequences and the raw output of PCG64 never change; it promises nothing of its
+`permutation`.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
 
 
 def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """The first `share` of each class, in a random order, and the rest. A larger share contains a smaller one.
+    """The first `share` of each class, in a random order, and the rest. A larger share contains a smaller
+    one.
 
     At least one image of each class is in the first part, and one in the rest where the class has two.
     """
@@ -38,6 +40,6 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """A partition of all images into `count` stratified folds: sizes, of each class too, differ by at most one."""
+    """All images in `count` stratified folds: sizes, those of each class too, differ by at most one."""
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]

@@ -51,17 +51,17 @@ class PatchStem(Stem):
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
         P = self.patch
-        patches = images.view(B, C, H // P, P, W // P, P).permute(
-            0, 2, 4, 1, 3, 5
-        )  # (B, rows, columns, C, P, P)
+        patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
         return F.linear(patches.reshape(B, -1, C * P * P), self.weight.flatten(1), self.bias)
 
 
 class ConvStem(Stem):
-    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of ViT_C).
+    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of
+    ViT_C).
 
-    The paper's batch norm is a group norm here (a statistic of the batch would tie the images of a batch together);
-    its ViT_C also has one block fewer, which a study says if it wants it. P = 1 is one 3x3 convolution of stride 1.
+    The paper's batch norm is a group norm here (a statistic of the batch would tie the images of a batch
+    together); its ViT_C also has one block fewer, which a study says if it wants it. P = 1 is one 3x3
+    convolution of stride 1.
     """
 
     numerics = 1
@@ -89,18 +89,22 @@ class ConvStem(Stem):
 
 
 class SmallResNetStem(Stem):
-    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
+    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section
+    3.1).
 
-    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks are timm's
-    `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224 pixels, are one 3x3
-    convolution of stride 1; every stage has two blocks and halves the side, so that P = 2 has one stage, P = 16 four.
+    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks
+    are timm's `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224
+    pixels, are one 3x3 convolution of stride 1; every stage has two blocks and halves the side, so that P = 2
+    has one stage, P = 16 four.
     """
 
     numerics = 1
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        from timm.layers import GroupNormAct, StdConv2d  # late: timm takes seconds to import
+        # late: timm takes seconds to import
+        from timm.layers.norm_act import GroupNormAct
+        from timm.layers.std_conv import StdConv2d
         from timm.models.resnetv2 import Bottleneck, ResNetStage
 
         norm = partial(grouped, GroupNormAct)
@@ -149,9 +153,7 @@ def doubling(config: Config) -> list[int]:
 def need_halvings(slot: str, config: Config) -> None:
     """Raises ConfigError for a patch that convolutions of stride 2 do not make."""
     if config.patch & (config.patch - 1):
-        raise ConfigError(
-            f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two"
-        )
+        raise ConfigError(f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two")
 
 
 def groups(channels: int) -> int:

@@ -1,7 +1,7 @@
 """One loop: train, evaluate, checkpoint, resume.
 
-Killed at any moment and started again on the same CPU, a training ends with the weights and the metrics of one never
-killed: all that it depends on is in the checkpoint or is a pure function of the seed and the step.
+Killed at any moment and started again on the same CPU, a training ends with the weights and the metrics of
+one never killed: all that it depends on is in the checkpoint or is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ class Memory:
 class Outcome:
     """How a training ended. `train_seconds` is of the steps alone: no evaluation, no loading.
 
-    `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the objective, with
-    label smoothing, averaged since the evaluation before); it is empty unless the training finished.
+    `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
+    objective, with label smoothing, averaged since the evaluation before); it is empty unless the training
+    finished.
     """
 
     status: Status
@@ -103,7 +104,7 @@ class Outcome:
     diverged_at_step: int | None = None
 
 
-class Diverged(Exception):
+class DivergedError(Exception):
     """The loss, or what the weights make of the validation images, is no longer a number."""
 
     def __init__(self, step: int) -> None:
@@ -119,9 +120,11 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 10.0,
 ) -> Outcome:
-    """Trains `config` from the run's checkpoint, if it has one, to the end or until `stop()` between two steps.
+    """Trains `config` from the run's checkpoint, if it has one, to the end or until `stop()` between two
+    steps.
 
-    Without a `run`, only the outcome is kept. Raises ValueError where the data are missing or not as `config` says.
+    Without a `run`, only the outcome is kept. Raises ValueError where the data are missing or not as `config`
+    says.
     """
     run = run or Memory()
     with torch_threads(config.threads):
@@ -130,12 +133,12 @@ def train(
             training.restore(payload)
         try:
             return loop(training, run, stop, checkpoint_seconds)
-        except Diverged as diverged:
+        except DivergedError as diverged:
             return training.outcome("diverged", {}, diverged.step)
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
-    """Steps, with an evaluation where one is due; a stop or the timer saves before a step, never after the last."""
+    """Steps, each followed by an evaluation where one is due; what is saved is saved before a step."""
     config = training.config
     due, line = evaluation_steps(config), dict[str, Any]()
     saved = shown = time.monotonic()
@@ -158,9 +161,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
-    return training.outcome(
-        "finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated
-    )
+    return training.outcome("finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated)
 
 
 class Training:
@@ -182,7 +183,7 @@ class Training:
         images, labels = self.batch()
         loss = F.cross_entropy(self.model(images), labels, label_smoothing=self.config.label_smoothing)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.config)
@@ -197,14 +198,14 @@ class Training:
         return self.data.standardise(self.data.train.bytes[chosen]), self.data.train.labels[chosen]
 
     def evaluate(self) -> dict[str, Any]:
-        """A line of metrics; raises Diverged. Looks at the validation images alone, and changes nothing learned."""
+        """A line of metrics, from the validation images alone. Raises DivergedError."""
         with self.off_the_clock():
             losses = self.losses[: self.since].cpu()
             if not losses.isfinite().all():
-                raise Diverged(self.step - self.since + 1 + int(losses.isfinite().int().argmin()))
+                raise DivergedError(self.step - self.since + 1 + int(losses.isfinite().int().argmin()))
             loss, correct = self.measure(self.data.val)
             if not math.isfinite(loss):
-                raise Diverged(self.step)
+                raise DivergedError(self.step)
             self.since = 0
         images = self.step * self.config.batch
         return {
@@ -227,7 +228,7 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        parts = [self.model(self.data.standardise(some)) for some in images.bytes.split(EVALUATION_BATCH)]
+        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.bytes, EVALUATION_BATCH)]
         self.model.train()
         logits = torch.cat(parts)  # (n, classes)
         correct = logits.argmax(dim=1) == images.labels

@@ -1,0 +1,46 @@
+"""The contract tests, over the dictionaries: a new entry is tested with no other edit."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitcore.contracts import Contract, contracts
+from vitcore.parts import PARTS
+from vitcore.position import POSITION, Position
+
+CASES = [
+    pytest.param(slot, name, check, id=f"{slot}={name} {what}")
+    for slot, parts in PARTS.items()
+    for name in parts
+    for what, check in contracts(slot, name)
+]
+
+
+@pytest.mark.parametrize(("slot", "name", "check"), CASES)
+def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None:
+    """Every entry of every slot keeps every contract."""
+    check(slot, name)
+
+
+class Broken(Position):
+    """A position that breaks what it can: unused parameter, hidden randomness, no place."""
+
+    numerics = 1
+
+    def __init__(self, config: object) -> None:
+        super().__init__(config)
+        self.unused = nn.Parameter(torch.zeros(3))
+
+    def tokens(self, x: torch.Tensor, layer: int, grid: tuple[int, int]) -> torch.Tensor:
+        return x + torch.rand(()) * 1e-3 if self.training else x
+
+
+@pytest.mark.parametrize("what", ["trains", "deterministic", "resumes", "says where a patch is", "names its source"])
+def test_contract_catches_a_broken_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that breaks its contracts is told which, in a sentence that names it."""
+    monkeypatch.setitem(POSITION, "broken", Broken)
+    check = dict(contracts("position", "broken"))[what]
+    if what == "says where a patch is":
+        monkeypatch.setattr(Broken, "tokens", Position.tokens)
+    with pytest.raises(AssertionError, match=r"broken|unused"):
+        check("position", "broken")

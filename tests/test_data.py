@@ -1,0 +1,254 @@
+"""Splits, fractions and order; folders of images; what is said where data are missing."""
+
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vitcore import Config
+from vitcore.config import ConfigError
+from vitcore.data import Order, describe, load
+from vitcore.datasets import download
+
+
+def digits(**settings: Any) -> Config:
+    return Config(width=32, depth=1, heads=2, patch=2, **settings)
+
+
+def test_five_seeds_test_every_digit_once() -> None:
+    """The folds of seeds 0 to 4 partition all 1,797 images; those of seeds 5 to 9 do so otherwise."""
+    tested = [load(digits(seed=seed)).test.index for seed in range(10)]
+    for repetition in (tested[:5], tested[5:]):
+        assert np.array_equal(np.sort(np.concatenate(repetition)), np.arange(1797))
+        assert {len(fold) for fold in repetition} == {359, 360}
+    assert not np.array_equal(tested[0], tested[5])
+
+
+def test_parts_of_a_trial_are_disjoint_and_complete() -> None:
+    """At fraction 1, training, validation and test images are all images, each once, in their own place."""
+    data = load(digits(seed=3))
+    places = np.concatenate([part.index for part in (data.train, data.val, data.test)])
+    assert np.array_equal(np.sort(places), np.arange(1797))
+    assert len(data.val) == pytest.approx(0.1 * 1437, abs=5)
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    assert np.array_equal(data.train.bytes.flatten(1).numpy(), images[data.train.index])
+    assert np.array_equal(data.test.labels.numpy(), labels[data.test.index])
+
+
+def test_fractions_are_nested_and_balanced() -> None:
+    """0.1 is inside 0.3 is inside 1.0, each class with its share; validation and test never change."""
+    small, medium, full = (load(digits(data_fraction=f)) for f in (0.1, 0.3, 1.0))
+    assert set(small.train.index) < set(medium.train.index) < set(full.train.index)
+    for part, share in ((small, 0.1), (medium, 0.3)):
+        classes = torch.bincount(part.train.labels)
+        assert (classes - share * torch.bincount(full.train.labels)).abs().max() <= 0.5
+        assert np.array_equal(part.val.index, full.val.index)
+        assert np.array_equal(part.test.index, full.test.index)
+
+
+def test_data_seed_alone_chooses_the_images() -> None:
+    """Two seeds with one data seed see the same fold, validation set and subset."""
+    one, two, other = (
+        load(digits(data_fraction=0.3, **seeds))
+        for seeds in ({"seed": 1, "data_seed": 4}, {"seed": 2, "data_seed": 4}, {"seed": 1})
+    )
+    for part in ("train", "val", "test"):
+        assert np.array_equal(getattr(one, part).index, getattr(two, part).index)
+        assert not np.array_equal(getattr(one, part).index, getattr(other, part).index)
+
+
+def test_standardised_images_have_unit_variance() -> None:
+    """The pinned statistics bring the images to about zero mean and unit variance."""
+    data = load(digits())
+    images = data.standardise(data.train.bytes)
+    assert images.mean().item() == pytest.approx(0, abs=0.02)
+    assert images.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_order_is_a_permutation_an_epoch_wherever_it_is_entered() -> None:
+    """Batches run over the epochs' ends, and are the same whether or not others were asked for."""
+    order = Order(n=10, seed=0)
+    seen = np.concatenate([order.places(start, 4) for start in range(0, 40, 4)])
+    for epoch in range(4):
+        assert np.array_equal(np.sort(seen[10 * epoch : 10 * epoch + 10]), np.arange(10))
+    assert not np.array_equal(seen[:10], seen[10:20])
+    assert np.array_equal(Order(n=10, seed=0).places(36, 4), seen[36:40])
+    assert np.array_equal(Order(n=3, seed=0).places(0, 9), Order(n=3, seed=0).places(0, 9))
+    assert not np.array_equal(Order(n=10, seed=1).places(0, 10), seen[:10])
+
+
+def test_order_is_pinned() -> None:
+    """The order of a seed never changes: results are filed under the seed alone."""
+    assert Order(n=8, seed=0).places(0, 8).tolist() == PINNED
+
+
+PINNED = [6, 2, 3, 7, 1, 0, 4, 5]
+
+
+def test_epochs_become_steps() -> None:
+    """Epochs count passes over what is trained on, after validation and fraction."""
+    assert digits(epochs=30, batch=32).steps == round(30 * 1437 * 0.9 / 32)
+    assert digits(epochs=30, batch=32, data_fraction=0.1).steps == round(30 * 1437 * 0.9 * 0.1 / 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": "digts"}, "data=digts: .*did you mean 'digits'"),
+        ({"data": "imagefolder:/nowhere"}, "imagefolder: /nowhere no such folder"),
+        ({"epochs": -1}, "epochs=-1: .*greater than 0"),
+        ({"epochs": float("nan")}, "epochs=nan: .*finite"),
+        ({"epochs": 2, "batch": 0}, "batch=0: .*greater"),
+        ({"data_fraction": 2}, "data_fraction=2: .*less than or equal to 1"),
+    ],
+)
+def test_impossible_data_are_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
+    """What cannot be is refused when the config is made, naming key, value and what is allowed."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        Config(**settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "fashion-mnist"])
+def test_missing_data_say_how_to_get_them(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a directory, or with an empty one, the error names the flag, the variable and the command."""
+    monkeypatch.delenv("ABLATE_DATA", raising=False)
+    for data_dir in (None, tmp_path):
+        with pytest.raises(ValueError, match=f"--data-dir or ABLATE_DATA.*ablate data download {name}"):
+            load(Config(data=name), data_dir)
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        load(Config(data=name))
+
+
+def test_mnist_is_read_from_the_files_torchvision_keeps(tmp_path: Path) -> None:
+    """Files in torchvision's layout are found, in their order; a damaged archive beside them is refused."""
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix, count in (("train", 60_000), ("t10k", 10_000)):
+        pixels = np.zeros((count, 28, 28), np.uint8)
+        pixels[:, 0, 0] = np.arange(count) % 251
+        header = np.array([0x0803, count, 28, 28], ">i4").tobytes()
+        (raw / f"{prefix}-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        header = np.array([0x0801, count], ">i4").tobytes()
+        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
+    data = load(Config(data="mnist", data_fraction=0.01), tmp_path)
+    assert data.test.index.tolist() == list(range(60_000, 70_000))
+    assert data.train.bytes[:, 0, 0, 0].numpy().tolist() == (data.train.index % 251).tolist()
+    damaged = tmp_path / "other"
+    (damaged / "MNIST").mkdir(parents=True)
+    (damaged / "MNIST" / "raw").symlink_to(raw)
+    (raw / "train-images-idx3-ubyte.gz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="damaged"):
+        load(Config(data="mnist"), damaged)
+
+
+def test_download_of_embedded_data_is_refused(tmp_path: Path) -> None:
+    """There is nothing to download for digits, and the message says for what there is."""
+    with pytest.raises(ValueError, match="'digits': one of cifar10"):
+        download("digits", tmp_path)
+
+
+MakeFolder = Callable[..., Path]
+
+
+@pytest.fixture
+def make_folder(tmp_path: Path) -> MakeFolder:
+    """Folders of 6 x 8 images, one colour a class, as many as asked."""
+    from PIL import Image
+
+    def make(**counts: int) -> Path:
+        for place, (where, count) in enumerate(counts.items()):
+            folder = tmp_path / where.replace("__", "/")
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (8, 6), (50 * place, 100, number)).save(folder / f"{number:03}.png")
+        return tmp_path
+
+    return make
+
+
+def test_imagefolder_with_its_own_test_set(make_folder: MakeFolder) -> None:
+    """PATH/train and PATH/val are read in sorted order; size, channels and classes come from the images."""
+    root = make_folder(train__cat=10, train__dog=10, val__cat=2, val__dog=3)
+    config = Config(data=f"imagefolder:{root}", patch=2)
+    assert (config.image_size, config.channels, config.classes) == (6, 3, 2)
+    data = load(config)
+    assert data.test.index.tolist() == [20, 21, 22, 23, 24]
+    assert data.test.labels.tolist() == [0, 0, 1, 1, 1]
+    assert len(data.val) == 2
+    assert len(data.train) == 18
+    assert (data.test.bytes[:2, 0] == 100).all()  # val/cat was made third: red is 50 x 2
+    assert data.mean.flatten()[0].item() == pytest.approx(25)
+    assert data.std.flatten()[1].item() == 1  # green is constant
+
+
+def test_flat_imagefolder_is_split_alike_for_every_seed(make_folder: MakeFolder) -> None:
+    """Without train/, a fifth of each class is the test set, whatever the seed."""
+    root = make_folder(cat=10, dog=15)
+    one, two = (load(Config(data=f"imagefolder:{root}", patch=2, seed=seed)) for seed in (0, 1))
+    assert torch.bincount(one.test.labels).tolist() == [2, 3]
+    assert np.array_equal(one.test.index, two.test.index)
+    assert not np.array_equal(one.val.index, two.val.index)
+
+
+def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path: Path) -> None:
+    """The fingerprint follows the files, not the name of the folder."""
+    root = make_folder(a__train__cat=2, a__train__dog=2, a__test__cat=1, a__test__dog=1)
+    before = describe(f"imagefolder:{root}/a").fingerprint
+    (root / "a").rename(root / "b")
+    assert describe(f"imagefolder:{root}/b").fingerprint == before
+    (root / "b" / "train" / "cat" / "000.png").rename(root / "b" / "train" / "cat" / "renamed.png")
+    (root / "b").rename(root / "c")
+    assert describe(f"imagefolder:{root}/c").fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({}, "has 0 class folders"),
+        ({"cat": 3}, "has 1 class folders; at least 2"),
+        ({"cat": 3, "dog": 0}, "dog has no images"),
+        ({"train__cat": 3, "train__dog": 3}, "neither test/ nor val/"),
+        ({"train__cat": 3, "train__dog": 3, "test__cow": 1, "test__cat": 1}, "class 'cow' is not in train/"),
+    ],
+)
+def test_folder_that_is_no_dataset(make_folder: MakeFolder, counts: dict[str, int], message: str) -> None:
+    """Each way in which a folder is no dataset is told apart, with the path."""
+    root = make_folder(**counts)
+    with pytest.raises(ConfigError, match=f"{root}.*{message}"):
+        Config(data=f"imagefolder:{root}", patch=2)
+
+
+def test_unreadable_image_is_named(make_folder: MakeFolder) -> None:
+    """An image that cannot be decoded is named, whether it is no image at all or cut short."""
+    root = make_folder(cat=5, dog=5)
+    whole = (root / "dog" / "002.png").read_bytes()
+    for contents in (b"not an image", whole[: len(whole) // 2]):
+        (root / "dog" / "002.png").write_bytes(contents)
+        load_fresh = load.__globals__["read"].__wrapped__
+        with pytest.raises(ValueError, match=r"dog/002\.png cannot be read as an image"):
+            load_fresh(f"imagefolder:{root}", None, 6)
+
+
+def test_real_photographs_are_read_from_a_folder(tmp_path: Path) -> None:
+    """Some JPEGs of CIFAR-10, where there are any: channel means are those of the README beside them."""
+    archive = Path(os.environ.get("ABLATE_DATA", "/nowhere")) / "cifar10-jpg.tar.xz"
+    if not archive.exists():
+        pytest.skip("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
+    with tarfile.open(archive) as tar:
+        some = [member for member in tar if member.name.endswith("1.jpg") and "/00" in member.name]
+        tar.extractall(tmp_path, some, filter="data")
+    root = next(tmp_path.rglob("train")).parent
+    config = Config(data=f"imagefolder:{root}", patch=4)
+    assert (config.image_size, config.channels, config.classes) == (32, 3, 10)
+    data = load(config)
+    assert (data.mean.flatten() / 255).tolist() == pytest.approx([0.4913, 0.4821, 0.4465], abs=0.05)

@@ -1,0 +1,185 @@
+"""The model against timm, explicit formulas and published parameter counts."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vitcore import Config, ViT
+from vitcore.config import ConfigError
+from vitcore.contracts import perturbed
+from vitcore.measure import measure
+
+IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
+
+
+def count(config: Config) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in ViT(config).parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "params"),
+    [
+        ("Ti/16", 5_717_416),
+        ("S/16", 22_050_664),
+        ("B/16", 86_567_656),
+        ("L/16", 304_326_632),
+        ("H/14", 632_045_800),
+    ],
+)
+def test_named_sizes_have_the_published_parameters(model: str, params: int) -> None:
+    """The named sizes at 224 pixels have as many parameters as timm's and the papers' models."""
+    assert count(Config(model=model, **IMAGENET)) == params
+
+
+def test_gap_without_position_drops_exactly_its_parameters() -> None:
+    """B/16 with GAP and no position loses the class token and 197 position rows, and nothing else."""
+    assert count(Config(model="B/16", pool="gap", position="none", **IMAGENET)) == 86_415_592
+    assert 86_567_656 - 86_415_592 == 768 * (1 + 197)
+
+
+SMALL = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
+
+
+@pytest.mark.parametrize("pool", ["cls", "gap"])
+@torch.no_grad()
+def test_logits_equal_timm(pool: str) -> None:
+    """With the same weights the logits are those of timm's VisionTransformer."""
+    timm = pytest.importorskip("timm.models.vision_transformer")
+    ours = perturbed(Config(pool=pool, **SMALL)).float()
+    theirs = timm.VisionTransformer(
+        img_size=32,
+        patch_size=8,
+        num_classes=10,
+        embed_dim=48,
+        depth=2,
+        num_heads=3,
+        class_token=pool == "cls",
+        global_pool="token" if pool == "cls" else "avg",
+        fc_norm=False,
+    )
+    theirs.load_state_dict(as_timm(ours))
+    images = torch.randn(4, 3, 32, 32)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
+
+
+def as_timm(model: ViT) -> dict[str, torch.Tensor]:
+    renamed = {
+        name.replace("encoder.", "")
+        .replace("attention.qkv", "attn.qkv")
+        .replace("attention.out", "attn.proj")
+        .replace("mlp.up", "mlp.fc1")
+        .replace("mlp.down", "mlp.fc2")
+        .replace("stem.", "patch_embed.proj."): tensor
+        for name, tensor in model.state_dict().items()
+    }
+    rows = [renamed.pop("position.table")]
+    if "class_token" in renamed:
+        renamed["cls_token"] = renamed.pop("class_token")
+        rows.insert(0, renamed.pop("position.class_row")[None])
+    return renamed | {"pos_embed": torch.cat(rows)[None]}
+
+
+@torch.no_grad()
+def test_patch_stem_is_a_strided_convolution() -> None:
+    """Cutting and projecting equals the convolution whose weights it holds."""
+    stem = perturbed(Config(**SMALL)).stem
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    convolved = F.conv2d(images, stem.weight, stem.bias, stride=8).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(stem(images), convolved)
+
+
+@pytest.mark.parametrize("pool", ["cls", "gap"])
+@pytest.mark.parametrize("position", ["1d", "relative"])
+@torch.no_grad()
+def test_attention_equals_explicit_softmax(position: str, pool: str) -> None:
+    """Fused attention is softmax((q.k + q.r) / sqrt(d_h)) v, r from a double loop, 0 for the class token."""
+    config = Config(position=position, pool=pool, **SMALL)
+    model = perturbed(config)
+    attention, prefix = model.encoder.blocks[1].attention, model.prefix
+    x = torch.randn(2, prefix + 16, 48, dtype=torch.float64)
+    q, k, v = (part.view(2, -1, 3, 16).transpose(1, 2) for part in attention.qkv(x).chunk(3, dim=-1))
+    logits = q @ k.transpose(-1, -2)
+    if position == "relative":
+        for query in range(16):
+            for key in range(16):
+                r = model.position.tables[1][query - key + 15]
+                logits[:, :, prefix + query, prefix + key] += q[:, :, prefix + query] @ r
+    mixed = (logits / math.sqrt(16)).softmax(dim=-1) @ v
+    expected = attention.out(mixed.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attention(x, model.position, 1, config.grid), expected)
+
+
+@torch.no_grad()
+def test_2d_position_concatenates_column_and_row() -> None:
+    """A patch gets its column's X entry in the first half and its row's Y entry in the second."""
+    config = Config(position="2d", **SMALL)
+    position = perturbed(config).position
+    added = position.tokens(torch.zeros(1, 16, 48, dtype=torch.float64), 0, config.grid)[0]
+    for patch in range(16):
+        row, column = divmod(patch, 4)
+        expected = torch.cat([position.x_table[column], position.y_table[row]])
+        assert torch.equal(added[patch], expected)
+
+
+@pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
+@pytest.mark.parametrize("patch", [1, 2, 4, 8, 16])
+def test_stem_divides_the_side_by_the_patch(stem: str, patch: int) -> None:
+    """Every stem gives (32 / patch)^2 tokens of the model's width."""
+    with torch.device("meta"):
+        model = ViT(Config(stem=stem, **(SMALL | {"patch": patch})))
+        assert model.stem(torch.empty(2, 3, 32, 32)).shape == (2, (32 // patch) ** 2, 48)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stem", ["conv", "resnet-small"])
+def test_convolutional_stem_sees_each_image_alone(stem: str) -> None:
+    """No statistic of the batch enters an image's tokens."""
+    model = perturbed(Config(stem=stem, **SMALL)).train()
+    images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    torch.testing.assert_close(model(images)[:1], model(images[:1]))
+
+
+def test_initial_values_are_those_of_the_reference() -> None:
+    """Xavier bounds hold for each of q, k and v; biases and head are about 0; tables deviate by 0.02."""
+    model = ViT(Config(width=96, depth=1, heads=3, image_size=64, channels=3))
+    attention: Any = model.encoder.blocks[0].attention
+    for projection in attention.qkv.weight.chunk(3):
+        bound = math.sqrt(6 / (96 + 96))
+        assert 0.98 * bound < projection.abs().max() <= bound
+    mlp: Any = model.encoder.blocks[0].mlp
+    assert mlp.up.weight.abs().max() <= math.sqrt(6 / (96 + 384))
+    assert 0 < mlp.up.bias.abs().max() < 1e-5
+    assert not model.head.weight.any()
+    assert isinstance(model.class_token, nn.Parameter)
+    assert not model.class_token.any()
+    assert model.position.table.std().item() == pytest.approx(0.02, rel=0.02)
+    assert model.stem.weight.std().item() == pytest.approx(math.sqrt(1 / 48), rel=0.05)
+
+
+def test_flops_equal_the_closed_form() -> None:
+    """Two a multiply-add: stem, four projections and two products with the tokens a layer, MLP, head."""
+    D, N, L, K = 48, 16, 2, 10
+    layer = N * 4 * D * D + 2 * N * N * D + 2 * N * D * 4 * D
+    expected = 2 * (N * 8 * 8 * 3 * D + L * layer + D * K)
+    assert measure(Config(pool="gap", **SMALL))["flops"] == expected
+    relative = measure(Config(pool="gap", position="relative", **SMALL))["flops"]
+    assert relative - expected == 2 * L * N * N * D
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stem": "conv", "image_size": 12, "patch": 3}, "patch=3: .*power of two"),
+        ({"stem": "resnet-small", "image_size": 12, "patch": 6}, "patch=6: .*power of two"),
+        ({"position": "2d", "width": 3, "heads": 3}, "width=3: .*even"),
+    ],
+)
+def test_part_refuses_what_it_cannot_build(settings: dict[str, Any], message: str) -> None:
+    """A part's own limits are one line that names key, value and what is allowed."""
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        Config(**settings)

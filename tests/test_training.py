@@ -1,0 +1,193 @@
+"""The loop: bit-exact resume, learning, divergence, schedule, groups."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from vitcore import Config, ViT, train
+from vitcore.data import load
+from vitcore.optim import adamw, learning_rate
+from vitcore.train import Memory, Training, evaluation_steps
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "pool": "cls", "steps": 20, "batch": 48}
+    return Config(**(defaults | settings))
+
+
+def without_seconds(run: Memory) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.lines]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Memory:
+    """A training never stopped: 20 steps, 7 evaluations, label smoothing, several epochs."""
+    run = Memory()
+    train(tiny(**SETTINGS), run)
+    return run
+
+
+SETTINGS: dict[str, Any] = {
+    "evaluations": 7,
+    "label_smoothing": 0.1,
+    "data_fraction": 0.1,
+    "position": "relative",
+}
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 7, 13, 19])
+def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
+    """Stopped between any two steps and started again: the same weights, metrics and answers, bit for bit."""
+    run, left = Memory(), iter(range(at))
+    stopped = train(tiny(**SETTINGS), run, stop=lambda: next(left, None) is None)
+    assert (stopped.status, stopped.steps, stopped.metrics) == ("stopped", at, {})
+    assert run.weights is None
+    assert train(tiny(**SETTINGS), run).status == "finished"
+    assert run.weights == whole.weights
+    assert without_seconds(run) == without_seconds(whole)
+    assert np.array_equal(run.correct, whole.correct)
+
+
+class Killed(Exception):
+    """The power went."""
+
+
+class Fragile(Memory):
+    """A run that dies at its nth write, after it or before it."""
+
+    writes = 0
+    dies_at = 0
+
+    def log(self, line: dict[str, Any]) -> None:
+        self.die()
+        super().log(line)
+        self.die()
+
+    def save_checkpoint(self, step: int, payload: bytes) -> None:
+        self.die()
+        super().save_checkpoint(step, payload)
+        self.die()
+
+    def die(self) -> None:
+        self.writes += 1
+        if self.writes == self.dies_at:
+            raise Killed
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 18, 31, 42])
+def test_killed_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
+    """Killed before or after any write, with a checkpoint at every step: as if never killed."""
+    run = Fragile()
+    run.dies_at = at
+    with pytest.raises(Killed):
+        train(tiny(**SETTINGS), run, checkpoint_seconds=0)
+    train(tiny(**SETTINGS), run, checkpoint_seconds=0)
+    assert run.weights == whole.weights
+    assert without_seconds(run) == without_seconds(whole)
+
+
+def test_evaluations_change_nothing_learned(whole: Memory) -> None:
+    """The number of evaluations is no part of what is learned."""
+    run = Memory()
+    train(tiny(**(SETTINGS | {"evaluations": 1})), run)
+    assert run.weights == whole.weights
+
+
+def test_metrics_lines_are_evenly_spaced_and_complete(whole: Memory) -> None:
+    """Seven lines over twenty steps, the last at the last, each with all that readers rely on."""
+    assert [line["step"] for line in whole.lines] == [3, 6, 9, 11, 14, 17, 20]
+    fields = {"step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr"}
+    assert all(line.keys() == fields for line in whole.lines)
+    assert whole.lines[-1]["images"] == 20 * 48
+    assert evaluation_steps(tiny(steps=3, evaluations=10)) == [1, 2, 3]
+
+
+def test_outcome_agrees_with_what_was_written() -> None:
+    """Test accuracy is the mean of the answers over the fold; the written weights give the same."""
+    config, run = tiny(steps=40), Memory()
+    outcome = train(config, run)
+    assert run.correct is not None
+    assert run.weights is not None
+    index, correct = run.correct
+    test = load(config).test
+    assert np.array_equal(index, test.index)
+    assert outcome.metrics["test_accuracy"] == pytest.approx(correct.mean())
+    assert outcome.metrics["val_accuracy"] == run.lines[-1]["val_accuracy"]
+    assert outcome.images == 40 * 48
+    assert outcome.images_per_second == pytest.approx(outcome.images / outcome.train_seconds)
+    model = ViT(config)
+    model.load_state_dict(safetensors.torch.load(run.weights))
+    with torch.no_grad():
+        answers = model(load(config).standardise(test.bytes)).argmax(1) == test.labels
+    assert np.array_equal(answers.numpy(), correct.astype(bool))
+
+
+def test_sixty_images_are_learnt_by_heart() -> None:
+    """A model that trains reaches a training loss near zero on a twentieth of digits."""
+    outcome = train(tiny(width=32, heads=4, patch=2, data_fraction=0.05, steps=300, batch=32, lr=3e-3))
+    assert outcome.metrics["train_loss"] < 0.02
+
+
+def test_training_that_diverges_says_where() -> None:
+    """A loss that is no number ends the training with the step, and no metrics."""
+    outcome = train(tiny(lr=1e30, steps=20, evaluations=2))
+    assert outcome.status == "diverged"
+    assert outcome.metrics == {}
+    assert outcome.diverged_at_step is not None
+    assert 1 < outcome.diverged_at_step <= 10
+
+
+def test_seed_and_data_are_separate() -> None:
+    """Another seed on the same data starts from other weights."""
+    one, two = (ViT(tiny(seed=seed, data_seed=0)).encoder.blocks[0] for seed in (0, 1))
+    assert not torch.equal(one.mlp.up.weight, two.mlp.up.weight)
+
+
+def test_learning_rate_warms_up_and_follows_a_cosine() -> None:
+    """Linear over the first tenth to lr, lr / 2 in the middle of the rest, almost 0 at the last step."""
+    config = tiny(steps=110, warmup=0.1, lr=1.0)
+    rates = [learning_rate(step, config) for step in range(110)]
+    assert rates[:11] == pytest.approx([(step + 1) / 11 for step in range(11)])
+    assert rates[11] == 1.0
+    assert rates[11 + 33] == pytest.approx(0.5 * (1 + math.cos(math.pi / 3)))
+    assert 0 < rates[-1] < 1e-3
+    assert learning_rate(0, tiny(steps=10, warmup=0.0, lr=1.0)) == 1.0
+
+
+@pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
+def test_weight_decay_spares_biases_norms_positions_and_class_token(stem: str) -> None:
+    """Matrices and convolutions decay; nothing else does; no parameter is in neither group or both."""
+    config = tiny(stem=stem, weight_decay=0.3)
+    model = ViT(config)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    decayed, spared = (
+        {names[parameter] for parameter in group["params"]} for group in adamw(model, config).param_groups
+    )
+    assert decayed | spared == set(names.values())
+    assert not decayed & spared
+    assert {"class_token", "position.table", "position.class_row", "head.bias"} <= spared
+    assert all(name.endswith("weight") and "norm" not in name for name in decayed)
+    assert {"head.weight", "encoder.blocks.0.attention.qkv.weight"} <= decayed
+
+
+def test_a_step_equals_adamw_written_out() -> None:
+    """Clipped gradient, bias-corrected moments, decoupled decay: the first step in plain arithmetic."""
+    config = tiny(clip_norm=0.1, weight_decay=0.3, lr=0.01, warmup=0.0, label_smoothing=0.1)
+    training = Training(config, load(config))
+    before = {name: p.detach().clone() for name, p in training.model.named_parameters()}
+    images, labels = training.batch()
+    targets = 0.9 * torch.nn.functional.one_hot(labels, 10) + 0.01
+    loss = -(targets * training.model(images).log_softmax(1)).sum(1).mean()
+    gradients = torch.autograd.grad(loss, list(training.model.parameters()))
+    norm = torch.stack([g.norm() for g in gradients]).norm()
+    assert norm > config.clip_norm
+    training.advance()
+    for (name, after), gradient in zip(training.model.named_parameters(), gradients, strict=True):
+        g = gradient * config.clip_norm / norm
+        decay = 0.3 * (after.ndim >= 2 and not name.startswith(("position", "class")))
+        expected = before[name] * (1 - 0.01 * decay) - 0.01 * g / (g.abs() + 1e-8)
+        torch.testing.assert_close(after.detach(), expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,132 @@
+"""What every entry of POSITION, POOLING and STEM promises, as checks: the tests and `ablate check` run the
+same.
+
+A check takes (slot, name) and fails with an AssertionError that says what was broken.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitcore.config import Config
+from vitcore.data import load
+from vitcore.parts import PARTS
+from vitcore.train import Memory, Training, train
+from vitcore.vit import ViT
+
+Contract = Callable[[str, str], None]
+SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
+
+
+def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
+    """The contracts that an entry has to keep; those about position are asked of positions alone."""
+    assert name in PARTS[slot], f"{slot}={name}: no such entry"
+    return [(what, check) for what, check in CONTRACTS.items() if slot == "position" or check is not says_where]
+
+
+def tiny(slot: str, name: str) -> Config:
+    """The smallest training that means something: 16 patches, two layers, four steps on digits."""
+    settings: dict[str, Any] = {
+        "width": 16,
+        "depth": 2,
+        "heads": 2,
+        "patch": 2,
+        "pool": "gap",
+        "steps": 4,
+        "batch": 8,
+        "evaluations": 1,
+    }
+    return Config(**(settings | {slot: name}))
+
+
+def trains(slot: str, name: str) -> None:
+    """Gradients are finite, and from the third step on (head and branches may start at 0) reach the part."""
+    config = tiny(slot, name)
+    training = Training(config, load(config))
+    training.advance()
+    training.advance()
+    training.optimizer.zero_grad()
+    images, labels = training.batch()
+    torch.nn.functional.cross_entropy(training.model(images), labels).backward()  # type: ignore[no-untyped-call]
+    for parameter_name, parameter in training.model.named_parameters():
+        gradient = parameter.grad
+        assert gradient is None or gradient.isfinite().all(), f"{parameter_name}: a gradient is not finite"
+        if parameter_name.startswith(f"{slot}."):
+            reached = gradient is not None and bool(gradient.any())
+            assert reached, f"{parameter_name}: no gradient reaches it"
+
+
+def deterministic(slot: str, name: str) -> None:
+    """The same seed gives the same weights, bit for bit."""
+    first, second = Memory(), Memory()
+    train(tiny(slot, name), first)
+    train(tiny(slot, name), second)
+    assert first.weights == second.weights, f"{slot}={name}: two trainings with one seed end differently"
+
+
+def resumes(slot: str, name: str) -> None:
+    """Stopped half-way and started again, it ends with the weights of a training never stopped."""
+    config, whole, halves = tiny(slot, name), Memory(), Memory()
+    train(config, whole)
+    left = iter(range(config.steps // 2))
+    train(config, halves, stop=lambda: next(left, None) is None)
+    train(config, halves)
+    assert whole.weights == halves.weights, f"{slot}={name}: a resumed training ends differently"
+
+
+@torch.no_grad()
+def says_where(slot: str, name: str) -> None:
+    """Other places for the same patches give other logits if, and only if, the position is not none."""
+    config = tiny(slot, name)
+    model = perturbed(config)
+    images = torch.randn(2, config.channels, config.image_size, config.image_size, dtype=torch.float64)
+    moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
+    if name == "none":
+        assert moved < 1e-9, f"{slot}={name}: shuffling the patches moves the logits by {moved:.1e}"
+    else:
+        assert moved > 1e-6, f"{slot}={name}: shuffling the patches leaves the logits as they were"
+
+
+def perturbed(config: Config) -> ViT:
+    """A model in float64 whose parameters have all left their initial values, the head's zeros too."""
+    model = ViT(config).double()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.1)
+    return model
+
+
+def shuffled(images: Tensor, patch: int) -> Tensor:
+    """The patches of (B, C, H, W) in the reverse of their raster order, each itself unchanged."""
+    B, C, H, W = images.shape
+    cut = images.view(B, C, H // patch, patch, W // patch, patch)
+    return cut.flip(2, 4).reshape(B, C, H, W)
+
+
+def independent(slot: str, name: str) -> None:
+    """Put in another's place, the part leaves the initial values of all other parameters as they were."""
+    mine = dict(ViT(tiny(slot, name)).named_parameters())
+    for other in PARTS[slot]:
+        theirs = dict(ViT(tiny(slot, other)).named_parameters())
+        common = [key for key in mine.keys() & theirs.keys() if not key.startswith(f"{slot}.")]
+        changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
+        assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
+
+
+def documented(slot: str, name: str) -> None:
+    """The docstring says where it comes from: a link or an arXiv number."""
+    text = PARTS[slot][name].__doc__ or ""
+    assert SOURCE.search(text), f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
+
+
+CONTRACTS: dict[str, Contract] = {
+    "trains": trains,
+    "deterministic": deterministic,
+    "resumes": resumes,
+    "says where a patch is": says_where,
+    "leaves the others' initial values": independent,
+    "names its source": documented,
+}
