@@ -480,6 +480,31 @@ def check(
         raise typer.Exit(FAILED)
 
 
+@app.command()
+def bench(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to change in it.")] = None,
+    recipe: RecipeName = "digits",
+    rounds: Annotated[int, typer.Option(min=2, help="Interleaved rounds.")] = 15,
+    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 50,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """The train step of a recipe's config beside timm's model: images a second, median and quartiles."""
+    from ablations.bench import bench as measure
+    from ablations.study import read_recipe
+    from vitcore.config import Config, merge
+
+    config = Config(**merge(read_recipe(recipe).config, split(words or []).overrides, {"device": "cpu"}))
+    found = measure(config, rounds, steps, data_folder(data_dir)).summary()
+    if as_json:
+        show_json([found])
+        return
+    for name, speed in [*found["images_per_second"].items(), ("ratio", found["ratio"])]:
+        digits = 2 if name == "ratio" else 0
+        print(f"{name:8} {speed['median']:8,.{digits}f}  [{speed['low']:,.{digits}f}, {speed['high']:,.{digits}f}]")
+    print(f"images a second, median and quartiles of {rounds} interleaved rounds; {config.threads} thread(s)")
+
+
 @data_app.command()
 def download(
     name: Annotated[str, typer.Argument(help="cifar10, cifar100, mnist or fashion-mnist.")],
