@@ -47,12 +47,12 @@ class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fills `values`, the parameter called `name` inside this module, by the rule of the layer that owns it.
+        """Fills `values`, the parameter called `name` in this module, by the rule of the layer that owns it.
 
-        A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and its Dense), a
-        convolution LeCun normal (flax's default), a norm one and zero. A table of the module's own (positions)
-        is normal(1 / sqrt(row)), as in google-research/big_vision; models_vit.py's normal(0.02), BERT's at width
-        768, drowns in the patches at the width of small images (ablations/recipes/digits.yaml has the numbers).
+        A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and Dense), a
+        convolution LeCun normal (flax's default), a norm one and zero. A table of the module's own, as of
+        positions, is normal(1 / sqrt(row)), as in google-research/big_vision; models_vit.py's normal(0.02),
+        BERT's at width 768, drowns in the patches of a narrow model (numbers: ablations/recipes/digits.yaml).
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         rule_of(owner, name.rpartition(".")[2])(values, generator)

@@ -121,10 +121,9 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 10.0,
 ) -> Outcome:
-    """Trains `config` from the run's checkpoint, if it has one, to the end or until `stop()` between two
-    steps.
+    """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
-    Without a `run`, only the outcome is kept. Raises ValueError where the data are missing or not as `config`
+    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config`
     says.
     """
     run = run or Memory()
@@ -198,7 +197,7 @@ class Training:
         """The standardised images (B, C, H, W) and the labels (B,) of the step to come."""
         places = self.order.places(self.step * self.config.batch, self.config.batch)
         chosen = torch.from_numpy(places).to(self.device)
-        return self.data.standardise(self.data.train.bytes[chosen]), self.data.train.labels[chosen]
+        return self.data.standardise(self.data.train.pixels[chosen]), self.data.train.labels[chosen]
 
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""
@@ -232,7 +231,7 @@ class Training:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
         parts = [
-            self.model(self.data.standardise(some)) for some in torch.split(images.bytes, EVALUATION_BATCH)
+            self.model(self.data.standardise(some)) for some in torch.split(images.pixels, EVALUATION_BATCH)
         ]
         self.model.train()
         logits = torch.cat(parts)  # (n, classes)
