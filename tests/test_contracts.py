@@ -35,9 +35,7 @@ class Broken(Position):
         return x + torch.rand(()) * 1e-3 if self.training else x
 
 
-@pytest.mark.parametrize(
-    "what", ["trains", "deterministic", "resumes", "says where a patch is", "names its source"]
-)
+@pytest.mark.parametrize("what", ["trains", "deterministic", "resumes", "says where a patch is", "names its source"])
 def test_contract_catches_a_broken_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that breaks its contracts is told which, in a sentence that names it."""
     monkeypatch.setitem(POSITION, "broken", Broken)

@@ -52,7 +52,7 @@ def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     assert np.array_equal(run.correct, whole.correct)
 
 
-class Killed(Exception):  # noqa: N818
+class Killed(Exception):
     """The power went."""
 
 

@@ -5,7 +5,6 @@ Config does, because a Config knows which parts exist.
 """
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -104,9 +103,7 @@ class Config(Options):
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))
             if "epochs" in values:
-                values["steps"] = about.steps(
-                    **dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values)))
-                )
+                values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values))))
         values.setdefault("data_seed", values.get("seed", 0))
         return values
 
@@ -117,9 +114,7 @@ class Config(Options):
 
         if self.width % self.heads:
             divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            raise ConfigError(
-                f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}"
-            )
+            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}")
         if self.image_size % self.patch:
             divisors = [p for p in range(1, self.image_size + 1) if self.image_size % p == 0]
             raise ConfigError(
@@ -216,17 +211,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "missing":
             return f"'{key}' is missing"
         case _:
-            value = problem["input"]
-            shown = repr(value) if isinstance(value, str | float) and not _finite(value) else str(value)
-            return f"{key}={shown}: {lower_first(problem['msg'])}"
-
-
-def _finite(value: object) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+            return f"{key}={problem['input']}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

@@ -1,5 +1,4 @@
-"""What every entry of POSITION, POOLING and STEM promises, as checks: the tests and `ablate check` run the
-same.
+"""What every part promises, as checks that the tests and `ablate check` run alike.
 
 A check takes (slot, name) and fails with an AssertionError that says what was broken.
 """
@@ -24,9 +23,7 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
     """The contracts that an entry has to keep; those about position are asked of positions alone."""
     assert name in PARTS[slot], f"{slot}={name}: no such entry"
-    return [
-        (what, check) for what, check in CONTRACTS.items() if slot == "position" or check is not says_where
-    ]
+    return [(what, check) for what, check in CONTRACTS.items() if slot == "position" or check is not says_where]
 
 
 def tiny(slot: str, name: str) -> Config:
@@ -121,9 +118,7 @@ def independent(slot: str, name: str) -> None:
 def documented(slot: str, name: str) -> None:
     """The docstring says where it comes from: a link or an arXiv number."""
     text = PARTS[slot][name].__doc__ or ""
-    assert SOURCE.search(text), (
-        f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
-    )
+    assert SOURCE.search(text), f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
 
 
 CONTRACTS: dict[str, Contract] = {

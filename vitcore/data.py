@@ -155,9 +155,7 @@ def part(raw: Raw, index: Indices) -> Images:
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
     """Mean and deviation of each channel over the dataset's own training images: one for all trials."""
     channels = range(raw.images.shape[1])
-    counts = np.stack(
-        [np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]  # (C, 256)
-    )
+    counts = np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels])  # (C, 256)
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))

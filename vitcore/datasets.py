@@ -141,9 +141,7 @@ def read_digits() -> Raw:
     labels = bunch.target.astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
-        raise ValueError(
-            f"data=digits: these are not the images that results are filed under (sha256 {found})"
-        )
+        raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
     nothing = np.empty(0, np.int64)
     return Raw(images, labels, train=np.arange(len(images)), test=nothing)
 
@@ -163,9 +161,7 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
     about = BUILT_IN[name]
     found = tuple(len(one) for one in parts)
     if found != (about.train_size, about.test_size):
-        raise ValueError(
-            f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}"
-        )
+        raise ValueError(f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}")
     if name.endswith("mnist"):
         verify_archive(parts[0])
     images = np.concatenate([np.asarray(one.data) for one in parts])  # (M, H, W) or (M, H, W, 3)

@@ -104,9 +104,7 @@ class Encoder(Initial):
         return self.norm(x)  # type: ignore[no-any-return]
 
 
-def on_patches(
-    site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, prefix: int, layer: int, grid: Grid
-) -> Tensor:
+def on_patches(site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, prefix: int, layer: int, grid: Grid) -> Tensor:
     """`site` on the patches of x (..., T, D) alone. A site that does nothing costs nothing."""
     patches = x[..., prefix:, :] if prefix else x
     placed = site(patches, layer, grid)

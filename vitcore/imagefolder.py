@@ -98,9 +98,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def list_classes(
-    folder: Path, classes: Sequence[str], empty_allowed: bool = False
-) -> tuple[list[Path], list[int]]:
+def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):

@@ -106,9 +106,7 @@ class Learned2D(Position):
     def check(cls, config: Config) -> None:
         super().check(config)
         if config.width % 2:
-            raise ConfigError(
-                f"width={config.width}: position=2d gives each coordinate half of it, so it must be even"
-            )
+            raise ConfigError(f"width={config.width}: position=2d gives each coordinate half of it, so it must be even")
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         if layer > 0:

@@ -51,9 +51,7 @@ class PatchStem(Stem):
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
         P = self.patch
-        patches = images.view(B, C, H // P, P, W // P, P).permute(
-            0, 2, 4, 1, 3, 5
-        )  # (B, rows, columns, C, P, P)
+        patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
         return F.linear(patches.reshape(B, -1, C * P * P), self.weight.flatten(1), self.bias)
 
 
@@ -155,9 +153,7 @@ def doubling(config: Config) -> list[int]:
 def need_halvings(slot: str, config: Config) -> None:
     """Raises ConfigError for a patch that convolutions of stride 2 do not make."""
     if config.patch & (config.patch - 1):
-        raise ConfigError(
-            f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two"
-        )
+        raise ConfigError(f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two")
 
 
 def groups(channels: int) -> int:

@@ -6,7 +6,6 @@ one never killed: all that it depends on is in the checkpoint or is a pure funct
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -123,8 +122,7 @@ def train(
 ) -> Outcome:
     """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
-    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config`
-    says.
+    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
     """
     run = run or Memory()
     with torch_threads(config.threads):
@@ -161,9 +159,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
-    return training.outcome(
-        "finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated
-    )
+    return training.outcome("finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated)
 
 
 class Training:
@@ -176,7 +172,7 @@ class Training:
         self.order = Order(len(data.train), config.seed)
         self.step = 0
         # The loss of each step since the last evaluation, on the device, so that no step waits for its value.
-        self.losses = torch.zeros(longest_stretch(config), device=self.device)
+        self.losses = torch.zeros(config.steps, device=self.device)
         self.since = 0
         self.seconds, self.mark = 0.0, time.perf_counter()
 
@@ -230,9 +226,7 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        parts = [
-            self.model(self.data.standardise(some)) for some in torch.split(images.pixels, EVALUATION_BATCH)
-        ]
+        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.pixels, EVALUATION_BATCH)]
         self.model.train()
         logits = torch.cat(parts)  # (n, classes)
         correct = logits.argmax(dim=1) == images.labels
@@ -297,12 +291,6 @@ def evaluation_steps(config: Config) -> list[int]:
     """Where the metrics get a line: evenly spaced, the last step among them."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]
-
-
-def longest_stretch(config: Config) -> int:
-    """The most steps from one evaluation to the next."""
-    steps = [0, *evaluation_steps(config)]
-    return max(after - before for before, after in itertools.pairwise(steps))
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

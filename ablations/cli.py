@@ -1,0 +1,524 @@
+"""The command `ablate`. Reading commands load no torch: what needs it is imported where it is used."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablations import settings, strict_yaml
+
+if TYPE_CHECKING:
+    from ablations.plan import Job
+    from ablations.runner import Place, Tally
+    from ablations.study import Design
+    from results.study import StudyResults
+
+Json = dict[str, Any]
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    help="Ablation studies for Vision Transformers: declare, run, compare.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+class TableFormat(StrEnum):
+    md = "md"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+    html = "html"
+
+
+class FigureFormat(StrEnum):
+    png = "png"
+    pdf = "pdf"
+    svg = "svg"
+
+
+Words = Annotated[
+    list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Names or files, or 'all'; settings.")
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Planned studies (default: all that are planned)."),
+]
+RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
+Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
+Source = Annotated[
+    Path | None,
+    typer.Option("--runs", help="A run directory or an exported .parquet.  [default: runs]", show_default=False),
+]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds an arm.  [default: the recipe's]")]
+ArmGlob = Annotated[str, typer.Option("--arm", metavar="GLOB", help="Only the arms whose name matches.")]
+Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file with parts of your own.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie.  [default: $ABLATE_DATA]")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
+Workers = Annotated[int | None, typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores]")]
+
+
+def main() -> None:
+    """The entry point: bad input is one line on standard error and status 2."""
+    try:
+        app(prog_name="ablate")
+    except (ValueError, OSError) as error:
+        if os.environ.get("ABLATE_TRACEBACK"):
+            raise
+        print(f"ablate: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+# -- what the words mean -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The studies and settings that the words of a command name."""
+
+    studies: list[str]
+    overrides: Json
+
+
+def split(words: Iterable[str]) -> Asked:
+    """Words with '=' are settings, the others studies. Raises ValueError for a setting given twice."""
+    studies, overrides = [], {}
+    for word in words:
+        if "=" in word and not word.endswith((".yaml", ".yml")):
+            key, value = strict_yaml.assignment(word)
+            if key in overrides:
+                raise ValueError(f"{key} is set twice")
+            overrides[key] = value
+        else:
+            studies.append(word)
+    return Asked(studies, overrides)
+
+
+def designs(asked: Asked, recipe_name: str) -> "list[Design]":
+    from ablations.study import Design, packaged, read_recipe, read_study
+
+    if not asked.studies:
+        raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
+    names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
+    studies = [read_study(name) for name in dict.fromkeys(names)]
+    recipe = read_recipe(recipe_name)
+    return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
+
+
+def named_data(overrides: Json) -> Json:
+    """data=NAME as ablate.toml maps it."""
+    folders = settings.read(Path()).data
+    if (name := overrides.get("data")) in folders:
+        return overrides | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
+    return overrides
+
+
+def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The plugins of ablate.toml and of the command line, loaded; their digests."""
+    named = [Path(file).expanduser() for file in settings.read(Path()).plugins] + (files or [])
+    paths = tuple(dict.fromkeys(path.resolve() for path in named))
+    if not paths:
+        return (), ()
+    from ablations import plugins
+
+    return paths, tuple(plugins.load(paths).values())
+
+
+def source_path(source: Path | None) -> Path:
+    """--runs, else ablate.toml: where results are read."""
+    return source if source is not None else Path(settings.read(Path()).runs).expanduser()
+
+
+def runs_folder(runs: Path | None) -> Path:
+    """Where results are written too: a folder, there or to be made. Raises ValueError for a file."""
+    folder = source_path(runs)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--runs {folder}: is a file, not a run directory")
+    return folder
+
+
+def data_folder(data_dir: Path | None) -> Path | None:
+    """--data-dir, else ablate.toml, else (None) the environment."""
+    configured = settings.read(Path()).data_dir
+    return data_dir or (Path(configured).expanduser() if configured else None)
+
+
+def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
+    """The results that a reading command asks for."""
+    from ablations.study import plan_name, stem
+    from results import study
+
+    asked = split(words or [])
+    if asked.studies == ["all"]:
+        asked = Asked([], asked.overrides)
+    names = [
+        name if "@" in name else plan_name(stem(name), stem(recipe_name), named_data(asked.overrides))
+        for name in asked.studies
+    ]
+    return study.load(source_path(source), names)
+
+
+def show_json(results: list[Json]) -> None:
+    """One object for one study, a list for several."""
+    print(json.dumps(results[0] if len(results) == 1 else results, indent=1, allow_nan=False))
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Studies and recipes, a line each."""
+    from ablations.study import packaged, read_recipe, read_study
+
+    studies = [read_study(name) for name in packaged("studies")]
+    recipes = [read_recipe(name) for name in packaged("recipes")]
+    if as_json:
+        show_json([{"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}])
+        return
+    width = max(len(name) for name in [*packaged("studies"), *packaged("recipes")])
+    print("Studies")
+    for study in studies:
+        print(f"  {study.name:{width}}  {study.question}")
+    print("Recipes")
+    for recipe in recipes:
+        print(f"  {recipe.name:{width}}  {recipe.description.split('. ')[0].rstrip('.')}")
+
+
+@app.command()
+def plan(
+    words: Words,
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    seeds: Seeds = None,
+    prune: Prune = False,
+    plugin: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a run would do: trials finished, shared and to do; confounds; cost; what it could resolve."""
+    from ablations.overview import overview, render
+    from ablations.plan import prepare
+
+    load_plugins(plugin)
+    folder = runs_folder(runs)
+    plans = [prepare(design, folder, seeds, prune) for design in designs(split(words), recipe)]
+    views = [overview(plan, folder, plans[:position]) for position, plan in enumerate(plans)]
+    if as_json:
+        show_json(views)
+    else:
+        for view, planned in zip(views, plans, strict=True):
+            print(render(view, planned), end="\n\n")
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    words: Words,
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    seeds: Seeds = None,
+    arm: ArmGlob = "*",
+    jobs: Workers = None,
+    prune: Prune = False,
+    plugin: Plugins = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
+    from ablations import plan as planning
+    from results import tables
+    from results.study import load
+
+    place = make_place(runs, data_dir, plugin)
+    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
+    todo = planning.jobs(plans, arm)
+    ensure_data(todo, place)
+    ensure_writable(place.runs)
+    for planned in plans:
+        planning.write(place.runs, planned)
+    open_trials = {planned["name"]: {job.id for job in planning.jobs([planned], arm)} for planned in plans}
+
+    def show_complete(job: "Job") -> None:
+        for name, ids in list(open_trials.items()):
+            ids.discard(job.id)
+            if not ids:
+                del open_trials[name]
+                study = load(place.runs, [name])[0]
+                print(tables.render(tables.table(study), "md"), end="\n\n", flush=True)
+
+    finish(train_here(todo, place, jobs, show_complete), len(todo))
+
+
+@app.command()
+def train(
+    words: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="The config; what is left out, the recipe's.")
+    ],
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    plugin: Plugins = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """One trial, by the same code path as a study's; prints where it is and how it ended."""
+    from ablations.plan import Job
+    from ablations.study import read_recipe
+    from results import store
+    from vitcore.config import Config, merge
+    from vitcore.identity import trial_id
+
+    place = make_place(runs, data_dir, plugin)
+    asked = split(words)
+    if asked.studies:
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
+    config = Config(**merge(read_recipe(recipe).config, named_data(asked.overrides)))
+    job = Job(trial_id(config), config.model_dump(), "train", "")
+    ensure_data([job], place)
+    ensure_writable(place.runs)
+    tally = train_here([job], place, 1)
+    state = store.trial(place.runs, job.id).state()
+    if as_json and state.result is not None:
+        show_json([state.result])
+    elif state.result is not None:
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result["metrics"].items())
+        print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
+    finish(tally, 1)
+
+
+@app.command()
+def retry(words: Words, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
+    """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
+    from ablations import plan as planning
+    from results import lease, store
+
+    folder = runs_folder(runs)
+    jobs = planning.jobs([results.plan for results in found(folder, words, recipe)], arm)
+    failed = [job for job in jobs if store.trial(folder, job.id).state().status == "failed"]
+    for job in failed:
+        if attempt := store.trial(folder, job.id).claim(lease.Watch()):
+            attempt.release()
+    print(f"{len(failed)} failed trials may be run again: ablate run {' '.join(words)}")
+
+
+def make_place(runs: Path | None, data_dir: Path | None, plugin: list[Path] | None) -> "Place":
+    from ablations.runner import Place
+
+    files, digests = load_plugins(plugin)
+    return Place(runs_folder(runs).absolute(), data_folder(data_dir), files, digests)
+
+
+def ensure_data(jobs: "list[Job]", place: "Place") -> None:
+    """Raises ValueError before anything is written where a trial's data are not there."""
+    from vitcore.datasets import TORCHVISION, data_home, read_torchvision
+
+    for name in sorted({job.config["data"] for job in jobs} & set(TORCHVISION)):
+        read_torchvision(name, data_home(name, place.data_dir))
+
+
+def ensure_writable(runs: Path) -> None:
+    try:
+        (runs / "trials").mkdir(parents=True, exist_ok=True)
+        probe = runs / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
+
+
+def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
+    from rich.console import Console
+
+    from ablations import runner
+    from ablations.progress import Live
+
+    todo = sum(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs)
+    with Live(Console(stderr=True), todo) as display:
+        return runner.run(jobs, place, display, workers, on_over)
+
+
+def finish(tally: "Tally", asked: int) -> None:
+    """Exit status 0 only if all that was asked is done."""
+    if tally.stopped:
+        left = asked - len(tally.done) - len(tally.failed)
+        print(
+            f"interrupted: {len(tally.done)} trials done, {left} left; the same command goes on",
+            file=sys.stderr,
+        )
+        raise typer.Exit(INTERRUPTED)
+    if tally.failed:
+        print(f"{len(tally.failed)} trials failed: `ablate retry` lets them run again", file=sys.stderr)
+        raise typer.Exit(FAILED)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def table(
+    words: Names = None,
+    recipe: RecipeName = "digits",
+    runs: Source = None,
+    format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
+    columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    as_json: AsJson = False,
+    strict: Strict = False,
+) -> None:
+    """Means with intervals, paired differences to the baseline, verdicts."""
+    from results import tables
+
+    shown = [tables.table(study) for study in found(runs, words, recipe)]
+    chosen = [name.strip() for name in columns.split(",")] if columns else None
+    if as_json or format is TableFormat.json:
+        show_json(shown)
+    else:
+        print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
+    if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def plot(
+    words: Names = None,
+    recipe: RecipeName = "digits",
+    runs: Source = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder.  [default: each study's own, in the run directory]")
+    ] = None,
+    format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+) -> None:
+    """The figure of each study; prints the files written."""
+    from results import plots, store
+
+    folder = source_path(runs)
+    for study in found(runs, words, recipe):
+        target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
+        print(plots.draw(study, target, format.value))
+
+
+@app.command()
+def report(
+    words: Names = None,
+    recipe: RecipeName = "digits",
+    runs: Source = None,
+    out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
+) -> None:
+    """One HTML file with every table and figure, that opens without a network."""
+    from results import report as reports
+
+    folder = source_path(runs)
+    target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
+    reports.write(found(runs, words, recipe), target)
+    print(target)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
+    b: Annotated[Path, typer.Argument(help="Another: the verdicts are of this one against the first.")],
+    format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
+    as_json: AsJson = False,
+    fail_on: Annotated[str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse.")] = None,
+) -> None:
+    """Two sets of results, arm by arm."""
+    from results import compare as comparing
+    from results.study import load
+
+    if fail_on not in (None, "worse"):
+        raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
+    comparison = comparing.compare(load(a), load(b))
+    if as_json or format is TableFormat.json:
+        show_json([comparison])
+    else:
+        print(comparing.render(comparison, format.value))
+    if fail_on and any(row["verdict"] == "worse" for row in comparison["rows"]):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def export(
+    words: Names = None,
+    recipe: RecipeName = "digits",
+    runs: Source = None,
+    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path("results.parquet"),
+) -> None:
+    """All that tables, figures, reports and comparisons need, in one file."""
+    from results import export as exports
+
+    exports.write(found(runs, words, recipe), out)
+    print(out)
+
+
+# -- contracts and data ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Plugins (.py), studies or recipes (.yaml).")],
+    recipe: RecipeName = "digits",
+    plugin: Plugins = None,
+) -> None:
+    """The contract tests on a plugin's parts; a study's arms and confounds; a recipe's config."""
+    from ablations.checking import check_file
+
+    load_plugins(plugin)
+    passed = [check_file(file, recipe) for file in files]
+    if not all(passed):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def bench(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to change in it.")] = None,
+    recipe: RecipeName = "digits",
+    rounds: Annotated[int, typer.Option(min=2, help="Interleaved rounds.")] = 15,
+    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 50,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """The train step of a recipe's config beside timm's model: images a second, median and quartiles."""
+    from ablations.bench import bench as measure
+    from ablations.study import read_recipe
+    from vitcore.config import Config, merge
+
+    config = Config(**merge(read_recipe(recipe).config, split(words or []).overrides, {"device": "cpu"}))
+    found = measure(config, rounds, steps, data_folder(data_dir)).summary()
+    if as_json:
+        show_json([found])
+        return
+    for name, speed in [*found["images_per_second"].items(), ("ratio", found["ratio"])]:
+        digits = 2 if name == "ratio" else 0
+        print(f"{name:8} {speed['median']:8,.{digits}f}  [{speed['low']:,.{digits}f}, {speed['high']:,.{digits}f}]")
+    print(f"images a second, median and quartiles of {rounds} interleaved rounds; {config.threads} thread(s)")
+
+
+@data_app.command()
+def download(
+    name: Annotated[str, typer.Argument(help="cifar10, cifar100, mnist or fashion-mnist.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Fetch a data set, once, where there is a network."""
+    from vitcore.datasets import download as fetch
+
+    target = data_folder(data_dir) or (Path(os.environ["ABLATE_DATA"]) if os.environ.get("ABLATE_DATA") else None)
+    if target is None:
+        raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
+    fetch(name, target)
+    print(target)
+
+
+if __name__ == "__main__":
+    main()

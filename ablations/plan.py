@@ -1,0 +1,180 @@
+"""The plan of a study: its arms and trials written out, and what of it is still to do.
+
+`plan.json` holds what tables, plots, reports, comparisons and exports need, so that they load neither torch nor the
+YAML. Plans persist: seeds and arms only grow, unless pruned.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ablations.confounds import footnotes
+from ablations.study import Arm, Design
+from results import store
+from vitcore.config import Config, ConfigError, listed
+from vitcore.data import describe
+from vitcore.identity import arm_key, trial_id
+from vitcore.measure import measure
+
+Json = dict[str, Any]
+
+
+def build(design: Design, seeds: Sequence[int]) -> Json:
+    """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
+    study, recipe = design.study, design.recipe
+    measured = {arm.name: measured_arm(arm) for arm in design.arms}
+    arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
+    return {
+        "schema": store.SCHEMA,
+        "name": design.name,
+        "study": study.name,
+        "recipe": recipe.name,
+        "overrides": design.overrides,
+        "question": study.question,
+        "source": study.source,
+        "found": study.found,
+        "description": recipe.description,
+        "metric": study.metric,
+        "margin": study.margin if study.margin is not None else recipe.margin,
+        "claims": study.claims,
+        "caveats": recipe.caveats,
+        "figure": study.figure,
+        "factors": design.factors,
+        "curves": design.curves,
+        "baseline": design.main_baseline,
+        "split": describe(design.arms[0].config.data).split,
+        "seeds": list(seeds),
+        "arms": arms,
+        "family": sum(entry["name"] != entry["baseline"] for entry in arms),
+    }
+
+
+def measured_arm(arm: Arm) -> Json:
+    try:
+        return measure(arm.config)
+    except Exception as error:  # a user's part may do anything
+        raise ValueError(f"arm {arm.name} cannot be built: {type(error).__name__}: {error}") from error
+
+
+def arm_entry(design: Design, arm: Arm, measured: dict[str, Json], seeds: Sequence[int]) -> Json:
+    own = measured[arm.name]
+    return {
+        "name": arm.name,
+        "baseline": arm.baseline,
+        "values": arm.values,
+        "key": arm_key(arm.config),
+        "config": settings(arm.config),
+        "published": published(design, arm),
+        **own,
+        "notes": [] if arm.name == arm.baseline else footnotes(own, measured[arm.baseline]),
+        "trials": trials(settings(arm.config), seeds),
+    }
+
+
+def settings(config: Config) -> Json:
+    """The resolved config of an arm, to which a seed is added."""
+    own = config.model_dump()
+    seed, data_seed = own.pop("seed"), own.pop("data_seed")
+    return own if data_seed == seed else own | {"data_seed": data_seed}
+
+
+def trials(settings: Json, seeds: Sequence[int]) -> list[Json]:
+    return [{"seed": seed, "id": trial_id(Config(**settings, seed=seed))} for seed in seeds]
+
+
+def published(design: Design, arm: Arm) -> float | None:
+    """The published number of the arm, by its whole name or without the point of the curve."""
+    numbers = design.study.published
+    short = ",".join(f"{key}={value}" for key, value in arm.values.items() if key in design.factors)
+    return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
+
+
+def grown(old: Json, new: Json) -> Json:
+    """The plan with every arm and seed of the old one. Raises ValueError where the two cannot be one table."""
+    for key in ("baseline", "metric"):
+        if old[key] != new[key]:
+            raise ValueError(
+                f"{old['name']} was planned with {key} {old[key]}, now it is {new[key]}: give the study another name, "
+                "or plan it anew with --prune (results stay)"
+            )
+    before, after = baseline_arm(old), baseline_arm(new)
+    if before["key"] != after["key"]:
+        raise ValueError(
+            f"{old['name']} was planned with another baseline ({difference(before['config'], after['config'])}): "
+            "give the recipe another name, or plan it anew with --prune (results stay)"
+        )
+    names = {arm["name"] for arm in new["arms"]}
+    kept = [extended(arm, new["seeds"]) for arm in old["arms"] if arm["name"] not in names]
+    return new | {
+        "arms": new["arms"] + kept,
+        "family": new["family"] + sum(a["name"] != a["baseline"] for a in kept),
+    }
+
+
+def extended(arm: Json, seeds: Sequence[int]) -> Json:
+    """An arm of an earlier plan with the seeds of today, or as it was where its plugin is not loaded."""
+    try:
+        return arm | {"trials": trials(arm["config"], seeds)}
+    except ConfigError:
+        return arm
+
+
+def baseline_arm(plan: Json) -> Json:
+    return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
+
+
+def difference(old: Json, new: Json) -> str:
+    """What two configs differ in, the first three keys."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3]) or "what a part computes"
+
+
+def read(runs: Path, plan_name: str) -> Json | None:
+    try:
+        return store.read_json(store.study_folder(runs, plan_name) / "plan.json")
+    except FileNotFoundError:
+        return None
+
+
+def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) -> Json:
+    """The plan to run: what is asked for, and whatever was planned under the same name before."""
+    asked = list(range(seeds if seeds is not None else design.recipe.seeds))
+    old = None if prune else read(runs, design.name)
+    if old is None:
+        return build(design, asked)
+    return grown(old, build(design, sorted({*old["seeds"], *asked})))
+
+
+def write(runs: Path, plan: Json) -> None:
+    store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
+
+
+# -- what is to do ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial to make sure of: plain data, so that it can be handed to a worker."""
+
+    id: str
+    config: Json
+    arm: str
+    study: str
+
+
+def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
+    """Every trial once, study by study and within a study seed by seed: a partial table is a balanced one."""
+    found: dict[str, Job] = {}
+    for plan in plans:
+        chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
+        if not chosen:
+            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
+        for seed in plan["seeds"]:
+            for arm in chosen:
+                for trial in arm["trials"]:
+                    if trial["seed"] == seed:
+                        config = arm["config"] | {"seed": seed}
+                        found.setdefault(trial["id"], Job(trial["id"], config, arm["name"], plan["name"]))
+    return list(found.values())

@@ -1,0 +1,69 @@
+"""Where a number comes from: the code, the versions and the machine, recorded with every attempt."""
+
+import hashlib
+import platform
+import socket
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from results import store
+
+HOME = Path(__file__).parent.parent
+PACKAGES = ("ablations", "results", "slurm", "vitcore")
+VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
+
+
+@cache
+def sources() -> str:
+    """Digest of the packages' own sources."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted((HOME / package).rglob("*.py")):
+            digest.update(str(path.relative_to(HOME)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def code(plugins: dict[str, str]) -> str:
+    """What a failure counts against: the sources and the loaded plugins."""
+    return "+".join([sources(), *sorted(plugins.values())])
+
+
+@cache
+def revision() -> str | None:
+    """The git revision, marked where the checkout differs from it; None outside of a checkout."""
+    if not (HOME / ".git").exists():
+        return None
+    command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@cache
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in VERSIONS:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
+    """What env.json holds. `device` is the hardware's name."""
+    return {
+        "schema": store.SCHEMA,
+        "started": store.now(),
+        "code": code(plugins),
+        "revision": revision(),
+        "plugins": {Path(path).name: digest for path, digest in plugins.items()},
+        "host": socket.gethostname(),
+        "device": device,
+        "threads": threads,
+        **versions(),
+    }

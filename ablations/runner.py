@@ -1,0 +1,349 @@
+"""Run trials on this machine until they are over: a bounded pool of workers, one a core or one a GPU.
+
+The disk decides what is done; the runner only sees to it that somebody works. A worker that dies is replaced and its
+trial resumed; trials that another run holds are waited for; a failed trial stops no other.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ablations import provenance
+from ablations.plan import Job
+from results import lease, store
+
+Json = dict[str, Any]
+DEATHS_WITHOUT_PROGRESS = 5
+FAILED_STARTS = 3
+HELD_SECONDS = 2.0
+STOP_SECONDS = 60.0
+
+
+class Display(Protocol):
+    """Who watches the pool."""
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, event: str, detail: Json) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and with what workers run."""
+
+    runs: Path
+    data_dir: Path | None
+    plugins: tuple[Path, ...] = ()
+    plugin_digests: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        return "+".join([provenance.sources(), *sorted(self.plugin_digests)])
+
+
+@dataclass
+class Slot:
+    """A place in the pool: its worker's process, and what that is busy with."""
+
+    number: int
+    environment: dict[str, str]
+    process: subprocess.Popen[str] | None = None
+    job: Job | None = None
+    ready: bool = False
+
+
+@dataclass
+class Tally:
+    """How the trials asked for ended."""
+
+    done: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+
+
+# -- how many ---------------------------------------------------------------------------------------------------------
+
+
+def cores() -> int:
+    """The cores that this process may use: affinity and the control group's quota."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(available, int(quota) // int(period))) if quota != "max" else available
+    except (OSError, ValueError):
+        return available
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name]
+    return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
+    """One worker a GPU, or a core where there is none; never more than trials."""
+    devices = [] if all(job.config["device"] == "cpu" for job in jobs) else gpus()
+    number = min(asked or len(devices) or cores(), len(jobs))
+    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return [
+        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": devices[n % len(devices)]} if devices else {}))
+        for n in range(number)
+    ]
+
+
+# -- what is left ------------------------------------------------------------------------------------------------------
+
+
+def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
+    """('over' | 'failed' | 'todo', why): a failure counts only against the code it happened under."""
+    trial = store.trial(runs, job.id)
+    state = trial.state()
+    if state.over:
+        return "over", state.status
+    failure = trial.failure() if state.status == "failed" else None
+    if failure is not None and failure.get("code") == code:
+        return "failed", state.reason
+    return "todo", state.reason
+
+
+# -- the pool ----------------------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """Workers, the jobs that wait for them, and the events they send."""
+
+    def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
+        self.place = place
+        self.slots = slots
+        self.display = display
+        self.waiting: deque[Job] = deque(jobs)
+        self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
+        self.deaths: dict[str, tuple[int, int]] = {}  # id -> step of the newest checkpoint, deaths since
+        self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
+        self.tally = Tally()
+        self.failed_starts = 0
+        self.stopping = False
+
+    def run(self, on_over: Callable[[Job], None]) -> Tally:
+        """Until nothing is left, or until told to stop."""
+        self.on_over = on_over
+        with self.signals():
+            try:
+                while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
+                    self.dispatch()
+                    self.listen(0.2)
+            finally:
+                self.dismiss()
+        self.tally.stopped = self.stopping
+        return self.tally
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM set a flag; the previous handlers come back."""
+
+        def stop(*_: object) -> None:
+            self.stopping = True
+
+        saved = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in saved.items():
+                signal.signal(number, handler)
+
+    def dispatch(self) -> None:
+        now = time.monotonic()
+        for key, (due, job) in list(self.held.items()):
+            if due <= now:
+                del self.held[key]
+                self.waiting.append(job)
+        for slot in self.slots:
+            if slot.process is None and self.waiting:
+                self.start(slot)
+            if slot.ready and slot.job is None and (following := self.next_job()):
+                slot.job = following
+                self.send(slot, following)
+
+    def next_job(self) -> Job | None:
+        """The first waiting trial that the disk does not call over: another run may have finished it."""
+        while self.waiting:
+            job = self.waiting.popleft()
+            state, reason = outcome(self.place.runs, job, self.place.code)
+            if state == "todo":
+                return job
+            self.finish(job, "finished" if state == "over" else "failed", {"cause": reason, "elsewhere": True})
+        return None
+
+    def start(self, slot: Slot) -> None:
+        order = {
+            "runs": str(self.place.runs),
+            "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
+            "plugins": [str(path) for path in self.place.plugins],
+        }
+        slot.process = subprocess.Popen(
+            [sys.executable, "-m", "ablations.worker", json.dumps(order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | slot.environment,
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
+        )
+        threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
+
+    def read(self, slot: Slot, process: subprocess.Popen[str]) -> None:
+        """A thread a worker: its lines become events, and so does its end."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.endswith("\n"):  # a killed worker's last line may be torn
+                self.events.put((slot, process, json.loads(line)))
+        process.stdout.close()
+        self.events.put((slot, process, {"event": "died", "code": process.wait()}))
+
+    def send(self, slot: Slot, job: Job) -> None:
+        assert slot.process is not None
+        assert slot.process.stdin is not None
+        with suppress(OSError):  # it died: the event that says so is on its way
+            slot.process.stdin.write(json.dumps(asdict(job)) + "\n")
+            slot.process.stdin.flush()
+
+    def listen(self, seconds: float) -> None:
+        try:
+            slot, process, event = self.events.get(timeout=seconds)
+        except queue.Empty:
+            return
+        if process is slot.process:
+            self.handle(slot, event)
+
+    def handle(self, slot: Slot, event: Json) -> None:
+        job, kind = slot.job, event["event"]
+        if kind == "ready":
+            slot.ready = True
+            self.failed_starts = 0
+        elif kind == "died":
+            self.bury(slot, event["code"])
+        elif job is not None and kind == "progress":
+            self.display.running(slot.number, job, event["step"], event["accuracy"])
+        elif job is not None and kind != "started":
+            slot.job = None
+            self.display.idle(slot.number)
+            self.settle(job, event)
+
+    def settle(self, job: Job, event: Json) -> None:
+        match event["event"]:
+            case "held":
+                self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)
+            case "stopped" | "interrupted":
+                if cause := event.get("cause"):
+                    self.display.say(f"{job.arm} seed {job.config['seed']} interrupted: {cause}; trying again")
+                    self.count_death(job, cause)
+                else:
+                    self.waiting.append(job)
+            case kind:
+                self.finish(job, kind, event)
+
+    def finish(self, job: Job, kind: str, detail: Json) -> None:
+        if kind == "failed":
+            self.tally.failed[job.id] = detail.get("cause", "unknown")
+        else:
+            self.tally.done.append(job.id)
+        self.display.over(job, kind, detail)
+        self.on_over(job)
+
+    def bury(self, slot: Slot, code: int) -> None:
+        """A worker died: its trial goes on in another, unless it keeps killing them."""
+        job = slot.job
+        if not slot.ready:
+            self.failed_starts += 1
+            if self.failed_starts == FAILED_STARTS:
+                raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
+        assert slot.process is not None
+        hang_up(slot.process)
+        slot.process, slot.job, slot.ready = None, None, False
+        self.display.idle(slot.number)
+        if job is not None and not self.stopping:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+            self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
+            self.count_death(job, f"its worker died {DEATHS_WITHOUT_PROGRESS} times without progress, last by {how}")
+
+    def count_death(self, job: Job, cause: str) -> None:
+        """The trial waits again; after some deaths without a newer checkpoint it is recorded as failed."""
+        trial = store.trial(self.place.runs, job.id)
+        step = max((int(file.name.partition("-")[0]) for file in trial.checkpoints()), default=0)
+        before, deaths = self.deaths.get(job.id, (step, 0))
+        deaths = deaths + 1 if step <= before else 1
+        self.deaths[job.id] = (step, deaths)
+        if deaths < DEATHS_WITHOUT_PROGRESS:
+            self.waiting.appendleft(job)
+        elif attempt := trial.claim(lease.Watch()):
+            with attempt:
+                attempt.fail(cause, "", self.place.code)
+            self.finish(job, "failed", {"cause": cause})
+        else:
+            self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)
+
+    def dismiss(self) -> None:
+        """Every worker stops at its next step with a checkpoint, or is killed after a minute."""
+        alive = [slot.process for slot in self.slots if slot.process is not None]
+        for process in alive:
+            if self.stopping:
+                process.terminate()
+            hang_up(process)
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in alive:
+            try:
+                process.wait(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def hang_up(process: subprocess.Popen[str]) -> None:
+    """No more jobs: the worker ends after the one it has."""
+    assert process.stdin is not None
+    with suppress(OSError):  # it is gone already
+        process.stdin.close()
+
+
+def run(
+    jobs: Sequence[Job],
+    place: Place,
+    display: Display,
+    workers: int | None = None,
+    on_over: Callable[[Job], None] = lambda job: None,
+) -> Tally:
+    """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
+
+    Raises store.NewerSchema where a trial was written by a newer version.
+    """
+    todo, settled = [], Tally()
+    for job in jobs:
+        state, reason = outcome(place.runs, job, place.code)
+        if state == "todo":
+            todo.append(job)
+        else:
+            if state == "over":
+                settled.done.append(job.id)
+            else:
+                settled.failed[job.id] = reason
+                display.over(job, "failed", {"cause": reason, "elsewhere": True})
+            on_over(job)
+    if todo:
+        tally = Pool(todo, place, slots(todo, workers), display).run(on_over)
+        settled.done += tally.done
+        settled.failed |= tally.failed
+        settled.stopped = tally.stopped
+    return settled

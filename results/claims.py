@@ -1,0 +1,114 @@
+"""Claims: what a study's source says of two arms, judged by our trials. "a < b": lower, "a ~ b": a tie."""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from results import contrast, stats, units, verdict
+from results.contrast import Sample
+from results.stats import Estimate
+from results.verdict import BETTER, EQUIVALENT, WORSE
+
+AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
+CLAIM = re.compile(r"\s*(\S+)\s+([<~])\s+(\S+)\s*")
+
+NUMBERS = ("verdict", "delta", "delta_ci95", "p_holm", "n_pairs")
+
+Row = Mapping[str, Any]
+Claim = dict[str, Any]
+
+
+def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sample]) -> list[Claim]:
+    """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where
+    untested.
+
+    An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own.
+    Raises ValueError for a claim that is not "a < b" or "a ~ b".
+    """
+    of = {row["arm"]: row for row in rows}
+    asked = [point for text in plan["claims"] for point in points(text, plan)]
+    there = [(a, b) for a, _, b in asked if a in of and b in of]
+    found = {(a, b): contrast.mean(samples[a] - samples[b]) for a, b in there}
+    p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
+    own = [pair for pair in found if pair not in p_holm]
+    adjusted = stats.holm([found[pair].p for pair in own], len(own))
+    p_holm |= dict(zip(own, adjusted, strict=True))
+    return [judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2])) for claim in asked]
+
+
+def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(a, relation, b) of a claim; where it names no point of the curves, once for each."""
+    if not (match := CLAIM.fullmatch(text)):
+        raise ValueError(f"{plan['name']}: claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
+    a, relation, b = match.groups()
+    names = {arm["name"] for arm in plan["arms"]}
+    if {a, b} <= names or not plan["curves"]:
+        yield a, relation, b
+        return
+    for values in itertools.product(*plan["curves"].values()):
+        point = "".join(f",{name}={value}" for name, value in zip(plan["curves"], values, strict=True))
+        yield a + point, relation, b + point
+
+
+def is_contrast(a: Row, b: Row) -> bool:
+    """Whether the table itself tests this pair."""
+    return a["arm"] != b["arm"] and bool(a["baseline"] == b["arm"] or b["baseline"] == a["arm"])
+
+
+def table_p(a: Row, b: Row) -> float | None:
+    p: float | None = (a if a["baseline"] == b["arm"] else b)["p_holm"]
+    return p
+
+
+def judged(
+    plan: Mapping[str, Any],
+    of: Mapping[str, Row],
+    claim: tuple[str, str, str],
+    difference: Estimate | None,
+    p_holm: float | None,
+) -> Claim:
+    """One claim; no `difference` where an arm is not in the plan."""
+    a, relation, b = claim
+    text = f"{a} {relation} {b}"
+    if difference is None:
+        absent = ", ".join(name for name in (a, b) if name not in of)
+        return {"claim": text, **dict.fromkeys(NUMBERS), "note": f"no arm {absent} in the plan"}
+    interval = difference.interval()
+    diverged = of[a]["diverged"], of[b]["diverged"]
+    higher = units.higher_is_better(plan["metric"])
+    word = verdict.verdict(difference, p_holm, margin=plan["margin"], higher_is_better=higher, diverged=diverged)
+    tie = plan["margin"] is not None and not any(diverged) and stats.equivalent(difference, plan["margin"])
+    return {
+        "claim": text,
+        "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value),
+        "delta": difference.value,
+        "delta_ci95": None if interval is None else list(interval),
+        "p_holm": p_holm,
+        "n_pairs": difference.n,
+        "note": note(difference.why, relation, plan["margin"]),
+    }
+
+
+def lower(word: str | None, difference: float | None) -> str | None:
+    """Of "a < b". Two arms that are equivalent are not one below the other."""
+    if word is None or difference is None:
+        return None
+    if word in (BETTER, WORSE):
+        return AGREE if difference < 0 else DISAGREE
+    return DISAGREE if word == EQUIVALENT else UNRESOLVED
+
+
+def tied(word: str | None, tie: bool) -> str | None:
+    """Of "a ~ b". A resolved difference that lies within the margin is a tie all the same."""
+    if word is None:
+        return None
+    if tie:
+        return AGREE
+    return DISAGREE if word in (BETTER, WORSE) else UNRESOLVED
+
+
+def note(why: str, relation: str, margin: float | None) -> str:
+    if why:
+        return f"untested: {why}"
+    return "no margin declared within which arms tie" if relation == "~" and margin is None else ""

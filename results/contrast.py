@@ -1,0 +1,97 @@
+"""Contrasts: what arms reached, seed by seed; arm - baseline is a sample too, over their common seeds."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from results import stats
+from results.stats import Estimate
+from results.study import Correct, StudyResults
+
+PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
+
+
+@dataclass(frozen=True)
+class Sample:
+    """By seed: the finished trials' metric, which test images were right (where stored), the trials' ids."""
+
+    values: dict[int, float]
+    correct: dict[int, Correct]
+    ids: dict[int, str]
+    folds: int | None  # how many seeds make a repetition, where a seed tests a fold
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(self.values)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The values (n,), by seed."""
+        return np.array([self.values[seed] for seed in self.seeds])
+
+    @property
+    def repetition(self) -> np.ndarray:
+        """(n,): which partition into folds each seed's test images come from."""
+        return np.array([seed // self.folds if self.folds else 0 for seed in self.seeds])
+
+    def __sub__(self, other: "Sample") -> "Sample":
+        """The differences over the seeds that both have; per image where both tested the same images."""
+        seeds = self.values.keys() & other.values.keys()
+        values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
+        correct = {
+            seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
+            for seed in seeds
+            if self.same_images(other, seed)
+        }
+        return Sample(values, correct, {s: f"{self.ids[s]}-{other.ids[s]}" for s in seeds}, self.folds)
+
+    def same_images(self, other: "Sample", seed: int) -> bool:
+        """Whether both are known to have tested the same images with this seed."""
+        mine, theirs = self.correct.get(seed), other.correct.get(seed)
+        return mine is not None and theirs is not None and np.array_equal(mine[0], theirs[0])
+
+    def without(self, seeds: Collection[int]) -> "Sample":
+        return Sample({s: v for s, v in self.values.items() if s not in seeds}, self.correct, self.ids, self.folds)
+
+
+def sample(study: StudyResults, arm: str, metric: str) -> Sample:
+    """What the arm's finished trials reached."""
+    trials = study.trials
+    mine = trials[(trials["arm"] == arm) & (trials["status"] == "finished") & trials[metric].notna()]
+    ids = dict(zip(mine["seed"].tolist(), mine["id"].tolist(), strict=True))
+    values = dict(zip(mine["seed"].tolist(), mine[metric].tolist(), strict=True))
+    kept = {s: study.correct[i] for s, i in ids.items() if metric == PER_IMAGE and i in study.correct}
+    return Sample(values, kept, ids, study.plan["split"].get("folds"))
+
+
+def mean(trials: Sample) -> Estimate:
+    """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
+    images = per_image(trials)
+    shared = 0.0 if images is None else stats.shared_images_variance(images, trials.repetition)
+    return stats.mean(trials.numbers, shared)
+
+
+def over_images(trials: Sample) -> Estimate | None:
+    """The mean over seeds and images; None unless all seeds test the same images."""
+    images = per_image(trials)
+    return None if images is None or np.isnan(images).any() else stats.crossed(images)
+
+
+def per_image(trials: Sample) -> np.ndarray | None:
+    """(n, images), NaN where a seed did not test the image; None where a seed's images are not known."""
+    if not trials.values or any(seed not in trials.correct for seed in trials.values):
+        return None
+    tests = [trials.correct[seed] for seed in trials.seeds]
+    images = np.unique(np.concatenate([index for index, _ in tests]))
+    matrix = np.full((len(tests), len(images)), np.nan)
+    for row, (index, right) in zip(matrix, tests, strict=True):
+        row[np.searchsorted(images, index)] = right
+    return matrix
+
+
+def caveat(trials: Sample) -> str:
+    """What an interval leaves out where correctness per image is not known."""
+    if len(set(trials.repetition)) < 2 or per_image(trials) is not None:
+        return ""
+    return "the interval leaves out that repetitions share their images: per-image correctness is missing"

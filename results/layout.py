@@ -1,0 +1,208 @@
+"""Layout: which columns of a table are shown and how; people get percents, files get fractions."""
+
+import csv
+import difflib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results import grid, sentences, units
+from results.grid import Cell, Grid
+from results.units import Unit
+
+Row = Mapping[str, Any]
+Table = Mapping[str, Any]
+
+FORMATS = ("md", "latex", "csv", "json", "html")
+
+
+@dataclass(frozen=True)
+class Column:
+    """header: what is above it; text: how it is written, from the row and the metric's unit."""
+
+    header: str
+    text: Callable[[Row, Unit], str]
+    numeric: bool = True
+
+
+def plus_minus(text: str, interval: Sequence[float] | None, unit: Unit) -> str:
+    """ "76.42 ± 1.93": the intervals are symmetric."""
+    return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
+
+
+def between(interval: Sequence[float] | None, write: Callable[[float], str]) -> str:
+    return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
+
+
+def of_planned(row: Row, unit: Unit) -> str:
+    return str(row["n"]) if row["n"] == row["planned"] else f"{row['n']}/{row['planned']}"
+
+
+def word(row: Row, unit: Unit) -> str:
+    if row["arm"] == row["baseline"]:
+        return "baseline"
+    return str(row["verdict"] or "none").replace("-", " ")
+
+
+COLUMNS = {
+    "arm": Column("arm", lambda row, unit: row["arm"], numeric=False),
+    "n": Column("n", of_planned),
+    "planned": Column("planned", lambda row, unit: str(row["planned"])),
+    "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row["mean"]), row["ci95"], unit)),
+    "sd": Column("sd", lambda row, unit: unit.value(row["sd"])),
+    "ci95": Column("95% CI", lambda row, unit: between(row["ci95"], unit.value)),
+    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit)),
+    "delta_ci95": Column("95% CI of difference", lambda row, unit: between(row["delta_ci95"], unit.signed)),
+    "delta_ci95_images": Column(
+        "95% CI, seeds x images", lambda row, unit: between(row["delta_ci95_images"], unit.signed)
+    ),
+    "p": Column("p", lambda row, unit: units.probability(row["p"])),
+    "p_holm": Column("p (Holm)", lambda row, unit: units.probability(row["p_holm"])),
+    "verdict": Column("verdict", word, numeric=False),
+    "published": Column("published†", lambda row, unit: unit.value(row["published"])),
+    "params": Column("params", lambda row, unit: units.count(row["params"])),
+    "flops": Column("FLOPs", lambda row, unit: units.count(row["flops"])),
+    "baseline": Column("baseline", lambda row, unit: row["baseline"], numeric=False),
+    "n_pairs": Column("pairs", lambda row, unit: "" if row["n_pairs"] is None else str(row["n_pairs"])),
+    "diverged": Column("diverged", lambda row, unit: str(row["diverged"])),
+    "failed": Column("failed", lambda row, unit: str(row["failed"])),
+    "missing": Column("missing", lambda row, unit: str(row["missing"])),
+    "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
+}
+SHOWN = (
+    "arm",
+    "n",
+    "mean",
+    "delta",
+    "delta_ci95_images",
+    "p_holm",
+    "verdict",
+    "published",
+    "params",
+    "flops",
+)
+WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has one
+
+
+def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
+    """The table in one of FORMATS. Raises ValueError for another format or column."""
+    for name in columns or ():
+        if name not in COLUMNS:
+            raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
+    if format == "csv":
+        return as_csv([flat(row, columns or list(COLUMNS)) for row in table["rows"]])
+    if format == "json":
+        rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
+        return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
+    return written(as_grid(table, columns or shown(table)), format)
+
+
+def written(content: Grid, format: str) -> str:
+    """Raises ValueError for a format that is none of FORMATS."""
+    if format not in grid.WRITERS:
+        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
+    return grid.WRITERS[format](content)
+
+
+def nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def shown(table: Table) -> list[str]:
+    rows = table["rows"]
+    return [n for n in SHOWN if n not in WHERE_KNOWN or any(row[n] is not None for row in rows)]
+
+
+def as_grid(table: Table, columns: Sequence[str]) -> Grid:
+    unit = units.unit(table["metric"])
+    marks, footnotes = grid.number([row["notes"] for row in table["rows"]])
+    rows = []
+    for row, mark in zip(table["rows"], marks, strict=True):
+        cells = [Cell(COLUMNS[name].text(row, unit), sort=sortable(row[name])) for name in columns]
+        rows.append([Cell(cells[0].text, cells[0].sort, mark), *cells[1:]])
+    return Grid(
+        title=f"{table['name']}: {table['question']}",
+        caption=[caption(table, columns)],
+        header=[COLUMNS[name].header.format(metric=label(table["metric"])) for name in columns],
+        numeric=[COLUMNS[name].numeric for name in columns],
+        rows=rows,
+        footnotes=footnotes,
+        closing=closing(table, columns),
+    )
+
+
+def sortable(value: Any) -> float | str | None:
+    """An interval sorts by its middle."""
+    if isinstance(value, list):
+        return ", ".join(value) if value and isinstance(value[0], str) else sum(value) / 2 if value else None
+    return value  # type: ignore[no-any-return]
+
+
+def label(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def caption(table: Table, columns: Sequence[str]) -> str:
+    """What the numbers are: n, units, test, family, margin."""
+    unit, split = units.unit(table["metric"]), table["split"]
+    tests = {"folds": f"each on one of {split.get('folds')} folds of {split['images']:,} images"}
+    tested = tests.get(split["kind"], f"all on the same {split['images']:,} test images")
+    parts = [
+        f"{sentences.seeds(table['rows'])}, {tested}",
+        f"{label(table['metric'])}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
+        f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
+        f"p after Holm over {table['family']} planned contrasts",
+    ]
+    if table["margin"] is not None:
+        parts.append(f"equivalent: within {unit.size(table['margin'])}")
+    return "; ".join(parts) + "."
+
+
+def reference(table: Table) -> str:
+    baselines = {row["baseline"] for row in table["rows"]}
+    return "the baseline at the same point" if len(baselines) > 1 else str(table["baseline"])
+
+
+def closing(table: Table, columns: Sequence[str]) -> list[str]:
+    """Below the footnotes: what is published, the answer, the claims, what to know, what is not covered."""
+    lines = []
+    if "published" in columns:
+        lines.append(f"† {table['source']}: another setting, shown beside ours, not compared.")
+    lines.append(f"Answer: {sentences.answer(table)}")
+    if table["claims"]:
+        judged = [f"{c['claim']}: {(c['verdict'] or 'untested').replace('-', ' ')}" for c in table["claims"]]
+        lines.append(f"Claims of {table['source']}: {'; '.join(judged)}.")
+    lines += [f"Note: {note}." for note in table["notes"]]
+    lines += [f"Not covered: {caveat}" for caveat in table["caveats"]]
+    return lines
+
+
+# -- CSV -----------------------------------------------------------------------------------------------------
+
+
+def flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
+    """Intervals become two columns, notes one."""
+    cells: dict[str, Any] = {}
+    for name in columns:
+        if "ci95" in name:
+            cells[f"{name}_low"], cells[f"{name}_high"] = row[name] or (None, None)
+        else:
+            cells[name] = "; ".join(row[name]) if name == "notes" else row[name]
+    return cells
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Raw numbers, full precision; no text starts a spreadsheet formula."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
+    return text.getvalue().rstrip("\n")
+
+
+def harmless(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value

@@ -1,0 +1,188 @@
+"""The arithmetic behind every interval and verdict: arrays in, numbers out.
+
+scipy.special has the distributions themselves; scipy.stats takes three times as long to import and adds
+nothing here.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+Interval = tuple[float, float]
+IDENTICAL = 1e-12  # spread, relative to size, below which numbers differ by rounding alone
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean or a difference of means, with its standard error where the data can say.
+
+    n: how many numbers (pairs; of two samples the smaller) it comes from. se and df are None where there is
+    no
+    interval: `why` says why.
+    """
+
+    n: int
+    value: float | None
+    se: float | None = None
+    df: float | None = None
+    why: str = ""
+
+    def interval(self, level: float = 0.95) -> Interval | None:
+        """The two-sided t interval."""
+        if self.value is None or self.se is None or self.df is None:
+            return None
+        half = self.se * quantile((1 + level) / 2, self.df)
+        return self.value - half, self.value + half
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided, of the value being 0."""
+        if self.value is None or self.se is None or self.df is None:
+            return None
+        return float(2 * special.stdtr(self.df, -abs(self.value) / self.se))
+
+
+def quantile(probability: float, df: float) -> float:
+    """Of Student's t."""
+    return float(special.stdtrit(df, probability))
+
+
+def mean(values: np.ndarray, extra_variance: float = 0.0) -> Estimate:
+    """The mean of values (n,), SE^2 = s^2 / n + extra_variance, n - 1 degrees of freedom.
+
+    Also of per-seed differences: this is then the paired t test. No interval for fewer than two values, nor
+    for identical ones: accuracies are discrete, and a spread of 0 is no certainty.
+    """
+    n = len(values)
+    if n < 2:
+        return Estimate(n, float(values[0]) if n else None, why=f"n = {n}")
+    if identical(values):
+        return Estimate(n, float(values.mean()), why=f"all {n} are identical")
+    variance = float(values.var(ddof=1)) / n + extra_variance
+    return Estimate(n, float(values.mean()), math.sqrt(variance), n - 1)
+
+
+def identical(values: np.ndarray) -> bool:
+    """Whether values (n,) differ by rounding at most."""
+    return bool(np.ptp(values) <= IDENTICAL * max(1.0, float(np.abs(values).max())))
+
+
+def welch(a: np.ndarray, b: np.ndarray) -> Estimate:
+    """mean(b) - mean(a) of two independent samples of unequal variance (Welch 1947)."""
+    n = min(len(a), len(b))
+    if n == 0:
+        return Estimate(n, None, why="n = 0")
+    difference = float(b.mean() - a.mean())
+    if n < 2:
+        return Estimate(n, difference, why=f"n = {n}")
+    if identical(a) and identical(b):
+        return Estimate(n, difference, why="all are identical on either side")
+    parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
+    df = parts.sum() ** 2 / (parts**2 / (np.array([len(a), len(b)]) - 1)).sum()
+    return Estimate(n, difference, math.sqrt(parts.sum()), float(df))
+
+
+def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
+    """What retested images add to the variance of a mean over seeds that are folds of repeated partitions.
+
+    correct: (n, images), one seed a row, NaN for an image outside its fold: correctness, or its difference between two
+    arms. repetition: (n,), which partition the seed's fold is of. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts
+    how often an image was tested and t^2 is the mean covariance between repetitions: (1 - 1/r) t^2 / images for r whole
+    repetitions, 0 for one, and 0 where all seeds test the same images (`crossed` is for those).
+    """
+    labels = np.unique(repetition)
+    if len(labels) < 2 or not np.isnan(correct).any():
+        return 0.0
+    # The folds of one repetition do not overlap: at most one of its seeds tested the image.
+    rows = np.array([np.fmax.reduce(correct[repetition == label]) for label in labels])  # (r, images)
+    pairs = [covariance(rows[i], rows[j]) for i in range(len(rows)) for j in range(i)]
+    between = max(0.0, float(np.mean(pairs)))
+    count = (~np.isnan(correct)).sum(axis=0)
+    return between * float((count * (count - 1)).sum() / count.sum() ** 2)
+
+
+def covariance(a: np.ndarray, b: np.ndarray) -> float:
+    """Over the positions that both have; 0 for fewer than two."""
+    both = ~(np.isnan(a) | np.isnan(b))
+    return float(np.cov(a[both], b[both])[0, 1]) if both.sum() > 1 else 0.0
+
+
+def crossed(correct: np.ndarray) -> Estimate:
+    """The mean over seeds and images that are both samples; correct: (n, images), as above, without NaN.
+
+    SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), the two-way random model; never less than the
+    seeds alone. n - 1 degrees of freedom, those of the scarcer side, so that the interval contains that of
+    the seeds.
+    """
+    n, images = correct.shape
+    seeds, image = correct.mean(axis=1), correct.mean(axis=0)
+    estimate = mean(seeds)
+    if estimate.se is None or images < 2:
+        return Estimate(n, estimate.value, why=estimate.why or f"{images} image")
+    residual = correct - seeds[:, None] - image[None, :] + correct.mean()
+    mse = float((residual**2).sum()) / ((n - 1) * (images - 1))
+    extra = max(0.0, float(image.var(ddof=1)) / images - mse / (n * images))
+    return mean(seeds, extra)
+
+
+def holm(p: Sequence[float | None], family: int) -> list[float | None]:
+    """Adjusted p values (Holm 1979) in a planned family, in which a missing test (None) counts as 1."""
+    present = [i for i, value in enumerate(p) if value is not None]
+    size = max(family, len(p))
+    adjusted: list[float | None] = [None] * len(p)
+    largest = 0.0
+    for rank, i in enumerate(sorted(present, key=lambda i: p[i] or 0.0)):
+        largest = max(largest, min(1.0, (size - rank) * (p[i] or 0.0)))
+        adjusted[i] = largest
+    return adjusted
+
+
+def equivalent(difference: Estimate, margin: float, level: float = 0.90) -> bool:
+    """Two one-sided tests at 5% (Schuirmann 1987): the 90% interval lies inside (-margin, margin)."""
+    interval = difference.interval(level)
+    return interval is not None and -margin < interval[0] and interval[1] < margin
+
+
+def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
+    """The exact interval of a proportion, k of n (Clopper and Pearson 1934)."""
+    tail = (1 - level) / 2
+    low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
+    high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
+    return low, high
+
+
+def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
+    """The pooled standard deviation of several samples and its degrees of freedom v (nan and 0: none)."""
+    v = sum(max(len(sample) - 1, 0) for sample in samples)
+    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
+    return (math.sqrt(squares / v), v) if v else (math.nan, 0)
+
+
+def sd_bound(sd: float, v: int, confidence: float = 0.8) -> float:
+    """The standard deviation that a pilot's, with v degrees of freedom, is below with this confidence."""
+    return sd * math.sqrt(v / float(special.chdtri(v, confidence)))
+
+
+def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8) -> float:
+    """The smallest difference that n pairs resolve with this power at 5% two-sided, first step of Holm.
+
+    Solves P(T'_{n-1}(d sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power by bisection. inf for n < 2.
+    """
+    if n < 2:
+        return math.inf
+    critical = quantile(1 - 0.025 / family, n - 1)
+
+    def reached(effect: float) -> bool:
+        return bool(1 - special.nctdtr(n - 1, effect * math.sqrt(n), critical) >= power)
+
+    high = 1.0
+    while not reached(high):
+        high *= 2
+    low = 0.0
+    for _ in range(60):  # to the last digit of a double
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high * sd

@@ -1,0 +1,170 @@
+"""StudyResults: what every table, figure, report and comparison starts from, read from runs or an export."""
+
+import difflib
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from results import store
+
+METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
+MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
+PROVENANCE = ("code", "revision", "host", "device", "threads", "python", "torch", "numpy", "plugins")
+TEXTS = ("status", "reason", *PROVENANCE, "config")
+NUMBERS = (*METRICS, *MEASURES)
+HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
+
+Correct = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial as it was found.
+
+    values: status, reason, config (JSON text), the metrics, measures and provenance that are known.
+    history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test images.
+    """
+
+    values: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]] = ()
+    correct: Correct | None = None
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study's plan and what there is of its trials.
+
+    plan: plan.json.
+    trials: a row for each planned (arm, seed), in the plan's order: arm, seed, id, status, reason (why a cell
+    is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), the
+    provenance and config as text (empty where there is none).
+    history: the evaluations of every trial: arm, seed, id, step, ...
+    correct: trial id -> index (images,), correct (images,).
+    """
+
+    plan: dict[str, Any]
+    trials: pd.DataFrame
+    history: pd.DataFrame
+    correct: dict[str, Correct]
+
+    @property
+    def name(self) -> str:
+        """study@recipe[+overrides]"""
+        return str(self.plan["name"])
+
+
+def load(source: Path, studies: Sequence[str] = ()) -> list[StudyResults]:
+    """The named studies ("pooling": with every recipe; "pooling@digits"), or all, of a runs folder or export.
+
+    Raises ValueError where there is nothing, where a name is not there (naming what is), where the file is no
+    export, and where either was written by a newer version.
+    """
+    if source.is_file():
+        from results.export import read as read_export  # late: pulls in the Parquet reader
+
+        found = read_export(source)
+        wanted = set(select([study.plan for study in found], studies, source))
+        return sorted((s for s in found if s.name in wanted), key=lambda s: order(s.plan, studies))
+    if not source.is_dir():
+        raise ValueError(f"{source}: no such run directory or exported file")
+    plans = list(store.plans(source))
+    wanted = set(select(plans, studies, source))
+    plans = sorted((p for p in plans if p["name"] in wanted), key=lambda plan: order(plan, studies))
+    ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
+    records = {trial_id: read(store.trial(source, trial_id)) for trial_id in sorted(ids)}
+    return [assemble(plan, records) for plan in plans]
+
+
+def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
+    """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
+    if not plans:
+        raise ValueError(f"{source}: no study has been run here")
+    known = {name for plan in plans for name in (plan["study"], plan["name"])}
+    for name in studies:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f", did you mean '{near[0]}'?" if near else ""
+            there = ", ".join(plan["name"] for plan in plans)
+            raise ValueError(f"{source}: no study '{name}'{hint} (there: {there})")
+    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(studies)]
+
+
+def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
+    """As they were asked for, then by name."""
+    asked = [i for i, name in enumerate(studies) if name in (plan["study"], plan["name"])]
+    return min(asked, default=0), plan["name"]
+
+
+def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResults:
+    """The study's frames: every planned (arm, seed) is a row, whatever became of it."""
+    cells = [(arm["name"], trial["seed"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
+    mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
+    defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(NUMBERS, math.nan)
+    rows = [(*cell, *({**defaults, **mine[cell[2]].values}[name] for name in defaults)) for cell in cells]
+    trials = pd.DataFrame(rows, columns=["arm", "seed", "id", *defaults])
+    trials[list(NUMBERS)] = trials[list(NUMBERS)].astype(float)
+    lines = [(*cell, *map(line.get, HISTORY)) for cell in cells for line in mine[cell[2]].history]
+    history = pd.DataFrame(lines, columns=["arm", "seed", "id", *HISTORY])
+    history[list(HISTORY)] = history[list(HISTORY)].astype(float)
+    correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
+    return StudyResults(plan, trials, history, correct)
+
+
+def read(trial: store.Trial) -> Record:
+    """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
+    state = trial.state()
+    values: dict[str, Any] = {"status": state.status, "reason": state.reason, "config": read_config(trial)}
+    if state.attempt is None:
+        return Record(values)
+    values |= read_provenance(state.attempt)
+    history = store.read_lines(state.attempt / "metrics.jsonl")
+    if state.result is None:
+        return Record(values, history)
+    values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
+    values |= {name: state.result.get(name) for name in MEASURES}
+    try:
+        return Record(values, history, read_correct(state.attempt / "correct.npz"))
+    except FileNotFoundError:
+        return Record(values, history)
+    except store.Broken as error:
+        return Record(values | {"reason": str(error)}, history)
+
+
+def read_config(trial: store.Trial) -> str:
+    """The resolved config as JSON text, empty where there is none."""
+    try:
+        return json.dumps(trial.config().get("config", {}), sort_keys=True)
+    except (FileNotFoundError, store.Broken):
+        return ""
+
+
+def read_provenance(attempt: Path) -> dict[str, Any]:
+    """The machine and the code, each as text."""
+    try:
+        env = store.read_json(attempt / "env.json")
+    except (FileNotFoundError, store.Broken):
+        return {}
+    known = {name: env[name] for name in PROVENANCE if env.get(name) not in (None, {})}
+    return {name: v if isinstance(v, str) else json.dumps(v, sort_keys=True) for name, v in known.items()}
+
+
+def read_correct(path: Path) -> Correct:
+    """Raises FileNotFoundError, Broken."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            index, correct = arrays["index"], arrays["correct"]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise store.Broken(f"{path.name} cannot be read ({error})") from None
+    if index.shape != correct.shape or index.ndim != 1:
+        raise store.Broken(f"{path.name}: index {index.shape} and correct {correct.shape} do not belong together")
+    return index, correct

@@ -1,0 +1,193 @@
+"""The table of a study: a row for each planned arm, its difference from the baseline and the verdict."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from results import claims, contrast, layout, stats, units, verdict
+from results.contrast import Sample
+from results.stats import Interval
+from results.study import StudyResults
+
+Row = dict[str, Any]
+Table = dict[str, Any]
+
+COMPARABLE = ("code", "plugins", "device", "threads", "python", "torch", "numpy")
+FEW = 5
+
+
+def table(study: StudyResults) -> Table:
+    """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
+    plan = study.plan
+    samples = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
+    contrasts = {
+        arm["name"]: samples[arm["name"]] - samples[arm["baseline"]]
+        for arm in plan["arms"]
+        if arm["baseline"] != arm["name"]
+    }
+    p = stats.holm([contrast.mean(difference).p for difference in contrasts.values()], plan["family"])
+    p_holm = dict(zip(contrasts, p, strict=True))
+    rows = [arm_row(study, arm, samples[arm["name"]]) for arm in plan["arms"]]
+    for row in rows:
+        if row["arm"] in contrasts:
+            baseline = next(other for other in rows if other["arm"] == row["baseline"])
+            add_contrast(row, baseline, contrasts[row["arm"]], p_holm[row["arm"]], plan)
+    return {
+        "study": plan["study"],
+        "recipe": plan["recipe"],
+        "metric": plan["metric"],
+        "baseline": plan["baseline"],
+        "rows": rows,
+        "name": plan["name"],
+        "question": plan["question"],
+        "source": plan["source"],
+        "seeds": plan["seeds"],
+        "split": plan["split"],
+        "family": plan["family"],
+        "margin": plan["margin"],
+        "varied": [*plan["factors"], *plan["curves"]],
+        "claims": claims.judge(plan, rows, samples),
+        "notes": study_notes(study),
+        "caveats": plan["caveats"],
+    }
+
+
+def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
+    """The table as md, latex, csv, json or html; columns: which of a row's keys, and in what order.
+
+    Raises ValueError for a column or a format that is not there.
+    """
+    return layout.render(table, format, columns)
+
+
+def arm_row(study: StudyResults, arm: Mapping[str, Any], finished: Sample) -> Row:
+    """What the arm itself reached; a baseline's row stays like this."""
+    cells = study.trials[study.trials["arm"] == arm["name"]]
+    count = Counter(cells["status"])
+    mean = contrast.mean(finished)
+    notes = [*arm["notes"], *holes(cells, study.plan["metric"])]
+    if mean.n > 1 and mean.se is None:
+        notes.append(f"no interval of the mean: {mean.why}")
+    return {
+        "arm": arm["name"],
+        "n": mean.n,
+        "planned": len(cells),
+        "mean": mean.value,
+        "sd": float(finished.numbers.std(ddof=1)) if mean.n > 1 else None,
+        "ci95": listed(mean.interval()),
+        "delta": None,
+        "delta_ci95": None,
+        "p": None,
+        "p_holm": None,
+        "verdict": None,
+        "published": arm["published"],
+        "params": arm["params"],
+        "flops": arm["flops"],
+        "baseline": arm["baseline"],
+        "n_pairs": None,
+        "delta_ci95_images": None,
+        "diverged": count["diverged"],
+        "failed": count["failed"],
+        "missing": len(cells) - mean.n - count["diverged"] - count["failed"],
+        "notes": notes,
+    }
+
+
+def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, plan: Mapping[str, Any]) -> None:
+    """Completes the row of an arm with its difference from `baseline`; pairs: arm - baseline."""
+    difference, images = contrast.mean(pairs), contrast.over_images(pairs)
+    word = verdict.verdict(
+        difference,
+        p_holm,
+        margin=plan["margin"],
+        higher_is_better=units.higher_is_better(plan["metric"]),
+        diverged=(row["diverged"], baseline["diverged"]),
+    )
+    row |= {
+        "delta": difference.value,
+        "delta_ci95": listed(difference.interval()),
+        "p": difference.p,
+        "p_holm": p_holm,
+        "verdict": word,
+        "n_pairs": difference.n,
+        "delta_ci95_images": listed(images.interval()) if images else None,
+    }
+    if difference.n < max(row["n"], baseline["n"]):
+        common = named(pairs.seeds) if pairs.seeds else "no seed"
+        row["notes"].append(f"the difference is over {common}: what both arms finished")
+    if difference.se is None:
+        row["notes"].append(f"no interval, p or verdict of the difference: {difference.why}")
+    if unknown := contrast.caveat(pairs):
+        row["notes"].append(unknown)
+    row["notes"] += verdict.disagreements(
+        word,
+        difference,
+        images,
+        p_holm,
+        family=plan["family"],
+        margin=plan["margin"],
+        unit=units.unit(plan["metric"]),
+    )
+
+
+def listed(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def named(seeds: Sequence[int]) -> str:
+    """ "seed 3", "seeds 0, 1" """
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
+def holes(cells: pd.DataFrame, metric: str) -> list[str]:
+    """Every planned trial without a number, by name and reason; what of a finished one is damaged."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for cell in cells.to_dict("records"):
+        if described := hole(cell, metric):
+            found.setdefault(described, []).append(cell["seed"])
+    notes = [f"{named(seeds)} {state}{reason and f': {reason}'}" for (state, reason), seeds in found.items()]
+    diverged = int((cells["status"] == "diverged").sum())
+    if diverged:
+        low, high = stats.clopper_pearson(diverged, len(cells))
+        notes.append(f"{diverged} of {len(cells)} diverged (95% interval {low:.0%} to {high:.0%})")
+    return notes
+
+
+def hole(cell: Mapping[Any, Any], metric: str) -> tuple[str, str] | None:
+    """The state in a table's words and the reason; None for a trial with its number and files."""
+    status, reason = cell["status"], cell["reason"]
+    if status == "finished" and np.isnan(cell[metric]):
+        return "missing", f"its result has no {metric}"
+    if status == "finished":
+        return ("finished", reason) if reason else None
+    if status == "diverged":
+        step = cell["diverged_at_step"]
+        return "diverged", "" if np.isnan(step) else f"at step {step:.0f}"
+    if status == "failed":
+        return "failed", reason
+    return "missing", reason
+
+
+def study_notes(study: StudyResults) -> list[str]:
+    """What a reader of the whole table must know: code or machines that differ, too few seeds."""
+    over = study.trials[study.trials["status"].isin(["finished", "diverged"])]
+    notes = [mixed(over, name) for name in COMPARABLE if over[name].nunique() > 1]
+    seeds = len(study.plan["seeds"])
+    if seeds < FEW:
+        notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
+    return notes
+
+
+def mixed(trials: pd.DataFrame, name: str) -> str:
+    """ "code differs between trials: a1b2 (18), c3d4 (position=none seed 3; position=2d seeds 0, 1)" """
+    groups = sorted(((str(v), group) for v, group in trials.groupby(name)), key=lambda pair: -len(pair[1]))
+    most, rest = groups[0], groups[1:]
+    parts = [f"{most[0] or 'unknown'} ({len(most[1])})"]
+    for value, group in rest:
+        arms = group.groupby("arm", sort=False)["seed"]
+        where = "; ".join(f"{arm} {named(seeds.tolist())}" for arm, seeds in arms)
+        parts.append(f"{value or 'unknown'} ({where})")
+    return f"{name} differs between trials: {', '.join(parts)}"

@@ -1,0 +1,59 @@
+"""Units: how a metric is written for people: accuracies in %, their differences in points."""
+
+import math
+from dataclasses import dataclass
+
+LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """value = number x scale, with so many decimals; `of_value` and `of_difference` name the unit."""
+
+    scale: float
+    decimals: int
+    of_value: str
+    of_difference: str
+
+    def value(self, number: float | None) -> str:
+        return "" if number is None else f"{number * self.scale:.{self.decimals}f}"
+
+    def signed(self, number: float | None) -> str:
+        return "" if number is None else f"{number * self.scale:+.{self.decimals}f}"
+
+    def size(self, number: float) -> str:
+        """Without its sign, with the unit: "18.23 points"."""
+        return f"{abs(number) * self.scale:.{self.decimals}f}{self.of_difference}"
+
+    def bound(self, number: float) -> str:
+        """The same rounded up, for "is below"."""
+        step = 10.0**self.decimals
+        return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
+
+
+PERCENT = Unit(scale=100.0, decimals=2, of_value="%", of_difference=" points")
+PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="")
+
+
+def unit(metric: str) -> Unit:
+    return PERCENT if metric.endswith("accuracy") else PLAIN
+
+
+def higher_is_better(metric: str) -> bool:
+    return not metric.endswith(LOWER_IS_BETTER)
+
+
+def count(number: float | None) -> str:
+    """Parameters and FLOPs as the field writes them: 51.0k, 86.6M."""
+    if number is None:
+        return ""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.1f}{letter}"
+    return f"{number:.0f}"
+
+
+def probability(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"

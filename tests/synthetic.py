@@ -1,0 +1,311 @@
+"""Made-up studies for tests: plans, outcomes with known truth, and run directories that hold them."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from results import store
+from results.lease import Watch
+from results.study import Record, StudyResults, assemble
+
+SETTING = {
+    "position": "1d",
+    "pool": "gap",
+    "patch": 2,
+    "stem": "patch",
+    "data_fraction": 1.0,
+    "lr": 0.002,
+    "width": 32,
+}
+DIGITS = {"kind": "folds", "folds": 5, "images": 1797}
+EVALUATIONS = 10
+STEPS = 1320
+
+
+def digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def named(values: Mapping[str, Any]) -> str:
+    return ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def make_plan(
+    study: str,
+    factors: Mapping[str, Sequence[Any]],
+    baseline: Mapping[str, Any],
+    *,
+    curves: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | Sequence[int] = 5,
+    split: Mapping[str, Any] = DIGITS,
+    published: Mapping[str, float] | None = None,
+    notes: Mapping[str, list[str]] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """The plan of a one-factor-at-a-time study, at every point of its curves; `given` overrides fields."""
+    curves, published, notes = curves or {}, published or {}, notes or {}
+    seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    arms = []
+    for point in (dict(zip(curves, values, strict=True)) for values in itertools.product(*curves.values())):
+        changes = [{}] + [{f: v} for f, values in factors.items() for v in values if v != baseline[f]]
+        for change in sorted(changes, key=lambda c: [factors[f].index((dict(baseline) | c)[f]) for f in factors]):
+            config = SETTING | given.get("overrides", {}) | dict(baseline) | change | point
+            name = named((change or dict(baseline)) | point)
+            arms.append(
+                {
+                    "name": name,
+                    "baseline": named(dict(baseline) | point),
+                    "values": dict(baseline) | change | point,
+                    "key": digest(config),
+                    "config": config,
+                    "published": published.get(name),
+                    "params": 51000 + 10 * len(arms),
+                    "flops": int(1.6e6 * (2 / config["patch"]) ** 2),
+                    "tokens": (8 // config["patch"]) ** 2,
+                    "class_token": config["pool"] == "cls",
+                    "notes": notes.get(name, []),
+                    "trials": [{"seed": s, "id": digest(config | {"seed": s})} for s in seeds],
+                }
+            )
+    plan = {
+        "schema": 1,
+        "name": f"{study}@digits",
+        "study": study,
+        "recipe": "digits",
+        "overrides": {},
+        "question": f"What does {' and '.join(factors)} do?",
+        "source": "arXiv 2010.11929",
+        "found": "",
+        "description": "1,797 handwritten digits, 8x8 pixels; 1,320 steps of 32 images.",
+        "metric": "test_accuracy",
+        "margin": 0.03,
+        "claims": [],
+        "caveats": ["The 13 writers of digits are in train and test."],
+        "figure": "intervals",
+        "factors": {name: list(values) for name, values in factors.items()},
+        "curves": {name: list(values) for name, values in curves.items()},
+        "baseline": arms[0]["baseline"],
+        "split": dict(split),
+        "seeds": seeds,
+        "arms": arms,
+        "family": sum(arm["name"] != arm["baseline"] for arm in arms),
+    }
+    return plan | given
+
+
+def position(**given: Any) -> dict[str, Any]:
+    published = {
+        "position=none": 0.61382,
+        "position=1d": 0.64206,
+        "position=2d": 0.64001,
+        "position=relative": 0.64032,
+    }
+    return make_plan(
+        "position-embedding",
+        {"position": ["none", "1d", "2d", "relative"]},
+        {"position": "1d"},
+        published=published,
+        **{
+            "question": "Does a ViT need position embeddings, and which kind?",
+            "source": "arXiv 2010.11929, Table 8",
+            "claims": ["position=none < position=1d", "position=2d ~ position=1d"],
+            **given,
+        },
+    )
+
+
+def pooling(**given: Any) -> dict[str, Any]:
+    notes = {f"pool=gap,lr={lr}": ["one token fewer (no class token)"] for lr in (0.001, 0.002, 0.004)}
+    curves = {"lr": [0.001, 0.002, 0.004]}
+    pool = {"pool": ["cls", "gap"]}
+    return make_plan(
+        "pooling", pool, {"pool": "cls"}, curves=curves, notes=notes, **{"figure": "learning-rate", **given}
+    )
+
+
+def patch_size(**given: Any) -> dict[str, Any]:
+    return make_plan("patch-size", {"patch": [1, 2, 4]}, {"patch": 2}, **{"figure": "patch", **given})
+
+
+def dataset_scale(**given: Any) -> dict[str, Any]:
+    curves = {"data_fraction": [0.1, 0.3, 1.0]}
+    stem = {"stem": ["patch", "conv"]}
+    return make_plan("dataset-scale", stem, {"stem": "patch"}, curves=curves, **{"figure": "scale", **given})
+
+
+def hybrid_stem(**given: Any) -> dict[str, Any]:
+    stems = {"stem": ["patch", "conv", "resnet-small"]}
+    return make_plan("hybrid-stem", stems, {"stem": "patch"}, **{"figure": "compute", **given})
+
+
+MEANS = {
+    "position": {"none": -0.18, "relative": -0.04, "2d": 0.004},
+    "pool": {"cls": -0.002},
+    "patch": {1: 0.012, 4: -0.12},
+    "stem": {"conv": 0.03, "resnet-small": 0.015},
+    "data_fraction": {0.1: -0.25, 0.3: -0.10},
+    "lr": {0.001: -0.03, 0.004: -0.02},
+}
+
+
+def truth(config: Mapping[str, Any]) -> float:
+    """A plausible accuracy; 0.945 where nothing is changed."""
+    return 0.945 + sum(MEANS.get(name, {}).get(value, 0.0) for name, value in config.items())
+
+
+def fold(seed: int, split: Mapping[str, Any]) -> np.ndarray:
+    """The images that `seed` tests: all, or fold seed mod folds of repetition seed // folds."""
+    images = np.arange(split["images"])
+    if split["kind"] == "official":
+        return images
+    shuffled = np.random.default_rng(seed // split["folds"]).permutation(images)
+    return np.sort(shuffled[seed % split["folds"] :: split["folds"]])
+
+
+def trained(config: Mapping[str, Any], accuracy: float, index: np.ndarray, difficulty: np.ndarray) -> Record:
+    """A finished trial: easy images are right more often, every seed is a little better or worse."""
+    seed = int(config["seed"])
+    rng = np.random.default_rng(int(digest(dict(config)), 16))
+    logit = np.log(accuracy / (1 - accuracy)) + 0.1 * rng.standard_normal() + difficulty[index]
+    correct = (rng.random(len(index)) < 1 / (1 + np.exp(-logit))).astype(np.uint8)
+    return finished(float(correct.mean()), config=config, seed=seed, correct=(index.astype(np.int32), correct))
+
+
+def finished(
+    accuracy: float,
+    *,
+    config: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    correct: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Record:
+    """A finished trial that reached `accuracy`."""
+    config = dict(config or {"seed": seed})
+    values = {
+        "status": "finished",
+        "reason": "",
+        "config": json.dumps(config, sort_keys=True),
+        "test_accuracy": accuracy,
+        "test_loss": 2.3 * (1.01 - accuracy),
+        "val_accuracy": accuracy,
+        "val_loss": 2.2 * (1.01 - accuracy),
+        "train_loss": 0.5 * (1.01 - accuracy),
+        "params": 51000,
+        "flops": 1600000,
+        "train_seconds": 9.0 + 0.1 * seed,
+        "images_per_second": 4700.0,
+        "steps": STEPS,
+        "images": 32 * STEPS,
+        "code": "0123456789ab",
+        "revision": "v0.1.0",
+        "host": "laptop",
+        "device": "cpu",
+        "threads": "1",
+        "python": "3.11.2",
+        "torch": "2.14.1",
+        "numpy": "2.4.6",
+    }
+    return Record(values, curve(accuracy, float(config.get("lr", 0.002))), correct)
+
+
+def curve(accuracy: float, lr: float) -> list[dict[str, float]]:
+    """Evaluations that rise to `accuracy`, with warm-up and cosine."""
+    lines = []
+    for i in range(1, EVALUATIONS + 1):
+        done = i / EVALUATIONS
+        reached = 0.1 + (accuracy - 0.1) * (1 - np.exp(-4 * done)) / (1 - np.exp(-4))
+        line = {"step": STEPS * i // EVALUATIONS, "epoch": 33 * done, "images": 32 * STEPS * i // EVALUATIONS}
+        line |= {"seconds": 9 * done, "train_loss": 2 * (1.01 - reached), "val_loss": 2.2 * (1.01 - reached)}
+        lines.append(line | {"val_accuracy": reached, "lr": lr * 0.5 * (1 + np.cos(np.pi * done))})
+    return lines
+
+
+def hole(status: str, reason: str = "") -> Record:
+    """A trial without a number: missing, failed, running, broken, diverged."""
+    return Record({"status": status, "reason": reason, "config": ""})
+
+
+def simulate(plan: dict[str, Any]) -> dict[str, Record]:
+    """A finished record for every planned trial, by id; the same for the same trial in every study."""
+    records = {}
+    difficulty = np.random.default_rng(0).normal(0, 1.0, plan["split"]["images"])
+    for arm in plan["arms"]:
+        for trial in arm["trials"]:
+            config = SETTING | plan["overrides"] | arm["values"] | {"seed": trial["seed"]}
+            index = fold(trial["seed"], plan["split"])
+            records[trial["id"]] = trained(config, truth(config), index, difficulty)
+    return records
+
+
+def from_accuracies(plan: dict[str, Any], accuracies: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
+    """The records of a plan whose arms reached accuracies[name], one a seed; None is missing."""
+    records = {}
+    for arm in plan["arms"]:
+        for trial, accuracy in zip(arm["trials"], accuracies[arm["name"]], strict=True):
+            config = SETTING | arm["values"] | {"seed": trial["seed"]}
+            known = None if accuracy is None else finished(accuracy, config=config, seed=trial["seed"])
+            records[trial["id"]] = known or hole("missing", "not started")
+    return records
+
+
+def results(plan: dict[str, Any], records: Mapping[str, Record] | None = None) -> StudyResults:
+    """The study in memory; a simulated record for every trial that `records` does not give."""
+    return assemble(plan, simulate(plan) | dict(records or {}))
+
+
+def trial_id(plan: Mapping[str, Any], arm: str, seed: int) -> str:
+    """The id of the planned trial."""
+    trials = next(a["trials"] for a in plan["arms"] if a["name"] == arm)
+    return next(trial["id"] for trial in trials if trial["seed"] == seed)
+
+
+def changed(record: Record, **values: Any) -> Record:
+    """The same trial with other values."""
+    return replace(record, values={**record.values, **values})
+
+
+def write(runs: Path, plan: dict[str, Any], records: Mapping[str, Record] | None = None) -> Path:
+    """The same study as a run directory, written by the store itself; returns `runs`."""
+    store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
+    for trial_id, record in (simulate(plan) | dict(records or {})).items():
+        if not (runs / "trials" / trial_id).exists():
+            write_trial(store.trial(runs, trial_id), record)
+    return runs
+
+
+def write_trial(trial: store.Trial, record: Record) -> None:
+    """What the runner would leave behind."""
+    status, values = record.values["status"], dict(record.values)
+    if status == "missing":
+        return
+    trial.create({"config": json.loads(values["config"] or "{}")})
+    attempt = trial.claim(Watch())
+    assert attempt is not None
+    with attempt:
+        provenance = {"code": "0", "host": "laptop", "device": "cpu", "threads": 1} | {
+            name: values[name]
+            for name in ("code", "revision", "host", "device", "python", "torch", "numpy")
+            if name in values
+        }
+        attempt.write_env({**provenance, "threads": int(values.get("threads", 1))})
+        for line in record.history:
+            attempt.log(dict(line))
+        if record.correct is not None:
+            attempt.save_correct(*record.correct)
+        if status == "failed":
+            attempt.fail(values["reason"], "Traceback ...", "0")
+        elif status in ("finished", "diverged"):
+            publish(attempt, values)
+
+
+def publish(attempt: store.Attempt, values: Mapping[str, Any]) -> None:
+    from results.study import MEASURES, METRICS
+
+    metrics = {name: values[name] for name in METRICS if values.get(name) is not None}
+    measures = {name: values[name] for name in MEASURES if values.get(name) is not None}
+    attempt.publish({"status": values["status"], "metrics": metrics, **measures})

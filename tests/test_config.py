@@ -1,0 +1,76 @@
+"""Config: what cannot be is refused in one line that names the key, the value and what is allowed."""
+
+import pytest
+
+from vitcore.config import Config, ConfigError, merge
+
+BAD = [
+    ({"widht": 64}, "unknown key 'widht'; did you mean 'width'"),
+    ({"lr": float("nan")}, "lr=nan: input should be"),
+    ({"lr": "fast"}, "lr=fast: input should be a valid number"),
+    ({"lr": -1.0}, "lr=-1.0: input should be greater than 0"),
+    ({"steps": -5}, "steps=-5: input should be greater than or equal to 1"),
+    ({"steps": 1.5}, "steps=1.5: input should be a valid integer"),
+    ({"batch": True}, "batch=True: input should be a valid integer"),
+    ({"data_fraction": 0.0}, "data_fraction=0.0: input should be greater than 0"),
+    ({"data_fraction": 2.0}, "data_fraction=2.0: input should be less than or equal to 1"),
+    ({"width": 30, "heads": 4}, "heads=4 does not divide width=30: one of 1, 2, 3, 5"),
+    ({"patch": 3}, "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
+    ({"position": "3d"}, "position=3d: one of none, 1d, 2d, relative"),
+    ({"position": "relativ"}, "did you mean 'relative'"),
+    ({"pool": "max"}, "pool=max: one of cls, gap"),
+    ({"stem": "conw"}, "did you mean 'conv'"),
+    ({"data": "cifar11"}, "data=cifar11"),
+    ({"device": "tpu"}, "device=tpu: one of auto, cpu, cuda"),
+    ({"steps": 10, "epochs": 2}, "steps=10 and epochs=2: give one of them"),
+    ({"model": "XL/7"}, "model=XL/7: a size of Ti, S, B, L, H"),
+    ({"position.base": 10.0}, "position=1d: unknown key 'base'"),
+    ({"colour.depth": 8}, "unknown key 'colour.depth'"),
+    ({"epochs": "many"}, "epochs=many"),
+    ({"epochs": -1}, "epochs=-1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_setting_is_one_clear_line(settings: dict[str, object], message: str) -> None:
+    """Key, value and what is allowed, in one line."""
+    with pytest.raises(ConfigError) as error:
+        Config(**settings)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_named_size_fills_its_fields_where_it_is_written() -> None:
+    """A size is sugar of its layer: what a stronger layer says wins, and it wins over weaker layers."""
+    assert merge({"width": 64, "patch": 2}, {"model": "S/16", "depth": 3}) == {
+        "width": 384,
+        "depth": 3,
+        "heads": 6,
+        "mlp_ratio": 4.0,
+        "patch": 16,
+    }
+    config = Config(model="B/16", image_size=224, channels=3, classes=1000)
+    assert (config.width, config.depth, config.heads, config.patch) == (768, 12, 12, 16)
+
+
+def test_size_of_the_data_comes_with_the_data() -> None:
+    """image_size, channels and classes are filled in unless written."""
+    config = Config(data="cifar100")
+    assert (config.image_size, config.channels, config.classes) == (32, 3, 100)
+    assert Config(data="cifar100", image_size=64).image_size == 64
+
+
+def test_epochs_become_steps() -> None:
+    """Epochs are passes over what is trained on: after the test fold, the validation part and the fraction."""
+    config = Config(data="cifar10", epochs=2, batch=100, data_fraction=0.5, val_fraction=0.1)
+    assert config.steps == 2 * 50_000 * 0.9 * 0.5 / 100
+    assert merge({"steps": 100}, {"epochs": 3}) == {"epochs": 3}
+    assert merge({"epochs": 3}, {"steps": 100}) == {"steps": 100}
+
+
+def test_config_is_frozen_and_round_trips() -> None:
+    """A config cannot change, and its dump is the same config."""
+    config = Config(seed=3, lr=1e-3)
+    with pytest.raises(ValueError, match="frozen"):
+        config.lr = 1.0  # type: ignore[misc]
+    assert Config(**config.model_dump()) == config

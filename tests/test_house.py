@@ -1,0 +1,69 @@
+"""The house: who imports whom, and which commands never load torch."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAY_IMPORT = {
+    "vitcore": {"vitcore"},
+    "slurm": {"slurm"},
+    "results": {"results"},
+    "ablations": {"ablations", "vitcore", "slurm", "results"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of every import in a file, late ones included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_downward(package: str) -> None:
+    """The three lower rooms know nothing of each other nor of the one above."""
+    for path in (ROOT / package).rglob("*.py"):
+        foreign = imported(path) & set(MAY_IMPORT) - MAY_IMPORT[package]
+        assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"
+
+
+def test_results_never_imports_torch() -> None:
+    """Not even late: tables and figures work where torch is not installed."""
+    for path in (ROOT / "results").rglob("*.py"):
+        assert not imported(path) & {"torch", "torchvision", "timm", "safetensors"}, path
+
+
+@pytest.mark.parametrize("module", ["vitcore", "vitcore.config", "ablations.cli", "ablations.study", "slurm"])
+def test_importing_loads_no_torch(module: str) -> None:
+    """The base install reads and draws."""
+    import subprocess
+
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_nothing_generated_lies_inside_the_packages() -> None:
+    """Packages hold sources, YAML and templates only."""
+    allowed = {".py", ".yaml", ".j2", ".pyc", ".typed", ".sh", ".conf"}
+    for package in MAY_IMPORT:
+        for path in (ROOT / package).rglob("*"):
+            assert path.is_dir() or path.suffix in allowed, path
+
+
+def test_version_is_the_newest_of_the_changelog() -> None:
+    """pyproject.toml and CHANGELOG.md speak of the same version."""
+    import re
+    import tomllib
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == version

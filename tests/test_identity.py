@@ -1,0 +1,94 @@
+"""Identity: equal configs are one trial however spelt; what does not change the outcome does not change the id."""
+
+import pytest
+
+from vitcore.config import Config, ConfigError, Options
+from vitcore.identity import HOW_IT_RUNS, arm_key, identity, trial_id
+from vitcore.position import POSITION, Position
+
+# Pinned: a change here orphans every result that anyone has. Raise a `numerics` instead, on purpose.
+LONG = "062b374cc97f"
+GOLDEN = [
+    ({}, "1aaccce05714"),
+    ({"seed": 3, "position": "none", "pool": "gap"}, "6e334d1b6798"),
+    (
+        {"data": "cifar10", "model": "Ti/4", "stem": "conv", "data_fraction": 0.1, "label_smoothing": 0.1},
+        "062b374cc97f",
+    ),
+    ({"data_seed": 7}, "e35b819b7d4f"),
+]
+
+
+@pytest.mark.parametrize(("settings", "golden"), GOLDEN)
+def test_ids_are_pinned(settings: dict[str, object], golden: str) -> None:
+    """No refactoring changes the id of a trial that exists."""
+    assert trial_id(Config(**settings)) == golden
+
+
+@pytest.mark.parametrize("field", sorted(HOW_IT_RUNS))
+def test_how_it_runs_is_not_identity(field: str) -> None:
+    """Device, threads and how often is evaluated change no id."""
+    changed = {"device": "cpu", "threads": 2, "evaluations": 3}[field]
+    assert trial_id(Config(**{field: changed})) == trial_id(Config())
+
+
+def test_every_other_field_is_identity() -> None:
+    """Each field that is learned from changes the id when it changes."""
+    other = {
+        "data": "mnist", "image_size": 16, "channels": 3, "classes": 11, "data_fraction": 0.5, "data_seed": 1,
+        "val_fraction": 0.2, "width": 96, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "patch": 2, "position": "2d",
+        "pool": "gap", "stem": "conv", "steps": 7, "batch": 7, "lr": 0.5, "warmup": 0.2, "weight_decay": 0.5,
+        "clip_norm": 0.5, "label_smoothing": 0.2, "seed": 1,
+    }  # fmt: skip
+    assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
+    ids = {trial_id(Config(**{field: value})) for field, value in other.items()}
+    assert len(ids | {trial_id(Config())}) == len(other) + 1
+
+
+def test_one_trial_however_spelt() -> None:
+    """Named sizes, epochs, integers for floats and written-out defaults are the same trial."""
+    spelt = Config(model="Ti/4", data="cifar10", epochs=1, batch=100, mlp_ratio=4)
+    written = Config(
+        width=192, depth=12, heads=3, patch=4, data="cifar10", steps=450, batch=100, image_size=32, data_seed=0
+    )
+    assert trial_id(spelt) == trial_id(written)
+
+
+def test_neutral_values_are_left_out() -> None:
+    """Adding a field at its neutral value orphans no result."""
+    assert not {"data_fraction", "data_seed", "label_smoothing", "options"} & set(identity(Config()))
+
+
+def test_arms_share_a_key_over_seeds() -> None:
+    """The key of an arm is its config without the seeds."""
+    assert arm_key(Config(seed=0)) == arm_key(Config(seed=4))
+    assert arm_key(Config(seed=0)) != arm_key(Config(seed=0, lr=0.5))
+
+
+class Mine(Position):
+    """A part for the test of options (arXiv 0000.00000)."""
+
+    numerics = 3
+
+    class Options(Options):
+        base: float = 100.0
+
+
+def test_options_count_only_with_their_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option is validated by the variant that owns it and is identity with that variant alone."""
+    monkeypatch.setitem(POSITION, "mine", Mine)
+    plain = Config(position="mine")
+    assert trial_id(Config(position="mine", **{"position.base": 7.0})) != trial_id(plain)
+    assert Config(position="mine", **{"position.base": 7.0}).options_of("position", Mine.Options).base == 7.0
+    with pytest.raises(ConfigError, match=r"position=mine: base=high: input should be a valid number"):
+        Config(position="mine", **{"position.base": "high"})
+    with pytest.raises(ConfigError, match=r"position=mine: unknown key 'bas'; did you mean 'base'"):
+        Config(position="mine", **{"position.bas": 7.0})
+
+
+def test_numerics_change_the_id_of_trials_that_use_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raising a part's numerics retrains its trials and no others."""
+    before = trial_id(Config(position="1d")), trial_id(Config(position="2d"))
+    monkeypatch.setattr(POSITION["2d"], "numerics", 2)
+    assert trial_id(Config(position="1d")) == before[0]
+    assert trial_id(Config(position="2d")) != before[1]

@@ -1,0 +1,270 @@
+"""Running: nothing finished is run again, nothing killed is lost, one bad trial stops no other."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablations import plan as planning
+from ablations import runner
+from ablations.plan import Job
+from ablations.study import Design, read_recipe, read_study
+from results import store
+
+RECIPE = """
+description: Small enough to kill.
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
+seeds: 2
+"""
+STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
+
+
+class Quiet:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.events: list[tuple[str, str]] = []
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
+        self.events.append((job.arm, event))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def plan(folder: Path, steps: int = 40, study: str = STUDY) -> dict[str, Any]:
+    (folder / "s.yaml").write_text(study)
+    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
+    design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
+    return planning.build(design, [0, 1])
+
+
+def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
+    """What must not depend on what happened on the way."""
+    found = {}
+    for job in jobs:
+        state = store.trial(runs, job.id).state()
+        assert state.result is not None, state
+        assert state.attempt is not None
+        lines = store.read_lines(state.attempt / "metrics.jsonl")
+        curve = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+        found[job.id] = (state.result["weights_sha256"], state.result["metrics"], curve)
+    return found
+
+
+def workers_of(pid: int) -> list[int]:
+    """The worker processes below `pid`."""
+    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.worker"], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
+    """Jobs of some seconds each, and how they end when nothing happens."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    jobs = planning.jobs([plan(folder, steps=1500)])
+    runner.run(jobs, runner.Place(folder, None), Quiet())
+    return jobs, outcomes(folder, jobs)
+
+
+def test_second_run_trains_nothing(tmp_path: Path) -> None:
+    """What is finished is settled from the disk, without starting a worker."""
+    jobs = planning.jobs([plan(tmp_path)])
+    place = runner.Place(tmp_path / "runs", None)
+    first, second = Quiet(), Quiet()
+    tally = runner.run(jobs, place, first, workers=1)
+    assert sorted(tally.done) == sorted(job.id for job in jobs)
+    assert [arm for arm, _ in first.events] == [job.arm for job in jobs]
+    began = time.monotonic()
+    assert sorted(runner.run(jobs, place, second).done) == sorted(tally.done)
+    assert second.events == []
+    assert time.monotonic() - began < 1
+    assert all(len(store.trial(place.runs, job.id).attempts()) == 1 for job in jobs)
+
+
+def test_killed_workers_leave_no_trace_in_the_results(
+    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers killed with SIGKILL again and again: the same weights, metrics and curves, bit for bit."""
+    jobs, calm = undisturbed
+    monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 1000)
+    kills = 0
+    over = threading.Event()
+
+    def kill() -> None:
+        nonlocal kills
+        while not over.wait(2.6):
+            for pid in workers_of(os.getpid()):
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+            if kills >= 6:
+                return
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    display = Quiet()
+    try:
+        tally = runner.run(jobs, runner.Place(tmp_path / "storm", None), display)
+    finally:
+        over.set()
+        killer.join()
+    assert not tally.failed
+    assert kills > 0
+    assert any("died (signal SIGKILL)" in line for line in display.said)
+    assert outcomes(tmp_path / "storm", jobs) == calm
+
+
+PLUGIN = """
+import os, signal
+from vitcore.position import POSITION, Position
+
+class Bad(Position):
+    numerics = 1
+    def tokens(self, x, layer, grid):
+        if x.is_meta:  # planned, not trained
+            return x
+        {action}
+
+POSITION["bad"] = Bad
+"""
+BAD_STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [bad, 1d]}}"
+
+
+@pytest.fixture
+def bad_part(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A plugin whose part goes wrong, loaded here too so that it can be planned."""
+    from ablations import plugins
+    from vitcore.position import POSITION
+
+    path = tmp_path / "bad.py"
+    path.write_text(PLUGIN.format(action=request.param))
+    plugins.load([path])
+    yield path
+    del POSITION["bad"]
+
+
+@pytest.mark.parametrize("bad_part", ["raise RuntimeError('no such thing')"], indirect=True)
+def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: Path) -> None:
+    """The cause stands in the attempt; the same code does not try again, other code does."""
+    jobs = planning.jobs([bad_plan(tmp_path)])
+    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    tally = runner.run(jobs, place, Quiet())
+    assert len(tally.done) == 2
+    assert set(tally.failed.values()) == {"RuntimeError: no such thing"}
+    failed = next(iter(tally.failed))
+    failure = store.trial(place.runs, failed).failure()
+    assert failure is not None
+    assert "Traceback" in failure["traceback"]
+    again = runner.run(jobs, place, Quiet())
+    assert again.failed == tally.failed
+    assert len(store.trial(place.runs, failed).attempts()) == 1
+    other_code = runner.Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
+    assert runner.outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
+
+
+@pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
+def test_trial_that_kills_its_workers_fails_in_the_end(
+    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial whose worker dies without progress, time and again, is given up with the signal's name."""
+    monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 2)
+    jobs = planning.jobs([bad_plan(tmp_path)])[:2]
+    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    tally = runner.run(jobs, place, Quiet())
+    assert len(tally.done) == 1
+    assert list(tally.failed.values()) == ["its worker died 2 times without progress, last by signal SIGKILL"]
+
+
+def bad_plan(folder: Path) -> dict[str, Any]:
+    """A plan with the bad arm, which goes wrong only off the meta device."""
+    return plan(folder, study=BAD_STUDY)
+
+
+def plugin_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "ablations.cli", "run", "s.yaml", "--recipe", "r.yaml", *more]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
+    """A second run on the same directory waits for what the first holds: every trial is trained once."""
+    jobs = planning.jobs([plan(tmp_path, steps=600)])
+    runs = [start_run(tmp_path, "--jobs", "1") for _ in range(2)]
+    for process in runs:
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert "position=none" in output
+    for job in jobs:
+        trial = store.trial(tmp_path / "runs", job.id)
+        assert len(trial.attempts()) == 1
+        assert trial.state().status == "finished"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_continues_where_it_was(
+    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]], number: signal.Signals
+) -> None:
+    """Ctrl-C and SIGTERM end with checkpoints and one line that says how to go on; the next run ends the same."""
+    jobs, calm = undisturbed
+    plan(tmp_path, steps=1500)
+    process = start_run(tmp_path)
+    while not list((tmp_path / "runs/trials").glob("*/attempts/0001/metrics.jsonl")):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in errors
+    assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
+    assert not workers_of(process.pid)
+    runner.run(jobs, runner.Place(tmp_path / "runs", None), Quiet())
+    assert outcomes(tmp_path / "runs", jobs) == calm
+
+
+def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
+    """When the run itself is killed with SIGKILL its workers save what they have and end."""
+    plan(tmp_path, steps=100_000)
+    process = start_run(tmp_path)
+    while not list((tmp_path / "runs/trials").glob("*/attempts/0001/log")):
+        time.sleep(0.05)
+        assert process.poll() is None
+    workers = workers_of(process.pid)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
+
+
+def test_edited_result_is_trained_again(tmp_path: Path) -> None:
+    """A result whose checksum differs is a missing cell with its reason, and the next run replaces it."""
+    jobs = planning.jobs([plan(tmp_path)])[:1]
+    place = runner.Place(tmp_path / "runs", None)
+    runner.run(jobs, place, Quiet())
+    before = outcomes(place.runs, jobs)
+    path = place.runs / "trials" / jobs[0].id / "result.json"
+    edited = json.loads(path.read_text())
+    edited["metrics"]["test_accuracy"] = 1.0
+    path.write_text(json.dumps(edited))
+    state = store.trial(place.runs, jobs[0].id).state()
+    assert (state.status, state.reason) == ("broken", "result.json: its checksum differs (edited or damaged)")
+    runner.run(jobs, place, Quiet())
+    assert outcomes(place.runs, jobs) == before

@@ -1,0 +1,227 @@
+"""The store: what was torn or edited is never taken for what was written, and every trial has one winner."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from results import lease, store
+
+RESULT = {"status": "finished", "metrics": {"test_accuracy": 0.9}, "params": 10}
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> store.Trial:
+    made = store.trial(tmp_path, "0123456789ab")
+    made.create({"config": {"lr": 0.1}})
+    return made
+
+
+def claim(trial: store.Trial) -> store.Attempt:
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    return attempt
+
+
+def publish(trial: store.Trial) -> None:
+    with claim(trial) as attempt:
+        attempt.publish(RESULT)
+
+
+def test_result_is_read_back_with_its_checksum(trial: store.Trial) -> None:
+    """A published result is read as it was written and ends the trial."""
+    publish(trial)
+    result = trial.result()
+    assert result is not None
+    assert result["metrics"] == RESULT["metrics"]
+    assert result["attempt"] == "0001"
+    assert trial.state().over
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, -3])
+def test_truncated_result_is_broken(trial: store.Trial, cut: int) -> None:
+    """A result cut anywhere shows as broken with a reason, and raises nothing."""
+    publish(trial)
+    path = trial.path / "result.json"
+    path.write_bytes(path.read_bytes()[:cut])
+    state = trial.state()
+    assert state.status == "broken"
+    assert "result.json" in state.reason
+
+
+def test_every_edited_digit_of_a_result_is_noticed(trial: store.Trial) -> None:
+    """Changing any one digit of a result makes it broken: its own checksum no longer holds."""
+    publish(trial)
+    path = trial.path / "result.json"
+    text = path.read_text()
+    for place in [i for i, letter in enumerate(text) if letter.isdigit()]:
+        edited = text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :]
+        path.write_text(edited)
+        if '"schema": 2' in edited:
+            with pytest.raises(store.NewerSchema):
+                trial.state()
+        else:
+            assert trial.state().status == "broken", edited
+
+
+def test_result_of_another_trial_is_broken(trial: store.Trial) -> None:
+    """A result copied from another trial is not this trial's."""
+    publish(trial)
+    other = store.trial(trial.path.parent.parent, "ba9876543210")
+    other.path.mkdir()
+    (other.path / "result.json").write_bytes((trial.path / "result.json").read_bytes())
+    assert other.state().status == "broken"
+
+
+def test_broken_result_is_moved_aside_and_replaced(trial: store.Trial) -> None:
+    """The next attempt keeps the broken file in its own folder and publishes in its place."""
+    publish(trial)
+    (trial.path / "result.json").write_text("{")
+    publish(trial)
+    assert trial.state().status == "finished"
+    assert (trial.path / "attempts/0002/broken-result.json").read_text() == "{"
+
+
+def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
+    """A result of a newer version is neither read nor replaced."""
+    publish(trial)
+    path = trial.path / "result.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(store.NewerSchema, match="schema 2 is newer"):
+        trial.state()
+    with pytest.raises(store.NewerSchema):
+        trial.claim(lease.Watch())
+    assert path.exists()
+
+
+def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
+    """While a living process holds the newest attempt nobody else gets one; released, the next number follows."""
+    first = claim(trial)
+    assert trial.claim(lease.Watch()) is None
+    first.release()
+    with claim(trial) as second:
+        assert second.path.name == "0002"
+
+
+def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
+    """Threads that claim at once get one attempt between them."""
+    won: list[store.Attempt] = []
+    start = threading.Barrier(16)
+
+    def compete() -> None:
+        start.wait()
+        if attempt := trial.claim(lease.Watch()):
+            won.append(attempt)
+
+    threads = [threading.Thread(target=compete) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert [path.name for path in trial.attempts()] == ["0001"]
+    won[0].release()
+
+
+def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
+    """A holder killed with SIGKILL on this host frees the trial without waiting."""
+    code = (
+        "import sys, time; from pathlib import Path; from results import store, lease\n"
+        "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0001\n"
+        assert trial.claim(lease.Watch()) is None
+        assert trial.state().status == "running"
+        process.kill()
+    assert trial.state().status == "interrupted"
+    with claim(trial) as attempt:
+        assert attempt.path.name == "0002"
+
+
+def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.Trial) -> None:
+    """A foreign lease counts as dead only when the reader's own clock saw no change for 60 s."""
+    with claim(trial) as attempt:
+        pass
+    held = {"host": "elsewhere", "boot": "b", "pid": 1, "started": "1"}
+    (attempt.path / "lease.json").write_text(json.dumps(held))
+    clock = [0.0]
+    watch = lease.Watch(lambda: clock[0])
+    assert not watch.dead(attempt.path)
+    clock[0] = 59.0
+    os.utime(attempt.path / "lease.json", ns=(0, time.time_ns() + 5))
+    assert not watch.dead(attempt.path)
+    clock[0] = 118.0
+    assert not watch.dead(attempt.path)
+    clock[0] = 119.0
+    assert watch.dead(attempt.path)
+
+
+def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:
+    """A worker that comes back after its trial was taken over must stop."""
+    zombie = claim(trial)
+    zombie.release()
+    with claim(trial):
+        with pytest.raises(store.Superseded):
+            zombie.save_checkpoint(1, b"old")
+        with pytest.raises(store.Superseded):
+            zombie.publish(RESULT)
+
+
+def test_second_result_is_refused(trial: store.Trial) -> None:
+    """However late a result comes, the first one stays."""
+    with claim(trial) as attempt:
+        attempt.publish(RESULT)
+        first = (trial.path / "result.json").read_bytes()
+        with pytest.raises(store.Superseded):
+            attempt.publish(RESULT | {"params": 11})
+        assert (trial.path / "result.json").read_bytes() == first
+    assert trial.claim(lease.Watch()) is None
+
+
+def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Trial) -> None:
+    """A flipped bit in the newest checkpoint sends the resuming attempt back to the one before, metrics with it."""
+    with claim(trial) as attempt:
+        for step in (10, 20, 30):
+            attempt.log({"step": step})
+            attempt.save_checkpoint(step, b"state %d" % step)
+        kept = trial.checkpoints()
+        assert [file.name[:9] for file in kept] == ["000000030", "000000020"]
+        damaged = bytearray(kept[0].read_bytes())
+        damaged[3] ^= 1
+        kept[0].write_bytes(damaged)
+    with claim(trial) as attempt:
+        assert attempt.checkpoint() == b"state 20"
+        attempt.log({"step": 25})
+    lines = store.read_lines(attempt.path / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [10, 20, 25]
+
+
+def test_checkpoints_are_gone_once_the_result_is_there(trial: store.Trial) -> None:
+    """Nothing but the winner's files remains."""
+    with claim(trial) as attempt:
+        attempt.save_checkpoint(10, b"state")
+        attempt.publish(RESULT)
+    assert trial.checkpoints() == []
+
+
+def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
+    """A line cut by a kill does not hide the whole lines before it."""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert store.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+
+
+def test_correctness_is_stored_without_pickles(trial: store.Trial) -> None:
+    """Per-image correctness is read with pickles forbidden."""
+    with claim(trial) as attempt:
+        attempt.save_correct(np.array([5, 7]), np.array([True, False]))
+    with np.load(attempt.path / "correct.npz", allow_pickle=False) as arrays:
+        assert arrays["index"].tolist() == [5, 7]
+        assert arrays["correct"].tolist() == [1, 0]

@@ -1,0 +1,169 @@
+"""Studies and recipes: what a YAML file says becomes arms and trials, and a mistake in it one clear line."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ablations import plan as planning
+from ablations.study import Design, packaged, read_recipe, read_study
+
+RECIPE = """
+    description: A test.
+    config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, pool: gap, steps: 4, lr: 2e-3}
+    seeds: 2
+    axes: {patch: [2, 4, 8], lr: [1e-3, 2e-3], data_fraction: [0.1, 1.0]}
+"""
+STUDY = """
+    question: Which?
+    baseline: {position: 1d}
+    factors: {position: [none, 1d]}
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(dedent(text))
+    return str(path)
+
+
+def design(folder: Path, study: str = STUDY, recipe: str = RECIPE, **overrides: object) -> Design:
+    return Design(read_study(write(folder, "s", study)), read_recipe(write(folder, "r", recipe)), overrides)
+
+
+def names(made: Design) -> list[str]:
+    return [arm.name for arm in made.arms]
+
+
+def test_arms_are_named_by_how_they_differ(tmp_path: Path) -> None:
+    """One factor at a time, in the study's order; the baseline by its own values of the factors."""
+    study = "{question: q, baseline: {position: 1d, pool: gap}, factors: {position: [none, 1d, 2d], pool: [cls, gap]}}"
+    made = design(tmp_path, study)
+    assert names(made) == ["position=none", "position=1d,pool=gap", "position=2d", "pool=cls"]
+    assert {arm.baseline for arm in made.arms} == {"position=1d,pool=gap"} == {made.main_baseline}
+
+
+def test_baseline_that_is_not_listed_comes_first(tmp_path: Path) -> None:
+    """A factor need not list the baseline's value."""
+    study = "{question: q, baseline: {position: 1d}, factors: {position: [none]}}"
+    assert names(design(tmp_path, study)) == ["position=1d", "position=none"]
+
+
+def test_curve_multiplies_the_factors_and_has_a_baseline_at_each_point(tmp_path: Path) -> None:
+    """An arm is compared with the baseline at the same point of the curve."""
+    study = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, curves: {lr: axis}}"
+    made = design(tmp_path, study)
+    assert [(arm.name, arm.baseline) for arm in made.arms] == [
+        ("pool=cls,lr=0.001", "pool=cls,lr=0.001"),
+        ("pool=cls,lr=0.002", "pool=cls,lr=0.002"),
+        ("pool=gap,lr=0.001", "pool=cls,lr=0.001"),
+        ("pool=gap,lr=0.002", "pool=cls,lr=0.002"),
+    ]
+    assert made.main_baseline == "pool=cls,lr=0.002"
+    assert [arm.config.lr for arm in made.arms] == [0.001, 0.002, 0.001, 0.002]
+
+
+def test_named_arm_changes_several_settings_at_once(tmp_path: Path) -> None:
+    """`arms` are joint changes under a name of their own."""
+    study = STUDY + "    arms: {ours: {position: 2d, lr: 5e-4}}\n"
+    arm = design(tmp_path, study).arms[-1]
+    assert (arm.name, arm.config.position, arm.config.lr) == ("ours", "2d", 0.0005)
+
+
+def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
+    """defaults < recipe < baseline < command line < arm."""
+    study = "{question: q, baseline: {position: 1d, batch: 16}, factors: {position: [1d]}, arms: {a: {steps: 9}}}"
+    made = design(tmp_path, study, steps=7)
+    base, named = made.arms
+    assert (base.config.batch, base.config.steps, named.config.steps, base.config.width) == (16, 7, 9, 16)
+
+
+def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
+    """plan.json holds arms, seeds, ids, sizes and footnotes."""
+    made = design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}")
+    plan = planning.build(made, [0, 1])
+    assert (plan["name"], plan["baseline"], plan["family"]) == ("s@r", "patch=4", 2)
+    assert [len(arm["trials"]) for arm in plan["arms"]] == [2, 2, 2]
+    smaller = plan["arms"][0]
+    assert smaller["tokens"] == 16
+    assert any(note.startswith("tokens 16 against 4") for note in smaller["notes"])
+    assert plan["arms"][1]["notes"] == []
+
+
+def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
+    """Within a study seed by seed; the baseline that two studies share is one job."""
+    one = planning.build(design(tmp_path), [0, 1])
+    two = planning.build(design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"), [0, 1])
+    jobs = planning.jobs([one, two | {"name": "other"}])
+    assert [(job.arm, job.config["seed"]) for job in jobs] == [
+        ("position=none", 0), ("position=1d", 0), ("position=none", 1), ("position=1d", 1),
+        ("patch=2", 0), ("patch=8", 0), ("patch=2", 1), ("patch=8", 1),
+    ]  # fmt: skip
+
+
+def test_plans_only_grow(tmp_path: Path) -> None:
+    """Seeds and arms of an earlier plan stay; pruning forgets them; another baseline is refused."""
+    runs = tmp_path / "runs"
+    planning.write(runs, planning.prepare(design(tmp_path), runs, 3))
+    wider = STUDY.replace("[none, 1d]", "[1d, 2d]")
+    grown = planning.prepare(design(tmp_path, wider), runs, 2)
+    assert [arm["name"] for arm in grown["arms"]] == ["position=1d", "position=2d", "position=none"]
+    assert all(len(arm["trials"]) == 3 for arm in grown["arms"])
+    assert grown["family"] == 2
+    pruned = planning.prepare(design(tmp_path, wider), runs, 2, prune=True)
+    assert [len(arm["trials"]) for arm in pruned["arms"]] == [2, 2]
+    with pytest.raises(ValueError, match=r"planned with another baseline \(steps 4 -> 8\).*--prune"):
+        planning.prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 2)
+    with pytest.raises(ValueError, match="planned with baseline position=1d, now it is position=none"):
+        planning.prepare(design(tmp_path, STUDY.replace("position: 1d", "position: none")), runs, 2)
+
+
+MISTAKES = [
+    (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
+    (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),
+    (STUDY.replace("none, 1d", "nine, 1d"), "position=nine: one of none, 1d, 2d, relative"),
+    (STUDY + "    question: again\n", "duplicate key 'question'"),
+    (STUDY + "    claims: ['position=1d > position=none']\n", "is neither 'arm < arm' nor 'arm ~ arm'"),
+    (STUDY + "    published: {positon=1d: 0.5}\n", "'positon=1d' names no arm"),
+    (STUDY.replace("[none, 1d]", "!!python/object/apply:os.system ['true']"), "could not determine a constructor"),
+    (STUDY.replace("[none, 1d]", "axis"), "recipe 'r' has no axis position (it has: patch, lr, data_fraction)"),
+    (STUDY + "    arms: {same: {position: none}}\n", "arms position=none and same are the same trial"),
+    (STUDY + "    arms: {a: {lr: 1.0}, a: {lr: 2.0}}\n", "duplicate key 'a'"),
+    (STUDY.replace("question: Which?", "question: [unclosed"), "line"),
+    ("- a list", "is not a mapping"),
+    (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
+]
+
+
+@pytest.mark.parametrize(("study", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_mistake_in_a_study_is_one_clear_line(tmp_path: Path, study: str, message: str) -> None:
+    """A typo, a Python tag, a duplicate: what is wrong and where, before anything runs."""
+    with pytest.raises(ValueError) as error:
+        planning.build(design(tmp_path, study), [0])
+    assert message in str(error.value)
+
+
+def test_setting_what_the_study_varies_is_refused(tmp_path: Path) -> None:
+    """The command line cannot override a factor, a curve, or the seeds."""
+    with pytest.raises(ValueError, match="position is what the study 's' varies"):
+        design(tmp_path, position="2d")
+    with pytest.raises(ValueError, match="--seeds"):
+        design(tmp_path, seed=3)
+
+
+def test_python_tag_runs_nothing(tmp_path: Path) -> None:
+    """A tag that would run a command is refused and the command is not run."""
+    canary = tmp_path / "canary"
+    with pytest.raises(ValueError, match="constructor"):
+        read_study(write(tmp_path, "s", f"question: !!python/object/apply:os.system ['touch {canary}']"))
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("recipe", packaged("recipes"))
+@pytest.mark.parametrize("study", packaged("studies"))
+def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> None:
+    """Adding a study or a recipe tests it."""
+    made = Design(read_study(study), read_recipe(recipe), {})
+    assert made.main_baseline in names(made)
+    assert made.study.question.endswith("?")
+    assert made.study.source
