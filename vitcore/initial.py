@@ -47,12 +47,12 @@ class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fills `values`, the parameter called `name` inside this module. The rules of the reference for each
-        layer:
+        """Fills `values`, the parameter called `name` in this module, by the rule of the layer that owns it.
 
-        a linear layer Xavier uniform and bias zero (nn.attention and nn.Dense as models_vit.py calls them), a
-        convolution LeCun normal (flax's default), a norm one and zero, a bare parameter normal(0.02)
-        (AddPositionEmbs).
+        A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and Dense), a
+        convolution LeCun normal (flax's default), a norm one and zero. A table of the module's own, as of
+        positions, is normal(1 / sqrt(row)), as in google-research/big_vision; models_vit.py's normal(0.02),
+        BERT's at width 768, drowns in the patches of a narrow model (numbers: ablations/recipes/digits.yaml).
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         rule_of(owner, name.rpartition(".")[2])(values, generator)
@@ -68,7 +68,7 @@ def rule_of(owner: nn.Module, name: str) -> Draw:
         return xavier_uniform
     if isinstance(owner, nn.Conv2d):
         return lecun_normal
-    return normal(0.02)
+    return normal_rows
 
 
 def zeros(values: Tensor, generator: Generator) -> None:
@@ -81,6 +81,11 @@ def ones(values: Tensor, generator: Generator) -> None:
 
 def normal(std: float) -> Draw:
     return lambda values, generator: values.normal_(0.0, std, generator=generator)
+
+
+def normal_rows(values: Tensor, generator: Generator) -> None:
+    """Rows of about unit length."""
+    values.normal_(0.0, values.shape[-1] ** -0.5, generator=generator)
 
 
 def xavier_uniform(values: Tensor, generator: Generator) -> None:

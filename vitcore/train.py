@@ -120,11 +120,9 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 10.0,
 ) -> Outcome:
-    """Trains `config` from the run's checkpoint, if it has one, to the end or until `stop()` between two
-    steps.
+    """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
-    Without a `run`, only the outcome is kept. Raises ValueError where the data are missing or not as `config`
-    says.
+    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
     """
     run = run or Memory()
     with torch_threads(config.threads):
@@ -195,7 +193,7 @@ class Training:
         """The standardised images (B, C, H, W) and the labels (B,) of the step to come."""
         places = self.order.places(self.step * self.config.batch, self.config.batch)
         chosen = torch.from_numpy(places).to(self.device)
-        return self.data.standardise(self.data.train.bytes[chosen]), self.data.train.labels[chosen]
+        return self.data.standardise(self.data.train.pixels[chosen]), self.data.train.labels[chosen]
 
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""
@@ -228,7 +226,7 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.bytes, EVALUATION_BATCH)]
+        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.pixels, EVALUATION_BATCH)]
         self.model.train()
         logits = torch.cat(parts)  # (n, classes)
         correct = logits.argmax(dim=1) == images.labels
