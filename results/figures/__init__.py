@@ -1,0 +1,1 @@
+"""The figures of the suite, one file each: data frames in, axes out."""

@@ -1,0 +1,68 @@
+"""The metric over an ordered factor, and on the second axis what each value costs: patch size and the like."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from results.figures.flops import flops_unit, log_ticks
+from results.figures.frame import arms, each, seeds, x_of
+from results.figures.lines import (
+    draw_lines,
+    extent,
+    marks,
+    metric_axis,
+    nothing_yet,
+    place,
+    plain,
+    swept_axis,
+    values,
+)
+from results.figures.page import legend_above
+from results.figures.style import GREY
+from results.study import StudyResults
+from results.tables import Table
+
+
+def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draws the study on `figure`; returns what to write under it."""
+    frame = place(arms(study, table))
+    figure.set_figheight(3.0)
+    ax = figure.subplots()
+    one_line = frame["series"].nunique() == 1
+    swept_axis(frame, ax, x_of(study.plan), judged(frame) if one_line else values(frame))
+    compute(frame, ax.twinx())
+    ax.set_zorder(1)  # the metric in front of its cost
+    ax.patch.set_visible(False)
+    points = seeds(study, table["metric"])
+    draw_lines(frame, points, ax)
+    metric_axis(ax, table["metric"], *extent(frame, points))
+    if not (frame["n"] > 0).any():
+        nothing_yet(ax)
+    if one_line:
+        return []
+    legend_above(ax, "")
+    return [marks(x_of(study.plan))]
+
+
+def judged(frame: pd.DataFrame) -> list[str]:
+    """A label a value: the value over the verdict of its arm."""
+    rows = each(frame.sort_values("at", kind="stable"))
+    return [f"{plain(row.x)}\n{'baseline' if row.reference else (row.verdict or '').replace('-', ' ')}" for row in rows]
+
+
+def compute(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """FLOPs of one image forward, in grey, on a log axis."""
+    size, name = flops_unit(frame["flops"])
+    for _, family in frame.groupby("series", sort=False):
+        rows = family.sort_values("at", kind="stable")
+        ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
+    ax.grid(visible=False)
+    ax.spines["right"].set_visible(True)
+    ax.spines["right"].set_color(GREY)
+    ax.set_yscale("log")
+    low, high = frame["flops"].min() / size, frame["flops"].max() / size
+    ax.set_ylim(low / 1.5, high * 1.5)
+    log_ticks(ax.yaxis, low / 1.5, high * 1.5)
+    ax.tick_params(axis="y", colors=GREY)
+    ax.set_ylabel(f"compute: {name} per image (dotted)", color=GREY)
+    return ax

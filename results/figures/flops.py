@@ -1,0 +1,30 @@
+"""FLOPs on an axis: a unit that keeps numbers short, and ticks where a reader looks for them."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+
+UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFLOPs", 1.0: "FLOPs"}
+
+
+def flops_unit(flops: Iterable[float]) -> tuple[float, str]:
+    """(size, name) of the largest unit that the median is at least one of."""
+    middle = float(np.nanmedian([*flops, 0.0][:-1] or [1.0]))
+    return next(((size, name) for size, name in UNITS.items() if middle >= size), (1.0, "FLOPs"))
+
+
+def log_ticks(axis: Axis, low: float, high: float) -> None:
+    """Ticks at 1, 2 and 5 times powers of ten; closer ones where the range holds fewer than three of those."""
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for steps in ([1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]):
+        ticks = [t for t in sorted(d * s for d in decades for s in steps) if low <= t <= high]
+        if len(ticks) >= 3:
+            axis.set_major_locator(FixedLocator(ticks))
+            axis.set_major_formatter(lambda tick, _: f"{tick:,g}")
+            return
+    axis.set_major_locator(MaxNLocator(4))
+    axis.set_major_formatter(lambda tick, _: f"{tick:,g}")

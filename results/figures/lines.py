@@ -1,0 +1,196 @@
+"""The metric over an axis: a line a series, its intervals and seeds, and a mark where nothing was measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
+
+from results.figures.frame import each, is_number, metric_label
+from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL
+
+NAMES = {
+    "lr": "learning rate",
+    "patch": "patch size (pixels a side)",
+    "data_fraction": "share of the training images",
+    "image_size": "image size (pixels a side)",
+    "depth": "depth (blocks)",
+}
+APART = 7.0  # points of paper between series that share a place on the axis
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn, in every panel alike."""
+
+    colour: str
+    marker: str
+    dash: Any
+
+
+def looks(frame: pd.DataFrame) -> dict[str, Look]:
+    """A look a series, in plan order: black diamonds for the baseline's, the palette for the others."""
+    names = list(dict.fromkeys(frame["series"]))
+    baselines = set(frame["series"][frame["reference"]])
+    table, k = {}, 0
+    for name in names:
+        if name in baselines:
+            table[name] = Look(BLACK, "D", "-")
+            continue
+        dash = DASHES[k // len(COLOURS) % len(DASHES)]
+        table[name] = Look(COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)], dash)
+        k += 1
+    return table
+
+
+def axis_name(field: str) -> str:
+    return NAMES.get(field, field.replace("_", " "))
+
+
+def marks(field: str) -> str:
+    """The sentence under a figure that says what filled and open marks are."""
+    return (
+        f"Filled: differs from the baseline (black) at the same {axis_name(field)}, Holm-adjusted p < 0.05. "
+        "Open: equivalent, or not resolved."
+    )
+
+
+def place(frame: pd.DataFrame) -> pd.DataFrame:
+    """Adds `at`, where an arm stands on the axis: its number, or its place in plan order for words."""
+    if all(map(is_number, frame["x"])):
+        return frame.assign(at=frame["x"].astype(float))
+    order = list(dict.fromkeys(map(str, frame["x"])))
+    return frame.assign(at=[float(order.index(str(value))) for value in frame["x"]])
+
+
+def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
+    """Means with intervals over `at`, a line a series, side by side where they would cover each other.
+
+    frame: rows of `arms` with `at`; seeds: rows of `seeds`. A line is broken where an arm has no finished trial.
+    """
+    table = looks(frame)
+    for k, (name, look) in enumerate(table.items()):
+        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
+        aside = APART * (k - (len(table) - 1) / 2)
+        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, transform=beside(ax, aside), zorder=2)
+        draw_points(rows, ax, look, aside)
+        draw_seeds(rows, seeds, ax, look, aside + 3.0)
+        draw_gaps(rows, ax, look, aside)
+        if len(table) > 1:
+            ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=caption(name, rows))
+    return ax
+
+
+def caption(name: str, rows: pd.DataFrame) -> str:
+    return f"{name} (baseline)" if rows["reference"].any() else name
+
+
+def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:
+    """Data coordinates (or `to`) moved right by some points of paper: the same length on a log axis."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return (to or ax.transData) + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
+
+
+def draw_points(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0) -> None:
+    """Means with their intervals: filled for a baseline and for a difference that the verdict calls one."""
+    to = beside(ax, aside)
+    for row in each(rows[rows["mean"].notna()]):
+        if not np.isnan(row.low):
+            ax.plot([row.at, row.at], [row.low, row.high], color=look.colour, transform=to, zorder=3)
+        face = look.colour if row.reference or row.verdict in ("better", "worse") else "white"
+        ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
+
+
+def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: Look, aside: float) -> None:
+    """Single trials, faint, beside their mean."""
+    own = seeds.merge(rows[["arm", "at"]], on="arm")
+    faint: dict[str, Any] = {"alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
+    ax.plot(own["at"], own["value"], "o", color=look.colour, transform=beside(ax, aside), **faint)
+
+
+def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0, name: str = "") -> None:
+    """A cross at the foot of the axes for every arm without a finished trial, and what became of it."""
+    foot = beside(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
+    for row in each(rows[rows["n"] == 0]):
+        what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
+        ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
+        above: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": SMALL, "color": GREY}
+        ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **above)
+
+
+def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
+    """The horizontal axis of a study: a tick at every value of `at`, and nowhere else."""
+    ticks = sorted(set(frame["at"]))
+    log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
+    ax.set_xscale("log" if log else "linear")
+    ax.set_xlim(*around(ticks, log))
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xticks(ticks, labels)
+    ax.set_xlabel(f"{axis_name(field)}, log scale" if log else axis_name(field))
+
+
+def values(frame: pd.DataFrame) -> list[str]:
+    """A label a place on the axis: the value as a person writes it."""
+    return [plain(row.x) for row in each(frame.drop_duplicates("at").sort_values("at"))]
+
+
+def plain(value: Any) -> str:
+    """A number without noise, a word as it is: 0.002, 5e-5, 8, 1,320, conv."""
+    if not is_number(value):
+        return str(value)
+    if value and abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.6e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value:,.6g}"
+
+
+def scale_for(ticks: Sequence[float]) -> str:
+    """`log` where the values lie more evenly by ratio than by difference, else `linear`."""
+    if len(ticks) < 2 or ticks[0] <= 0:
+        return "linear"
+    if len(ticks) == 2:
+        return "log" if ticks[1] >= 2 * ticks[0] else "linear"
+    steps, ratios = np.diff(ticks), np.diff(np.log(ticks))
+    return "log" if ratios.std() / ratios.mean() < steps.std() / steps.mean() else "linear"
+
+
+def around(ticks: Sequence[float], log: bool) -> tuple[float, float]:
+    """Limits that leave a margin on both sides, also of a single value."""
+    low, high = ticks[0], ticks[-1]
+    if log:
+        margin = (high / low) ** 0.12 if high > low else 2.0
+        return low / margin, high * margin
+    margin = 0.12 * (high - low) or abs(low) * 0.5 or 1.0
+    return low - margin, high + margin
+
+
+def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
+    """The vertical axis, as high as what was measured: few ticks, none above 100%; none where nothing was."""
+    ax.set_ylabel(metric_label(metric))
+    known = pd.concat(measured).dropna()
+    if known.empty:
+        ax.set_yticks([])
+        return
+    low, high = known.min(), known.max()
+    margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
+    ax.set_ylim(low - margin, high + margin)
+    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
+    most = 100.0 if metric.endswith("accuracy") else float("inf")
+    ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
+
+
+def extent(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
+    """Everything that has to fit on a metric axis: means, intervals and seeds."""
+    return frame["mean"], frame["low"], frame["high"], seeds["value"]
+
+
+def nothing_yet(ax: Axes) -> None:
+    """Says that no trial has finished, in place of an empty panel."""
+    ax.text(0.5, 0.85, "no finished trial yet", color=GREY, ha="center", va="center", transform=ax.transAxes)

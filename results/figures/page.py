@@ -1,0 +1,119 @@
+"""What stands around a figure: the question above it, what was measured under that, what is absent below."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
+
+from results.figures.frame import each
+from results.figures.style import COLUMN, GREY, SMALL, TEXT, TITLE
+
+MARGIN = 0.08  # inches
+LEADING = 1.35  # line height over font size
+NAMED = 6  # arms with absent trials that are named under a figure
+
+
+def narrow(figure: Figure) -> bool:
+    """Whether a figure is one column wide: panels are then stacked and labels stand above what they name."""
+    return bool(figure.get_figwidth() < COLUMN + 1)
+
+
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """The width of a line of text in inches."""
+    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 72
+
+
+def wrapped(text: str, width: float, size: float, weight: str = "normal") -> str:
+    """Text broken into lines of at most `width` inches, between words where it can be."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if text_width(longer, size, weight) <= width:
+            lines[-1] = longer
+            continue
+        while text_width(word, size, weight) > width and len(word) > 1:
+            start = word[: break_at(word, width, size, weight)]
+            lines.append(start)
+            word = word[len(start) :]
+        lines.append(word)
+    return "\n".join(line for line in lines if line)
+
+
+def break_at(word: str, width: float, size: float, weight: str) -> int:
+    """How much of a word that is too long stands on the first line: up to a hyphen or the like if one is near."""
+    fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
+    joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
+    return joint if joint > fits / 2 else fits
+
+
+def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
+    """Makes the figure higher by its header and footer and writes them there; the axes keep their space."""
+    width, body = figure.get_size_inches()
+    inside = width - 2 * MARGIN
+    head = wrapped(title, inside, TITLE, "bold")
+    under = wrapped(subtitle, inside, TEXT)
+    foot = "\n".join(wrapped(note, inside, SMALL) for note in notes)
+    head_height, under_height, foot_height = height(head, TITLE), height(under, TEXT), height(foot, SMALL)
+    top = MARGIN + head_height + under_height + MARGIN
+    bottom = foot_height + MARGIN if foot else 0.0
+    total = top + body + bottom
+    figure.set_size_inches(width, total)
+    left = MARGIN / width
+    figure.text(left, 1 - MARGIN / total, head, size=TITLE, weight="bold", va="top", linespacing=LEADING * 0.9)
+    figure.text(left, 1 - (MARGIN + head_height) / total, under, size=TEXT, color=GREY, va="top")
+    if foot:
+        figure.text(left, MARGIN / total, foot, size=SMALL, color=GREY, va="bottom")
+    figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total))
+    uncrowd(figure)
+
+
+def height(text: str, size: float) -> float:
+    """The height of a block of lines in inches."""
+    return (text.count("\n") + 1) * size * LEADING / 72 if text else 0.0
+
+
+def uncrowd(figure: Figure) -> None:
+    """Turns the labels of a horizontal axis where they would touch each other."""
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        labels = [label for label in ax.get_xticklabels() if label.get_text()]
+        boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: float(box.x0))
+        if any(a.x1 + 2 > b.x0 for a, b in pairwise(boxes)):
+            ax.tick_params(axis="x", labelrotation=90)
+
+
+def absences(frame: pd.DataFrame) -> list[str]:
+    """A line an arm that has fewer finished trials than planned, and why; nothing is dropped in silence."""
+    short = list(each(frame[frame["n"] < frame["planned"]]))
+    lines = [f"{row.arm}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
+    return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
+
+
+def legend_above(ax: Axes, title: str) -> None:
+    """A legend over the axes, in as many columns as fit."""
+    _, labels = ax.get_legend_handles_labels()
+    if not labels:
+        ax.set_title(title, loc="left")
+        return
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    room = ax.get_position().width * figure.get_figwidth()
+    widest = max(text_width(label, TEXT) for label in labels) + 0.45
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=max(1, min(len(labels), int(room / widest))),
+        title=title,
+        title_fontsize=TEXT,
+        alignment="left",
+        borderaxespad=0.2,
+        borderpad=0.2,
+        handlelength=2.6,
+        columnspacing=1.2,
+    )

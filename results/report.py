@@ -1,0 +1,174 @@
+"""The report: every study's answer, figure, table and cost in one HTML file that opens without a network."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from results import layout, plots, sentences, tables, units
+from results.figures.style import COLUMN, FULL
+from results.study import StudyResults
+
+OVER = ("finished", "diverged")  # a diverged trial is an outcome
+PROVENANCE = ("revision", "code", "plugins", "device", "threads", "python", "torch", "numpy")
+
+
+def write(studies: Sequence[StudyResults], path: Path) -> None:
+    """Writes the report of `studies`, in their order, to `path`."""
+    page = render(studies, datetime.now(UTC))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+
+
+def render(studies: Sequence[StudyResults], made: datetime) -> str:
+    """The page; the same studies and time give the same text."""
+    trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
+    uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
+    return template().render(
+        made=f"{made:%Y-%m-%d %H:%M} UTC",
+        sections=[section(study, uses) for study in studies],
+        progress=progress(trials),
+        cost=duration(trials["train_seconds"].sum()),
+        provenance=provenance(trials),
+    )
+
+
+def template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"minus": minus, "breakable": breakable}
+    return environment.get_template("report.html.j2")
+
+
+def minus(text: str) -> str:
+    """Numbers with the sign that lines up with their plus."""
+    return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def breakable(name: str) -> Markup:
+    """An arm's name that a narrow page breaks between its settings."""
+    return Markup(",<wbr>").join(name.split(","))
+
+
+def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
+    """What the template says of one study. uses: trial id -> how many studies of the report share it."""
+    plan, table = study.plan, tables.table(study)
+    columns = layout.shown(table)
+    return {
+        "slug": slug(study.name),
+        "name": study.name,
+        "plan": plan,
+        "found": plan.get("found", ""),  # plans written before the field existed
+        "table": table,
+        "answer": sentences.answer(table),
+        "summary": summary(table),
+        "incomplete": incomplete(study.trials),
+        "figures": {
+            kind: inline(
+                plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", plan["question"]
+            )
+            for kind, width in (("wide", FULL), ("narrow", COLUMN))
+        },
+        "columns": columns,
+        "grid": layout.as_grid(table, columns),
+        "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
+        "cost": cost(study.trials, uses),
+        "provenance": provenance(study.trials),
+        "command": command(plan),
+    }
+
+
+def slug(name: str) -> str:
+    """A study's name as an HTML id."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+
+
+def summary(table: tables.Table) -> str:
+    """How many arms got which verdict: "2 worse, 1 equivalent"."""
+    words = Counter(row["verdict"] or "without a verdict" for row in table["rows"] if row["arm"] != row["baseline"])
+    return ", ".join(f"{count} {word.replace('-', ' ')}" for word, count in words.items())
+
+
+def progress(trials: pd.DataFrame) -> str:
+    """What became of the trials: "18 of 20 trials finished, 2 diverged"."""
+    states = Counter(trials["status"])
+    rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
+    return f"{states['finished']} of {len(trials)} trials finished{rest}"
+
+
+def incomplete(trials: pd.DataFrame) -> str:
+    """The warning over a study whose numbers may still change, or ""."""
+    if trials["status"].isin(OVER).all():
+        return ""
+    return f"Incomplete: {progress(trials)}. Every number below may still change."
+
+
+def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:
+    """A claim with its verdict in words and what it rests on."""
+    unit = units.unit(metric)
+    delta = "" if claim["delta"] is None else f"{unit.signed(claim['delta'])}{unit.of_difference}"
+    interval = claim["delta_ci95"] and f" [{', '.join(map(unit.signed, claim['delta_ci95']))}]"
+    return {
+        "text": claim["claim"],
+        "verdict": {"agree": "agrees", "disagree": "disagrees", "not-resolved": "not resolved"}.get(
+            claim["verdict"], "untested"
+        ),
+        "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim["note"]) if part),
+    }
+
+
+def cost(trials: pd.DataFrame, uses: Mapping[str, int]) -> str:
+    """What the study's finished trials took, and how many of them other studies here use too."""
+    seconds = trials["train_seconds"].dropna()
+    if seconds.empty:
+        return "nothing trained yet"
+    shared = sum(uses[trial] > 1 for trial in trials["id"])
+    also = f"; {shared} of its {len(trials)} trials are shared with other studies of this report" if shared else ""
+    return f"{duration(seconds.sum())} of training in {len(seconds)} trials, {duration(seconds.median())} a trial{also}"
+
+
+def duration(seconds: float) -> str:
+    """ "9.2 s", "3 min 10 s", "2 h 5 min" """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def provenance(trials: pd.DataFrame) -> dict[str, str]:
+    """What made the trials that are over: name -> value, or each value with its number of trials."""
+    over = trials[trials["status"].isin(OVER)]
+    counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
+    return {
+        name: next(iter(found)) if len(found) == 1 else ", ".join(f"{v} ({k} trials)" for v, k in found.most_common())
+        for name, found in counts.items()
+        if found
+    }
+
+
+def command(plan: Mapping[str, Any]) -> str:
+    """The command that makes the study again."""
+    overrides = "".join(f" {key}={value}" for key, value in plan["overrides"].items())
+    return f"ablate run {plan['study']}{overrides} --recipe {plan['recipe']} --seeds {len(plan['seeds'])}"
+
+
+def inline(svg: bytes, prefix: str, label: str) -> Markup:
+    """An SVG as a part of the page: as wide as its place, named for screen readers, with ids of its own."""
+    text = svg.decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = re.sub(r'href="#', f'href="#{prefix}-', text)
+    text = text.replace("url(#", f"url(#{prefix}-")
+    text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))
