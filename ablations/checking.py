@@ -13,10 +13,11 @@ from vitcore.parts import PARTS
 
 def check_file(file: Path, recipe: str) -> bool:
     """Prints a line a check; whether all hold. Raises ValueError for a file that is none of the three."""
-    print(file)
     if file.suffix == ".py":
         return check_plugin(file)
-    if "factors" in (content := strict_yaml.read(file)) or "question" in content:
+    if file.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"{file}: is neither a plugin (.py) nor a study or recipe (.yaml)")
+    if "question" in strict_yaml.read(file):
         return check_study(str(file), recipe)
     return check_recipe(str(file))
 
@@ -28,6 +29,7 @@ def check_plugin(file: Path) -> bool:
     added = [(slot, name) for slot, parts in PARTS.items() for name in parts if (slot, name) not in before]
     if not added:
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in PARTS)}")
+    print(file)
     return all([check_part(slot, name) for slot, name in added])
 
 
@@ -35,7 +37,7 @@ def check_part(slot: str, name: str) -> bool:
     passed = True
     for title, contract in contracts(slot, name):
         try:
-            contract()
+            contract(slot, name)
             print(f"  ok      {slot}={name}: {title}")
         except Exception as error:  # whatever a user's part raises is the answer, not a crash
             passed = False
@@ -47,6 +49,7 @@ def check_study(file: str, recipe: str) -> bool:
     """Every arm is built; what else moves in it is said."""
     design = Design(read_study(file), read_recipe(recipe), {})
     measured = {arm.name: measure(arm.config) for arm in design.arms}
+    print(file)
     for arm in design.arms:
         notes = "; ".join(footnotes(measured[arm.name], measured[arm.baseline]))
         role = "baseline" if arm.name == arm.baseline else notes or "nothing else moves"
@@ -58,5 +61,6 @@ def check_recipe(file: str) -> bool:
     recipe = read_recipe(file)
     config = Config(**recipe.config)
     size = measure(config)
+    print(file)
     print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")
     return True

@@ -113,8 +113,9 @@ def designs(asked: Asked, recipe_name: str) -> "list[Design]":
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
+    studies = [read_study(name) for name in dict.fromkeys(names)]
     recipe = read_recipe(recipe_name)
-    return [Design(read_study(name), recipe, named_data(asked.overrides)) for name in dict.fromkeys(names)]
+    return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
 
 
 def named_data(overrides: Json) -> Json:
@@ -136,8 +137,17 @@ def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str,
     return paths, tuple(plugins.load(paths).values())
 
 
+def source_path(source: Path | None) -> Path:
+    """--runs, else ablate.toml: where results are read."""
+    return source if source is not None else Path(settings.read(Path()).runs).expanduser()
+
+
 def runs_folder(runs: Path | None) -> Path:
-    return runs if runs is not None else Path(settings.read(Path()).runs).expanduser()
+    """Where results are written too: a folder, there or to be made. Raises ValueError for a file."""
+    folder = source_path(runs)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--runs {folder}: is a file, not a run directory")
+    return folder
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
@@ -158,7 +168,7 @@ def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "li
         name if "@" in name else plan_name(stem(name), stem(recipe_name), named_data(asked.overrides))
         for name in asked.studies
     ]
-    return study.load(runs_folder(source), names)
+    return study.load(source_path(source), names)
 
 
 def show_json(results: list[Json]) -> None:
@@ -179,7 +189,7 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         show_json([{"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}])
         return
-    width = max(len(one.name) for one in [*studies, *recipes])
+    width = max(len(name) for name in [*packaged("studies"), *packaged("recipes")])
     print("Studies")
     for study in studies:
         print(f"  {study.name:{width}}  {study.question}")
@@ -393,7 +403,7 @@ def plot(
     """The figure of each study; prints the files written."""
     from results import plots, store
 
-    folder = runs_folder(runs)
+    folder = source_path(runs)
     for study in found(runs, words, recipe):
         target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
         print(plots.draw(study, target, format.value))
@@ -409,7 +419,7 @@ def report(
     """One HTML file with every table and figure, that opens without a network."""
     from results import report as reports
 
-    folder = runs_folder(runs)
+    folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     reports.write(found(runs, words, recipe), target)
     print(target)
@@ -468,6 +478,31 @@ def check(
     passed = [check_file(file, recipe) for file in files]
     if not all(passed):
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def bench(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to change in it.")] = None,
+    recipe: RecipeName = "digits",
+    rounds: Annotated[int, typer.Option(min=2, help="Interleaved rounds.")] = 15,
+    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 50,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """The train step of a recipe's config beside timm's model: images a second, median and quartiles."""
+    from ablations.bench import bench as measure
+    from ablations.study import read_recipe
+    from vitcore.config import Config, merge
+
+    config = Config(**merge(read_recipe(recipe).config, split(words or []).overrides, {"device": "cpu"}))
+    found = measure(config, rounds, steps, data_folder(data_dir)).summary()
+    if as_json:
+        show_json([found])
+        return
+    for name, speed in [*found["images_per_second"].items(), ("ratio", found["ratio"])]:
+        digits = 2 if name == "ratio" else 0
+        print(f"{name:8} {speed['median']:8,.{digits}f}  [{speed['low']:,.{digits}f}, {speed['high']:,.{digits}f}]")
+    print(f"images a second, median and quartiles of {rounds} interleaved rounds; {config.threads} thread(s)")
 
 
 @data_app.command()

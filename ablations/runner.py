@@ -174,9 +174,9 @@ class Pool:
         for slot in self.slots:
             if slot.process is None and self.waiting:
                 self.start(slot)
-            if slot.ready and slot.job is None and (job := self.next_job()):
-                slot.job = job
-                self.send(slot, job)
+            if slot.ready and slot.job is None and (following := self.next_job()):
+                slot.job = following
+                self.send(slot, following)
 
     def next_job(self) -> Job | None:
         """The first waiting trial that the disk does not call over: another run may have finished it."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from results import contrast, stats, units, verdict
-from results.contrast import Contrast, Sample
+from results.contrast import Sample
+from results.stats import Estimate
 from results.verdict import BETTER, EQUIVALENT, WORSE
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
@@ -28,10 +29,10 @@ def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sa
     of = {row["arm"]: row for row in rows}
     asked = [point for text in plan["claims"] for point in points(text, plan)]
     there = [(a, b) for a, _, b in asked if a in of and b in of]
-    found = {(a, b): contrast.paired(samples[a], samples[b]) for a, b in there}
+    found = {(a, b): contrast.mean(samples[a] - samples[b]) for a, b in there}
     p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
     own = [pair for pair in found if pair not in p_holm]
-    adjusted = stats.holm([found[pair].difference.p for pair in own], len(own))
+    adjusted = stats.holm([found[pair].p for pair in own], len(own))
     p_holm |= dict(zip(own, adjusted, strict=True))
     return [judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2])) for claim in asked]
 
@@ -64,16 +65,16 @@ def judged(
     plan: Mapping[str, Any],
     of: Mapping[str, Row],
     claim: tuple[str, str, str],
-    pair: Contrast | None,
+    difference: Estimate | None,
     p_holm: float | None,
 ) -> Claim:
-    """One claim; `pair` is None where an arm is not in the plan."""
+    """One claim; no `difference` where an arm is not in the plan."""
     a, relation, b = claim
     text = f"{a} {relation} {b}"
-    if pair is None:
+    if difference is None:
         absent = ", ".join(name for name in (a, b) if name not in of)
         return {"claim": text, **dict.fromkeys(NUMBERS), "note": f"no arm {absent} in the plan"}
-    difference, interval = pair.difference, pair.difference.interval()
+    interval = difference.interval()
     diverged = of[a]["diverged"], of[b]["diverged"]
     higher = units.higher_is_better(plan["metric"])
     word = verdict.verdict(difference, p_holm, margin=plan["margin"], higher_is_better=higher, diverged=diverged)

@@ -1,6 +1,6 @@
-"""Contrasts: an arm beside its baseline, on the seeds that both finished."""
+"""Contrasts: what arms reached, seed by seed; arm - baseline is a sample too, over their common seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,89 +14,84 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """An arm's finished trials: seed -> metric, seed -> which test images were right, where stored."""
+    """By seed: the finished trials' metric, which test images were right (where stored), the trials' ids."""
 
     values: dict[int, float]
     correct: dict[int, Correct]
+    ids: dict[int, str]
     folds: int | None  # how many seeds make a repetition, where a seed tests a fold
 
-    def repetition(self, seeds: Sequence[int]) -> np.ndarray:
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(self.values)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The values (n,), by seed."""
+        return np.array([self.values[seed] for seed in self.seeds])
+
+    @property
+    def repetition(self) -> np.ndarray:
         """(n,): which partition into folds each seed's test images come from."""
-        return np.array([seed // self.folds if self.folds else 0 for seed in seeds])
+        return np.array([seed // self.folds if self.folds else 0 for seed in self.seeds])
 
+    def __sub__(self, other: "Sample") -> "Sample":
+        """The differences over the seeds that both have; per image where both tested the same images."""
+        seeds = self.values.keys() & other.values.keys()
+        values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
+        correct = {
+            seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
+            for seed in seeds
+            if self.same_images(other, seed)
+        }
+        return Sample(values, correct, {s: f"{self.ids[s]}-{other.ids[s]}" for s in seeds}, self.folds)
 
-@dataclass(frozen=True)
-class Contrast:
-    """arm - baseline over their common seeds.
+    def same_images(self, other: "Sample", seed: int) -> bool:
+        """Whether both are known to have tested the same images with this seed."""
+        mine, theirs = self.correct.get(seed), other.correct.get(seed)
+        return mine is not None and theirs is not None and np.array_equal(mine[0], theirs[0])
 
-    images: the same over seeds and images; None unless all seeds test the same images.
-    """
-
-    seeds: list[int]
-    difference: Estimate
-    images: Estimate | None = None
-    note: str = ""
+    def without(self, seeds: Collection[int]) -> "Sample":
+        return Sample({s: v for s, v in self.values.items() if s not in seeds}, self.correct, self.ids, self.folds)
 
 
 def sample(study: StudyResults, arm: str, metric: str) -> Sample:
     """What the arm's finished trials reached."""
     trials = study.trials
     mine = trials[(trials["arm"] == arm) & (trials["status"] == "finished") & trials[metric].notna()]
-    seeds = mine["seed"].tolist()
-    values = dict(zip(seeds, mine[metric].tolist(), strict=True))
-    stored = {seed: study.correct.get(i) for seed, i in zip(seeds, mine["id"], strict=True)}
-    correct = {seed: right for seed, right in stored.items() if right is not None and metric == PER_IMAGE}
-    return Sample(values, correct, study.plan["split"].get("folds"))
+    ids = dict(zip(mine["seed"].tolist(), mine["id"].tolist(), strict=True))
+    values = dict(zip(mine["seed"].tolist(), mine[metric].tolist(), strict=True))
+    kept = {s: study.correct[i] for s, i in ids.items() if metric == PER_IMAGE and i in study.correct}
+    return Sample(values, kept, ids, study.plan["split"].get("folds"))
 
 
-def mean(arm: Sample) -> Estimate:
-    """Over the arm's finished trials."""
-    seeds = sorted(arm.values)
-    values = np.array([arm.values[seed] for seed in seeds])
-    if len(arm.correct) < len(seeds):
-        return stats.mean(values)
-    return stats.mean(values, shared_images(arm, seeds, [arm.correct[seed] for seed in seeds]))
+def mean(trials: Sample) -> Estimate:
+    """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
+    images = per_image(trials)
+    shared = 0.0 if images is None else stats.shared_images_variance(images, trials.repetition)
+    return stats.mean(trials.numbers, shared)
 
 
-def paired(arm: Sample, baseline: Sample) -> Contrast:
-    """The mean of the per-seed differences, whichever trials are missing on either side."""
-    seeds = sorted(arm.values.keys() & baseline.values.keys())
-    differences = np.array([arm.values[seed] - baseline.values[seed] for seed in seeds])
-    known = [minus(arm.correct.get(seed), baseline.correct.get(seed)) for seed in seeds]
-    correct = [difference for difference in known if difference is not None]
-    if len(correct) < len(seeds) or not seeds:
-        return Contrast(seeds, stats.mean(differences), note=unknown_images(arm, seeds))
-    difference = stats.mean(differences, shared_images(arm, seeds, correct))
-    matrix = per_image(correct)
-    return Contrast(seeds, difference, None if np.isnan(matrix).any() else stats.crossed(matrix))
+def over_images(trials: Sample) -> Estimate | None:
+    """The mean over seeds and images; None unless all seeds test the same images."""
+    images = per_image(trials)
+    return None if images is None or np.isnan(images).any() else stats.crossed(images)
 
 
-def minus(a: Correct | None, b: Correct | None) -> Correct | None:
-    """Per-image differences; None unless both are known and of the same images."""
-    if a is None or b is None or not np.array_equal(a[0], b[0]):
+def per_image(trials: Sample) -> np.ndarray | None:
+    """(n, images), NaN where a seed did not test the image; None where a seed's images are not known."""
+    if not trials.values or any(seed not in trials.correct for seed in trials.values):
         return None
-    return a[0], a[1].astype(float) - b[1]
-
-
-def per_image(correct: Sequence[Correct]) -> np.ndarray:
-    """(n, images), NaN where a seed did not test the image."""
-    images = np.unique(np.concatenate([index for index, _ in correct]))
-    matrix = np.full((len(correct), len(images)), np.nan)
-    for row, (index, right) in zip(matrix, correct, strict=True):
+    tests = [trials.correct[seed] for seed in trials.seeds]
+    images = np.unique(np.concatenate([index for index, _ in tests]))
+    matrix = np.full((len(tests), len(images)), np.nan)
+    for row, (index, right) in zip(matrix, tests, strict=True):
         row[np.searchsorted(images, index)] = right
     return matrix
 
 
-def shared_images(arm: Sample, seeds: Sequence[int], correct: Sequence[Correct]) -> float:
-    """The variance that repetitions of the partition into folds share, 0 for a single one."""
-    repetition = arm.repetition(seeds)
-    if len(set(repetition)) < 2:
-        return 0.0
-    return stats.shared_images_variance(per_image(correct), repetition)
-
-
-def unknown_images(arm: Sample, seeds: Sequence[int]) -> str:
-    """What an interval without per-image correctness leaves out."""
-    if len(set(arm.repetition(seeds))) < 2:
+def caveat(trials: Sample) -> str:
+    """What an interval leaves out where correctness per image is not known."""
+    if len(set(trials.repetition)) < 2 or per_image(trials) is not None:
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

@@ -31,7 +31,7 @@ class Grid:
 def number(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
     """The marks of each row's notes, and the footnotes in order; equal notes share a number."""
     texts = list(dict.fromkeys(note for row in notes for note in row))
-    return [tuple(texts.index(note) + 1 for note in row) for row in notes], texts
+    return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def markdown(grid: Grid) -> str:
     notes = [f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1)]
     prose = [escape_markdown(line) for line in (grid.title, *grid.caption)]
     blocks = [*prose, "\n".join(rows), "  \n".join(notes), *map(escape_markdown, grid.closing)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return "\n\n".join(block for block in blocks if block)
 
 
 def pad(line: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
@@ -61,8 +61,8 @@ def bracketed(marks: tuple[int, ...]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """No text becomes a cell border, markup or a tag; "<" before a space is none."""
-    return re.sub(r"([\\|`*]|<(?=\S)|\[(?=[^\]]*\]\())", r"\\\1", " ".join(text.split()))
+    """No text becomes a cell border, markup or a tag; "<" before a number is none."""
+    return re.sub(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())", r"\\\1", " ".join(text.split()))
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------
@@ -100,7 +100,6 @@ def latex(grid: Grid) -> str:
             r"\end{tabular}",
             *([r"\par\smallskip\footnotesize\raggedright", (" \\\\\n").join(below)] if below else []),
             r"\end{table}",
-            "",
         ]
     )
 
@@ -131,7 +130,7 @@ def html_table(grid: Grid) -> str:
         paragraphs(grid.closing),
         "</figure>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return "\n".join(part for part in parts if part)
 
 
 def html_header(text: str, numeric: bool) -> str:

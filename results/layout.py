@@ -95,10 +95,15 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None) -> s
         return as_csv([flat(row, columns or list(COLUMNS)) for row in table["rows"]])
     if format == "json":
         rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
-        return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
+    return written(as_grid(table, columns or shown(table)), format)
+
+
+def written(content: Grid, format: str) -> str:
+    """Raises ValueError for a format that is none of FORMATS."""
     if format not in grid.WRITERS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
-    return grid.WRITERS[format](as_grid(table, columns or shown(table)))
+    return grid.WRITERS[format](content)
 
 
 def nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
@@ -148,8 +153,7 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     parts = [
         f"{sentences.seeds(table['rows'])}, {tested}",
         f"{label(table['metric'])}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
-        f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {table['baseline']}"
-        f"{' at the same point' if pointwise(table) else ''}, paired by seed",
+        f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {table['family']} planned contrasts",
     ]
     if table["margin"] is not None:
@@ -157,8 +161,9 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     return "; ".join(parts) + "."
 
 
-def pointwise(table: Table) -> bool:
-    return len({row["baseline"] for row in table["rows"]}) > 1
+def reference(table: Table) -> str:
+    baselines = {row["baseline"] for row in table["rows"]}
+    return "the baseline at the same point" if len(baselines) > 1 else str(table["baseline"])
 
 
 def closing(table: Table, columns: Sequence[str]) -> list[str]:
@@ -195,7 +200,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
+    return text.getvalue().rstrip("\n")
 
 
 def harmless(value: Any) -> Any:

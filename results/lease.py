@@ -82,7 +82,7 @@ def known(content: dict[str, Any]) -> bool | None:
     if content.get("released"):
         return False
     if content.get("host") == socket.gethostname() and content.get("boot") == boot():
-        return started(int(content.get("pid", 0))) == content.get("started", "")
+        return bool(started(int(content.get("pid", 0))) == content.get("started", ""))
     return None
 
 

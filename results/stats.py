@@ -88,13 +88,13 @@ def welch(a: np.ndarray, b: np.ndarray) -> Estimate:
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
     """What retested images add to the variance of a mean over seeds that are folds of repeated partitions.
 
-    correct: (n, images), one seed a row, NaN for an image outside its fold: correctness, or its difference
-    between two arms. repetition: (n,), which partition the seed's fold is of. Returns t^2 sum c (c - 1) /
-    (sum c)^2, where c counts how often an image was tested and t^2 is the mean covariance between
-    repetitions: (1 - 1/r) t^2 / images for r whole repetitions, 0 for one.
+    correct: (n, images), one seed a row, NaN for an image outside its fold: correctness, or its difference between two
+    arms. repetition: (n,), which partition the seed's fold is of. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts
+    how often an image was tested and t^2 is the mean covariance between repetitions: (1 - 1/r) t^2 / images for r whole
+    repetitions, 0 for one, and 0 where all seeds test the same images (`crossed` is for those).
     """
     labels = np.unique(repetition)
-    if len(labels) < 2:
+    if len(labels) < 2 or not np.isnan(correct).any():
         return 0.0
     # The folds of one repetition do not overlap: at most one of its seeds tested the image.
     rows = np.array([np.fmax.reduce(correct[repetition == label]) for label in labels])  # (r, images)

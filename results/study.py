@@ -68,9 +68,9 @@ def load(source: Path, studies: Sequence[str] = ()) -> list[StudyResults]:
     export, and where either was written by a newer version.
     """
     if source.is_file():
-        from results import export  # late: pulls in the Parquet reader
+        from results.export import read as read_export  # late: pulls in the Parquet reader
 
-        found = export.read(source)
+        found = read_export(source)
         wanted = set(select([study.plan for study in found], studies, source))
         return sorted((s for s in found if s.name in wanted), key=lambda s: order(s.plan, studies))
     if not source.is_dir():

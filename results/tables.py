@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from results import claims, contrast, layout, stats, units, verdict
-from results.contrast import Contrast, Sample
+from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
 
@@ -23,18 +23,18 @@ def table(study: StudyResults) -> Table:
     """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
     plan = study.plan
     samples = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
-    against = {
-        arm["name"]: contrast.paired(samples[arm["name"]], samples[arm["baseline"]])
+    contrasts = {
+        arm["name"]: samples[arm["name"]] - samples[arm["baseline"]]
         for arm in plan["arms"]
         if arm["baseline"] != arm["name"]
     }
-    p = stats.holm([pair.difference.p for pair in against.values()], plan["family"])
-    p_holm = dict(zip(against, p, strict=True))
+    p = stats.holm([contrast.mean(difference).p for difference in contrasts.values()], plan["family"])
+    p_holm = dict(zip(contrasts, p, strict=True))
     rows = [arm_row(study, arm, samples[arm["name"]]) for arm in plan["arms"]]
     for row in rows:
-        if row["arm"] in against:
+        if row["arm"] in contrasts:
             baseline = next(other for other in rows if other["arm"] == row["baseline"])
-            compare(row, baseline, against[row["arm"]], p_holm[row["arm"]], plan)
+            add_contrast(row, baseline, contrasts[row["arm"]], p_holm[row["arm"]], plan)
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
@@ -76,7 +76,7 @@ def arm_row(study: StudyResults, arm: Mapping[str, Any], finished: Sample) -> Ro
         "n": mean.n,
         "planned": len(cells),
         "mean": mean.value,
-        "sd": float(np.std(list(finished.values.values()), ddof=1)) if mean.n > 1 else None,
+        "sd": float(finished.numbers.std(ddof=1)) if mean.n > 1 else None,
         "ci95": listed(mean.interval()),
         "delta": None,
         "delta_ci95": None,
@@ -96,14 +96,14 @@ def arm_row(study: StudyResults, arm: Mapping[str, Any], finished: Sample) -> Ro
     }
 
 
-def compare(row: Row, baseline: Row, pair: Contrast, p_holm: float | None, plan: Mapping[str, Any]) -> None:
-    """Adds the difference from `baseline` to the arm's row."""
-    difference, metric = pair.difference, plan["metric"]
+def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, plan: Mapping[str, Any]) -> None:
+    """Completes the row of an arm with its difference from `baseline`; pairs: arm - baseline."""
+    difference, images = contrast.mean(pairs), contrast.over_images(pairs)
     word = verdict.verdict(
         difference,
         p_holm,
         margin=plan["margin"],
-        higher_is_better=units.higher_is_better(metric),
+        higher_is_better=units.higher_is_better(plan["metric"]),
         diverged=(row["diverged"], baseline["diverged"]),
     )
     row |= {
@@ -113,23 +113,23 @@ def compare(row: Row, baseline: Row, pair: Contrast, p_holm: float | None, plan:
         "p_holm": p_holm,
         "verdict": word,
         "n_pairs": difference.n,
-        "delta_ci95_images": listed(pair.images.interval()) if pair.images else None,
+        "delta_ci95_images": listed(images.interval()) if images else None,
     }
     if difference.n < max(row["n"], baseline["n"]):
-        common = named(pair.seeds) if pair.seeds else "no seed"
+        common = named(pairs.seeds) if pairs.seeds else "no seed"
         row["notes"].append(f"the difference is over {common}: what both arms finished")
     if difference.se is None:
         row["notes"].append(f"no interval, p or verdict of the difference: {difference.why}")
-    if pair.note:
-        row["notes"].append(pair.note)
+    if unknown := contrast.caveat(pairs):
+        row["notes"].append(unknown)
     row["notes"] += verdict.disagreements(
         word,
         difference,
-        pair.images,
+        images,
         p_holm,
         family=plan["family"],
         margin=plan["margin"],
-        unit=units.unit(metric),
+        unit=units.unit(plan["metric"]),
     )
 
 

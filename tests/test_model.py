@@ -11,6 +11,7 @@ from torch import nn
 from vitcore import Config, ViT
 from vitcore.config import ConfigError
 from vitcore.contracts import perturbed
+from vitcore.interop import to_timm_state_dict
 from vitcore.measure import measure
 
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
@@ -50,7 +51,8 @@ SMALL = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "
 def test_logits_equal_timm(pool: str) -> None:
     """With the same weights the logits are those of timm's VisionTransformer."""
     timm = pytest.importorskip("timm.models.vision_transformer")
-    ours = perturbed(Config(pool=pool, **SMALL)).float()
+    config = Config(pool=pool, **SMALL)
+    ours = perturbed(config).float()
     theirs = timm.VisionTransformer(
         img_size=32,
         patch_size=8,
@@ -62,26 +64,9 @@ def test_logits_equal_timm(pool: str) -> None:
         global_pool="token" if pool == "cls" else "avg",
         fc_norm=False,
     )
-    theirs.load_state_dict(as_timm(ours))
+    theirs.load_state_dict(to_timm_state_dict(ours, config))
     images = torch.randn(4, 3, 32, 32)
     torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
-
-
-def as_timm(model: ViT) -> dict[str, torch.Tensor]:
-    renamed = {
-        name.replace("encoder.", "")
-        .replace("attention.qkv", "attn.qkv")
-        .replace("attention.out", "attn.proj")
-        .replace("mlp.up", "mlp.fc1")
-        .replace("mlp.down", "mlp.fc2")
-        .replace("stem.", "patch_embed.proj."): tensor
-        for name, tensor in model.state_dict().items()
-    }
-    rows = [renamed.pop("position.table")]
-    if "class_token" in renamed:
-        renamed["cls_token"] = renamed.pop("class_token")
-        rows.insert(0, renamed.pop("position.class_row")[None])
-    return renamed | {"pos_embed": torch.cat(rows)[None]}
 
 
 @torch.no_grad()

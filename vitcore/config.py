@@ -5,7 +5,6 @@ Config does, because a Config knows which parts exist.
 """
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -212,17 +211,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "missing":
             return f"'{key}' is missing"
         case _:
-            value = problem["input"]
-            shown = repr(value) if isinstance(value, str | float) and not _finite(value) else str(value)
-            return f"{key}={shown}: {lower_first(problem['msg'])}"
-
-
-def _finite(value: object) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+            return f"{key}={problem['input']}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

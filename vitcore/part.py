@@ -36,5 +36,5 @@ class Part(Initial):
         """The part's `numerics`, or the digest of the plugin file it stands in."""
         if "numerics" in cls.__dict__:
             return cls.numerics
-        digest: str = sys.modules[cls.__module__].__digest__  # type: ignore[attr-defined]  # set by whoever loads it
+        digest: str = sys.modules[cls.__module__].__digest__  # set by whoever loads it
         return digest

@@ -1,0 +1,119 @@
+"""Speed beside timm: the train step of a config exactly as `train` runs it, and the same step as people write it.
+
+Interleaved in one process, the same weights, images and threads; the losses are checked to be equal first, so that
+nothing is fast by being wrong.
+"""
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from vitcore.config import Config
+from vitcore.data import Data, load
+from vitcore.interop import to_timm_state_dict
+from vitcore.train import Training, torch_threads
+
+TOLERANCE = 1e-5
+WARM_UP_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Images a second of both, a value a round: (rounds,)."""
+
+    ours: np.ndarray[Any, Any]
+    timm: np.ndarray[Any, Any]
+    images: int
+
+    def summary(self) -> dict[str, Any]:
+        ratio = self.ours / self.timm
+        return {
+            "images_per_second": {"vitcore": spread(self.ours), "timm": spread(self.timm)},
+            "ratio": spread(ratio),
+            "rounds": len(ratio),
+            "images_per_round": self.images,
+            "torch": torch.__version__,
+            "machine": platform.processor() or platform.machine(),
+        }
+
+
+def spread(values: np.ndarray[Any, Any]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, median, high = np.percentile(values, [25, 50, 75])
+    return {"median": float(median), "low": float(low), "high": float(high)}
+
+
+def bench(config: Config, rounds: int, steps: int, data_dir: Path | None) -> Bench:
+    """Raises ValueError for a config whose parts timm's model does not have."""
+    with torch_threads(config.threads):
+        data = load(config, data_dir)
+        ours = Training(config, data)
+        theirs = reference(ours)
+        step = reference_step(theirs, ours)
+        check_equal(ours, theirs, data)
+        pace(ours.advance, WARM_UP_STEPS)
+        pace(step, WARM_UP_STEPS)
+        seconds = np.array([(pace(ours.advance, steps), pace(step, steps)) for _ in range(rounds)])  # (rounds, 2)
+    images = steps * config.batch
+    return Bench(images / seconds[:, 0], images / seconds[:, 1], images)
+
+
+def pace(step: Callable[[], None], steps: int) -> float:
+    """Seconds of `steps` steps."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    return time.perf_counter() - began
+
+
+def reference(training: Training) -> VisionTransformer:
+    """timm's model of the same sizes with the same weights."""
+    config = training.config
+    model = VisionTransformer(
+        img_size=config.image_size,
+        patch_size=config.patch,
+        in_chans=config.channels,
+        num_classes=config.classes,
+        embed_dim=config.width,
+        depth=config.depth,
+        num_heads=config.heads,
+        mlp_ratio=config.mlp_ratio,
+        class_token=config.pool == "cls",
+        global_pool="token" if config.pool == "cls" else "avg",
+        fc_norm=False,
+    )
+    model.load_state_dict(to_timm_state_dict(training.model, config))
+    return model
+
+
+def reference_step(model: nn.Module, training: Training) -> Callable[[], None]:
+    """The step of the usual script: timm's model, AdamW as it comes, clipping; the data in memory already."""
+    config = training.config
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+
+    def step() -> None:
+        images, labels = training.batch()
+        loss = F.cross_entropy(model(images), labels, label_smoothing=config.label_smoothing)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        optimizer.step()
+
+    return step
+
+
+@torch.no_grad()
+def check_equal(training: Training, model: nn.Module, data: Data) -> None:
+    """Raises AssertionError unless both have the same loss on the same images."""
+    images, labels = training.batch()
+    ours, theirs = (F.cross_entropy(m(images), labels).item() for m in (training.model, model))
+    assert abs(ours - theirs) <= TOLERANCE * abs(theirs), f"losses differ: {ours} and {theirs}"

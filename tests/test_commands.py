@@ -1,0 +1,269 @@
+"""The command line: bad input is one line and status 2 with nothing written; reading needs no torch."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ablations import cli
+
+RECIPE = """
+    description: Small. For tests.
+    config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: 30, batch: 16, lr: 2e-3, evaluations: 3}
+    seeds: 3
+    axes: {patch: [2, 4], lr: [1e-3, 2e-3], data_fraction: [0.5, 1.0]}
+    margin: 0.03
+"""  # noqa: E501 - one line of YAML
+STUDY = """
+    question: Does position matter?
+    baseline: {position: 1d}
+    factors: {position: [none, 1d]}
+    published: {position=none: 0.6}
+    claims: [position=none < position=1d]
+"""
+Ablate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """The command, in this process, in an empty folder: exit status, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_DATA", raising=False)
+    (tmp_path / "r.yaml").write_text(dedent(RECIPE))
+    (tmp_path / "s.yaml").write_text(dedent(STUDY))
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ablate", *words])
+        output, errors, status = io.StringIO(), io.StringIO(), 0
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            try:
+                cli.main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+        return status, output.getvalue(), errors.getvalue()
+
+    return call
+
+
+BAD = [
+    ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
+    ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
+    ("run missing.yaml --recipe r.yaml", "missing.yaml: cannot be read"),
+    ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
+    ("run s.yaml --recipe r.yaml heads=3", "heads=3 does not divide width=16: one of 1, 2, 4, 8, 16"),
+    ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
+    ("run s.yaml --recipe r.yaml steps=-3", "steps=-3: input should be greater than or equal to 1"),
+    ("run s.yaml --recipe r.yaml data_fraction=0", "data_fraction=0: input should be greater than 0"),
+    ("run s.yaml --recipe r.yaml data_fraction=2", "data_fraction=2: input should be less than or equal to 1"),
+    ("run s.yaml --recipe r.yaml lr=nan", "lr=nan: input should be a valid number"),
+    ("run s.yaml --recipe r.yaml lr=1 lr=2", "lr is set twice"),
+    ("run s.yaml --recipe r.yaml position=2d", "position is what the study 's' varies"),
+    ("run s.yaml --recipe r.yaml data=imagefolder:nowhere", "nowhere"),
+    ("run s.yaml --recipe r.yaml data=cifar10", "data=cifar10: say where it is with --data-dir or ABLATE_DATA"),
+    ("run s.yaml --recipe r.yaml --arm x*", "--arm x*: s@r has the arms position=none, position=1d"),
+    ("run s.yaml --recipe r.yaml --runs s.yaml", "--runs s.yaml: is a file, not a run directory"),
+    ("run s.yaml --recipe r.yaml --plugin none.py", "none.py: cannot be read (No such file or directory)"),
+    ("run", "Missing argument 'STUDY"),
+    ("run --recipe r.yaml lr=1", "name a study"),
+    ("run s.yaml --seeds 0", "Invalid value for '--seeds'"),
+    ("run s.yaml --sedes 1", "No such option: --sedes"),
+    ("train s.yaml", "'s.yaml' is not key=value"),
+    ("table", "runs: no such run directory"),
+    ("table --format pdf", "'pdf' is not one of"),
+    ("compare a b", "a: no such run directory"),
+    ("compare r.yaml r.yaml", "r.yaml"),
+    ("compare a b --fail-on better", "--fail-on better: allowed is 'worse'"),
+    ("check r.txt", "r.txt"),
+    ("data download digits", "say where: --data-dir DIR, or set ABLATE_DATA"),
+    ("data download digits --data-dir x", "digits"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[words for words, _ in BAD])
+def test_bad_input_is_one_line_and_writes_nothing(ablate: Ablate, tmp_path: Path, words: str, message: str) -> None:
+    """Status 2, a line that names the key and what is allowed, no traceback, no file."""
+    before = sorted(tmp_path.rglob("*"))
+    status, output, errors = ablate(*words.split())
+    assert (status, output) == (2, "")
+    assert message in errors
+    assert "Traceback" not in errors
+    told = [line for line in errors.splitlines() if line and not line.startswith(("Usage:", "Try "))]
+    assert len(told) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+PLUGINS = [
+    ("import nothing_of_this_name", "does not import: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+    ("def (", "does not import: SyntaxError"),
+    (
+        "from vitcore.position import POSITION, Position\nclass Mine(Position): ...\nPOSITION['1d'] = Mine",
+        "redefines position=1d: choose another name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), PLUGINS, ids=[message for _, message in PLUGINS])
+def test_bad_plugin_is_refused_and_leaves_no_trace(ablate: Ablate, tmp_path: Path, source: str, message: str) -> None:
+    """A plugin that does not import or redefines a built-in name: one line, and the built-in parts stay."""
+    from vitcore.position import POSITION
+
+    before = dict(POSITION)
+    (tmp_path / "mine.py").write_text(source)
+    status, _, errors = ablate("run", "s.yaml", "--recipe", "r.yaml", "--plugin", "mine.py")
+    assert status == 2
+    assert message in errors
+    assert before == POSITION
+    assert not (tmp_path / "runs").exists()
+
+
+def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path) -> None:
+    """ablate.toml: an unknown key or broken TOML is one line."""
+    (tmp_path / "ablate.toml").write_text("run = 'here'\n")
+    status, _, errors = ablate("table")
+    assert (status, "run=here" in errors, "known keys: runs, data_dir, plugins, data" in errors) == (2, True, True)
+    (tmp_path / "ablate.toml").write_text("runs = \n")
+    assert ablate("table")[0] == 2
+
+
+def test_list_names_every_study_and_recipe(ablate: Ablate) -> None:
+    """A line each."""
+    status, output, _ = ablate("list")
+    assert status == 0
+    listing = json.loads(ablate("list", "--json")[1])
+    for one in [*listing["studies"], *listing["recipes"]]:
+        assert f"  {one['name']} " in output
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished small study, its run directory and its export."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "r.yaml").write_text(dedent(RECIPE))
+    (folder / "s.yaml").write_text(dedent(STUDY))
+    for words in (["run", "s.yaml", "--recipe", "r.yaml"], ["export", "--out", "all.parquet"]):
+        subprocess.run([sys.executable, "-m", "ablations.cli", *words], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def torchless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has the base install and no torch."""
+    folder = tmp_path_factory.mktemp("torchless")
+    venv.create(folder, with_pip=False, symlinks=True)
+    mine = Path(sysconfig.get_paths()["purelib"])
+    its = next((folder / "lib").glob("python*/site-packages"))
+    extra = re.compile(r"torch|timm|triton|nvidia|functorch|safetensors|sklearn|scikit_learn|submitit|vit_ablations|_")
+    for entry in mine.iterdir():
+        if not extra.match(entry.name):
+            (its / entry.name).symlink_to(entry)
+    (its / "here.pth").write_text(str(Path(__file__).parent.parent))
+    return folder / "bin/python"
+
+
+READING = [
+    "table s --recipe r.yaml --runs all.parquet",
+    "table s --recipe r.yaml --runs all.parquet --format latex",
+    "plot --runs all.parquet --out figures --format svg",
+    "report --runs all.parquet --out report.html",
+    "compare all.parquet all.parquet",
+    "export --runs all.parquet --out again.parquet",
+    "table s --recipe r.yaml",
+    "list",
+]
+
+
+@pytest.mark.parametrize("words", READING)
+def test_reading_needs_no_torch(finished: Path, torchless: Path, words: str) -> None:
+    """From an export alone, and from a run directory, in an environment where torch is not installed."""
+    command = [torchless, "-m", "ablations.cli", *words.split()]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=finished, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_environment_without_torch_has_none(torchless: Path) -> None:
+    """The test above would prove nothing if torch could be imported there."""
+    done = subprocess.run([torchless, "-c", "import torch"], capture_output=True, text=True, check=False)
+    assert "No module named 'torch'" in done.stderr
+
+
+def test_table_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -> None:
+    """The JSON of the design, key for key."""
+    status, output, _ = ablate("table", "s", "--recipe", "r.yaml", "--json", "--runs", str(finished / "runs"))
+    table = json.loads(output)
+    assert status == 0
+    assert {"study", "recipe", "metric", "baseline", "rows"} <= set(table)
+    assert (table["study"], table["recipe"], table["baseline"]) == ("s", "r", "position=1d")
+    assert set(table["rows"][0]) >= {
+        "arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "published",
+        "params", "flops", "baseline", "n_pairs", "delta_ci95_images", "diverged", "failed", "missing", "notes",
+    }  # fmt: skip
+    assert [row["n"] for row in table["rows"]] == [3, 3]
+
+
+def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -> None:
+    """Finished, shared and to do add up to what is planned; hours come from past trials."""
+    words = ["plan", "s.yaml", "--recipe", "r.yaml", "--seeds", "4", "--json", "--runs", str(finished / "runs")]
+    plan = json.loads(ablate(*words)[1])
+    assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
+    assert set(plan) == {
+        "study", "recipe", "trials", "hours", "disk_bytes", "resolvable_difference", "confounds"
+    }  # fmt: skip
+    assert plan["hours"] > 0
+    assert plan["resolvable_difference"] > 0
+
+
+def test_missing_cell_is_seen_and_strict_says_so(finished: Path, ablate: Ablate, tmp_path: Path) -> None:
+    """An edited result is a missing cell with its reason; --strict then exits with 1."""
+    import shutil
+
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    path = next((tmp_path / "runs/trials").glob("*/result.json"))
+    path.write_text(path.read_text().replace("0.", "1.", 1))
+    words = ["table", "s", "--recipe", "r.yaml"]
+    status, output, _ = ablate(*words)
+    assert status == 0
+    assert "its checksum differs" in output
+    assert ablate(*words, "--strict")[0] == 1
+
+
+def test_newer_run_directory_is_refused(finished: Path, ablate: Ablate, tmp_path: Path) -> None:
+    """Reading and running what a newer version wrote: one line that says to upgrade."""
+    import shutil
+
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    path = next((tmp_path / "runs/trials").glob("*/result.json"))
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 9'))
+    for words in ("table s --recipe r.yaml", "run s.yaml --recipe r.yaml"):
+        status, _, errors = ablate(*words.split())
+        assert (status, "schema 9 is newer than this version reads (1): upgrade" in errors) == (2, True)
+
+
+def test_train_is_one_trial_of_the_same_store(ablate: Ablate, tmp_path: Path) -> None:
+    """`train` prints where its trial is; a second call trains nothing."""
+    words = ["train", "--recipe", "r.yaml", "steps=5", "evaluations=1", "--json"]
+    status, output, _ = ablate(*words)
+    assert status == 0
+    result = json.loads(output)
+    assert (tmp_path / "runs/trials" / result["id"] / "result.json").exists()
+    assert json.loads(ablate(*words)[1]) == result
+    assert result["steps"] == 5
+
+
+def test_check_tells_what_moves_in_each_arm(ablate: Ablate) -> None:
+    """A study's arms with their confounds; a recipe's size."""
+    status, output, _ = ablate("check", "s.yaml", "r.yaml", "--recipe", "r.yaml")
+    assert status == 0
+    assert "position=1d: baseline" in output
+    assert "30 steps" in output
