@@ -204,5 +204,8 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value
+    """A text on one line; one that a spreadsheet would take for a formula gets an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = " ".join(value.split())
+    return f"'{text}" if text.startswith(tuple("=+-@")) else text
