@@ -19,7 +19,7 @@ from matplotlib.text import Annotation, Text
 from scipy import stats
 
 from results import plots, tables
-from results.figures import labels, lines
+from results.figures import flops, labels, lines
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, FULL, style
 from results.study import StudyResults
@@ -135,7 +135,7 @@ def beyond_the_limits(figure: Figure) -> set[Text]:
 
 @pytest.mark.parametrize(
     ("case", "width"),
-    [(case, FULL) for case in CASES] + [(case, COLUMN) for case in (complete, incomplete, several_factors, long_names)],
+    [(case, FULL) for case in CASES] + [(case, COLUMN) for case in (incomplete, several_factors, long_names)],
     ids=lambda value: f"{value:g}in" if isinstance(value, float) else value.__name__,
 )
 @pytest.mark.parametrize("name", plots.FIGURES)
@@ -325,6 +325,15 @@ def test_direct_labels_do_not_cover_each_other() -> None:
         assert len(boxes) == 6
         pairs = [(a, b) for k, a in enumerate(boxes) for b in boxes[:k]]
         assert all(labels.overlap(a, b) == 0 for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(4.2e6, (1e6, "MFLOPs")), (17.6e9, (1e9, "GFLOPs")), (999.0, (1.0, "FLOPs")), (0.0, (1.0, "FLOPs"))],
+)
+def test_compute_has_the_unit_of_its_most_expensive_arm(most: float, expected: tuple[float, str]) -> None:
+    """A B/16 is 17.6 GFLOPs, not 17,600 MFLOPs."""
+    assert flops.flops_unit(most) == expected
 
 
 @pytest.mark.parametrize(

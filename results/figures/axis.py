@@ -52,7 +52,7 @@ def judged(frame: pd.DataFrame) -> list[str]:
 
 def compute(frame: pd.DataFrame, ax: Axes) -> Axes:
     """FLOPs of one image forward, in grey, on a log axis."""
-    size, name = flops_unit(frame["flops"])
+    size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)

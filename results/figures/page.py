@@ -26,10 +26,10 @@ def narrow(figure: Figure) -> bool:
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """The width of a line of text in inches, with what the rounding of glyphs adds on a screen."""
+    """The width of a line of text in inches."""
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
-    return 1.03 * float(width) / 72
+    return float(width) / 72
 
 
 def wrapped(text: str, width: float, size: float, weight: str = "normal") -> str:
@@ -72,7 +72,7 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
     figure.text(left, 1 - (MARGIN + head_height) / total, under, size=TEXT, color=GREY, va="top")
     if foot:
         figure.text(left, MARGIN / total, foot, size=SMALL, color=GREY, va="bottom")
-    figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total))
+    figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total), w_pad=MARGIN)
     uncrowd(figure)
     freeze(figure)
 
