@@ -23,7 +23,7 @@ from typing import Any
 from slurm.queue import QueuedJob
 
 from ablations import estimate, runner
-from ablations.plan import Job, jobs, read
+from ablations.jobs import Job, jobs, read
 from ablations.provenance import HOME, PACKAGES
 from results import lease, store
 from slurm import profile as profiles
@@ -236,7 +236,7 @@ def send_arrays(campaign: Campaign, shares: Sequence[Sequence[Job]], size: int) 
     sent = []
     for start in range(0, len(shares), size):
         some = [[job.id for job in share] for share in shares[start : start + size]]
-        sent.append(send(campaign, submission.Tasks("ablations.job:share", [str(campaign.folder)], some), parameters))
+        sent.append(send(campaign, submission.Tasks("ablations.node:share", [str(campaign.folder)], some), parameters))
     return sent
 
 
@@ -271,7 +271,7 @@ def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[str]
     parameters = {key: value for key, value in parameters.items() if not key.startswith("gpus")}
     if after:
         parameters["dependency"] = "afterany:" + ":".join(after)
-    send(campaign, submission.Tasks("ablations.job:last", [str(campaign.folder)], [[]]), parameters)
+    send(campaign, submission.Tasks("ablations.node:last", [str(campaign.folder)], [[]]), parameters)
     return "submitted"
 
 

@@ -14,7 +14,7 @@ import typer
 from ablations import settings, strict_yaml
 
 if TYPE_CHECKING:
-    from ablations.plan import Job
+    from ablations.jobs import Job
     from ablations.runner import Place, Tally
     from ablations.study import Design
     from results.study import StudyResults
@@ -233,24 +233,25 @@ def run(
     runs: Runs = None,
     seeds: Seeds = None,
     arm: ArmGlob = "*",
-    jobs: Workers = None,
+    workers: Workers = None,
     prune: Prune = False,
     plugin: Plugins = None,
     data_dir: DataDir = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
+    from ablations import jobs
     from ablations import plan as planning
     from results import tables
     from results.study import load
 
     place = make_place(runs, data_dir, plugin)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
-    todo = planning.jobs(plans, arm)
+    todo = jobs.jobs(plans, arm)
     ensure_data(todo, place)
     ensure_writable(place.runs)
     for planned in plans:
-        planning.write(place.runs, planned)
-    open_trials = {planned["name"]: {job.id for job in planning.jobs([planned], arm)} for planned in plans}
+        jobs.write(place.runs, planned)
+    open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
     def show_complete(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
@@ -260,7 +261,7 @@ def run(
                 study = load(place.runs, [name])[0]
                 print(tables.render(tables.table(study), "md"), end="\n\n", flush=True)
 
-    finish(train_here(todo, place, jobs, show_complete), len(todo))
+    finish(train_here(todo, place, workers, show_complete), len(todo))
 
 
 @app.command()
@@ -275,7 +276,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
-    from ablations.plan import Job
+    from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
     from vitcore.config import Config, merge
@@ -302,12 +303,12 @@ def train(
 @app.command()
 def retry(words: Words, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
     """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
-    from ablations import plan as planning
+    from ablations.jobs import jobs
     from results import lease, store
 
     folder = runs_folder(runs)
-    jobs = planning.jobs([results.plan for results in found(folder, words, recipe)], arm)
-    failed = [job for job in jobs if store.trial(folder, job.id).state().status == "failed"]
+    asked = jobs([results.plan for results in found(folder, words, recipe)], arm)
+    failed = [job for job in asked if store.trial(folder, job.id).state().status == "failed"]
     for job in failed:
         if attempt := store.trial(folder, job.id).claim(lease.Watch()):
             attempt.release()

@@ -8,7 +8,7 @@ from results import store
 
 Json = dict[str, Any]
 START_SECONDS = 5.0  # of a worker and its data
-# Training FLOPs a second that a worker reaches, cautiously: `ablate bench` on a 2-core machine; a tenth of an A100's peak.
+# Training FLOPs a second that a worker reaches, cautiously: a core as `ablate bench` sees it, a tenth of an A100.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
 
 
@@ -27,7 +27,9 @@ def arm_seconds(arm: Json, runs: Path, gpu: bool) -> float:
     past = past_seconds(arm, runs)
     if past:
         return START_SECONDS + sum(past) / len(past)
-    work = 3 * arm["flops"] * arm["config"]["steps"] * arm["config"]["batch"]  # backward costs twice the forward pass
+    work: float = (
+        3 * arm["flops"] * arm["config"]["steps"] * arm["config"]["batch"]
+    )  # backward costs twice the forward pass
     return START_SECONDS + work / (GPU_FLOPS if gpu else CORE_FLOPS)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ablations import provenance
-from ablations.plan import Job
+from ablations.jobs import Job
 from results import lease, store
 
 Json = dict[str, Any]

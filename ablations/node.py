@@ -11,7 +11,7 @@ from typing import Any
 from ablations import campaign as campaigns
 from ablations import runner
 from ablations.campaign import Campaign
-from ablations.plan import Job
+from ablations.jobs import Job
 from results import store
 from slurm import queue, submission
 
@@ -76,7 +76,7 @@ class Lines:
 
 
 def last(folder: str) -> int:
-    """Looks again once all else has ended: resubmits what is missing while there is progress, then writes the report."""
+    """Once all else has ended: resubmits what is missing while there is progress, then writes the report."""
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
