@@ -1,0 +1,77 @@
+"""What `ablate submit`, `cancel` and `profile check` do, and say when they have done it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ablations import campaign as campaigns
+from ablations import estimate, runner, strict_yaml
+from ablations.campaign import Campaign, Look
+from ablations.jobs import jobs
+from ablations.progress import clock
+from slurm import profile as profiles
+from slurm import queue, submission
+
+Json = dict[str, Any]
+
+
+def read_profile(name: str) -> profiles.Profile:
+    """A file, or a name in the user's configuration. Raises ValueError."""
+    path = profiles.path_of(name)
+    return profiles.Profile.of(strict_yaml.read(path), str(path))
+
+
+def preflight(profile: profiles.Profile) -> None:
+    """Asks SLURM whether it would take the profile. Raises ValueError naming the key where it would not."""
+    queue.test_only(profile)
+
+
+def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:
+    """The scripts that a submission would hand over; nothing is written."""
+    asked = [job for job in jobs(plans) if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    seconds = estimate.seconds(plans, place.runs, bool(profile.gpus))
+    shares = campaigns.split(asked, seconds, len(asked), 60 * profile.task_minutes)
+    folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
+    parameters = profiles.submitit_parameters(profile)
+    text = submission.script(folder, "ablate:CAMPAIGN:0001", len(shares), parameters, folder.parent.parent / "code")
+    return f"# {len(asked)} trials in {len(shares)} tasks, {cost(sum(seconds[job.id] for job in asked), profile)}\n{text}"
+
+
+def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
+    """Makes the queue true to what is missing; a line for a person."""
+    known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
+    campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
+    return told(campaigns.reconcile(campaign), profile)
+
+
+def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> bool:
+    """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
+    raise NotImplementedError
+
+
+def told(look: Look, profile: profiles.Profile) -> str:
+    parts = [f"{look.over} over", f"{look.queued} queued already", f"{look.submitted} submitted in {look.arrays} arrays"]
+    if look.failed:
+        parts.append(f"{look.failed} failed (`ablate retry`)")
+    if look.waiting:
+        parts.append(f"{look.waiting} wait for free slots: the last job submits them")
+    lines = [", ".join(parts)]
+    if look.submitted or look.waiting:
+        lines.append(f"cost: {cost(3600 * look.hours, profile)}")
+    if look.last_job:
+        lines.append("a last job looks again when these have ended, then writes tables and report")
+    return "\n".join(lines)
+
+
+def cost(seconds: float, profile: profiles.Profile) -> str:
+    unit = "GPU" if profile.gpus else "core"
+    return f"about {seconds * max(profile.gpus, 1) / 3600:.1f} {unit}-hours ({clock(seconds)} one after the other)"
+
+
+def cancel(runs: Path, names: set[str]) -> str:
+    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue."""
+    stopped = [one for one in campaigns.campaigns(runs) if not one.cancelled and names & set(one.plans)]
+    for one in stopped:
+        campaigns.mark_cancelled(one)
+        queue.cancel(f"{campaigns.PREFIX}:{one.folder.name}:")
+    return f"{len(stopped)} submissions cancelled; their finished trials stay"
