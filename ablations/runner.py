@@ -27,6 +27,7 @@ from results import lease, store
 Json = dict[str, Any]
 DEATHS_WITHOUT_PROGRESS = 5
 FAILED_STARTS = 3
+KILLED_STARTS = 20
 HELD_SECONDS = 2.0
 STOP_SECONDS = 60.0
 
@@ -271,7 +272,7 @@ class Pool:
         job = slot.job
         if not slot.ready:
             self.failed_starts += 1
-            if self.failed_starts == FAILED_STARTS:
+            if self.failed_starts == (FAILED_STARTS if code > 0 else KILLED_STARTS):
                 raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
         assert slot.process is not None
         hang_up(slot.process)

@@ -71,18 +71,7 @@ COLUMNS = {
     "missing": Column("missing", lambda row, unit: str(row["missing"])),
     "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
 }
-SHOWN = (
-    "arm",
-    "n",
-    "mean",
-    "delta",
-    "delta_ci95_images",
-    "p_holm",
-    "verdict",
-    "published",
-    "params",
-    "flops",
-)
+SHOWN = ("arm", "n", "mean", "delta", "delta_ci95_images", "p_holm", "verdict", "published", "params", "flops")
 WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has one
 
 

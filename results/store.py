@@ -79,7 +79,7 @@ def read_json(path: Path) -> Json:
     """Raises FileNotFoundError, Broken (with the reason), NewerSchema."""
     try:
         content = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also digits or nesting without end
         raise Broken(f"{path.name} is not JSON ({error})") from None
     if not isinstance(content, dict):
         raise Broken(f"{path.name} is not a JSON object")
