@@ -16,7 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Campaign:
 
     folder: Path
     plans: tuple[str, ...]
-    profile: Json
+    profile: profiles.Profile
     plugins: tuple[str, ...]  # their files inside of the snapshot
     data_dir: str | None
 
@@ -51,11 +51,6 @@ class Campaign:
     @property
     def code(self) -> Path:
         return self.folder / "code"
-
-    @property
-    def seconds(self) -> float:
-        """The time limit of its jobs."""
-        return profiles.Profile.of(self.profile, "the campaign's profile").seconds
 
     @property
     def cancelled(self) -> bool:
@@ -105,12 +100,18 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: r
     campaign = Campaign(
         folder,
         tuple(plans),
-        profile.model_dump(exclude_none=True),
+        profile,
         tuple(plugins),
         str(place.data_dir.absolute()) if place.data_dir else None,
     )
-    content = {key: value for key, value in asdict(campaign).items() if key != "folder"}
-    store.write_json(staging / "campaign.json", {"schema": store.SCHEMA, **content})
+    content = {
+        "schema": store.SCHEMA,
+        "plans": campaign.plans,
+        "profile": profile.model_dump(exclude_none=True),
+        "plugins": campaign.plugins,
+        "data_dir": campaign.data_dir,
+    }
+    store.write_json(staging / "campaign.json", content)
     staging.rename(folder)
     return campaign
 
@@ -148,7 +149,7 @@ def tag(array: Path) -> str:
 
 
 def queued(runs: Path) -> list[Queued]:
-    """Every task of this run directory that SLURM has. Raises queue.Unreachable: unknown is not empty."""
+    """Every task of this run directory that SLURM has. Raises Unreachable: unknown is not empty."""
     known = {
         tag(intent.parent): (campaign, submission.read(intent.parent))
         for campaign in campaigns(runs)
@@ -158,7 +159,7 @@ def queued(runs: Path) -> list[Queued]:
     for job in queue.jobs(f"{PREFIX}:"):
         if job.tag in known:
             campaign, intent = known[job.tag]
-            share = intent["shares"][job.array_index or 0]
+            share = intent["shares"][job.index or 0]
             found.append(Queued(job, campaign, intent["function"], tuple(share)))
     return found
 
@@ -170,7 +171,7 @@ def reconcile(campaign: Campaign, inside: bool = False) -> Look:
     """Submits what is neither over nor queued, and makes sure of a last job; one launcher at a time.
 
     `inside`: called from a job of the campaign itself, which holds one of the user's slots.
-    Raises queue.Unreachable, submission.RefusedError, TimeoutError (another launcher does not end).
+    Raises Unreachable, Refused, TimeoutError (another launcher does not end).
     """
     with lease.turn(campaign.runs / "submissions" / "turns", TURN_SECONDS):
         settle(campaign.runs)
@@ -194,11 +195,11 @@ def look(campaign: Campaign, inside: bool) -> Look:
     tasks = queued(campaign.runs)
     in_queue = {key for task in tasks for key in task.share}
     todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
-    seconds = estimate.seconds(plans, campaign.runs, bool(campaign.profile.get("gpus")))
-    limits = queue.limits()
-    free = len(todo) if limits.free is None else max(0, limits.free - (1 if inside else 2))
-    shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile["task_minutes"])
-    sent = send_arrays(campaign, shares, limits.max_array_size)
+    seconds = estimate.seconds(plans, campaign.runs, bool(campaign.profile.gpus))
+    bounds = limits.limits(campaign.profile)
+    free = len(todo) if bounds.free is None else max(0, bounds.free - (1 if inside else 2))
+    shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile.task_minutes)
+    sent = send_arrays(campaign, shares, bounds.max_array_size)
     unfinished = "todo" in states.values() and not campaign.cancelled
     return Look(
         over=list(states.values()).count("over"),
@@ -227,24 +228,27 @@ def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: f
     return shares
 
 
-def send_arrays(campaign: Campaign, shares: Sequence[Sequence[Job]], size: int) -> list[str]:
+def send_arrays(campaign: Campaign, shares: Sequence[Sequence[Job]], size: int) -> list[int]:
     """One sbatch for each `size` shares; the job ids."""
     for share in shares:
         for job in share:
             create_trial(campaign.runs, job)
-    parameters = profiles.submitit_parameters(profiles.Profile.of(campaign.profile, "the campaign's profile"))
     sent = []
     for start in range(0, len(shares), size):
         some = [[job.id for job in share] for share in shares[start : start + size]]
-        sent.append(send(campaign, submission.Tasks("ablations.node:share", [str(campaign.folder)], some), parameters))
+        sent.append(send(campaign, submission.Tasks("ablations.node:share", [str(campaign.folder)], some)))
     return sent
 
 
-def send(campaign: Campaign, tasks: submission.Tasks, parameters: Mapping[str, Any]) -> str:
+def send(campaign: Campaign, tasks: submission.Tasks, after: Sequence[int] = (), gpus: bool = True) -> int:
     number = len(list((campaign.folder / "arrays").glob("*"))) + 1
     folder = campaign.folder / "arrays" / f"{number:04d}"
-    name = {"job_name": f"ablate-{campaign.folder.name[-8:]}"}
-    submission.write(folder, tag(folder), tasks, {**parameters, **name}, campaign.code)
+    parameters = profiles.submitit_parameters(campaign.profile, tag(folder))
+    if not gpus:
+        parameters.pop("gres", None)
+    if after:
+        parameters["dependency"] = "afterany:" + ":".join(map(str, after))
+    submission.write(folder, tag(folder), tasks, parameters, campaign.code)
     return submission.send(folder)
 
 
@@ -258,7 +262,7 @@ def create_trial(runs: Path, job: Job) -> None:
         trial.create({"config": job.config, "identity": identity(Config(**job.config))})
 
 
-def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[str]) -> str:
+def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int]) -> str:
     """A job after all others, that looks again; "queued" where there is one, else "submitted".
 
     It waits for whatever is in the queue now. If more is submitted meanwhile, it finds that and leaves a successor.
@@ -267,17 +271,17 @@ def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[str]
     if any(task.is_last and task.campaign == campaign and task.job.job_id != mine for task in tasks):
         return "queued"
     after = dict.fromkeys([*(task.job.job_id for task in tasks if task.job.job_id != mine), *sent])
-    parameters = profiles.submitit_parameters(profiles.Profile.of(campaign.profile, "the campaign's profile"))
-    parameters = {key: value for key, value in parameters.items() if not key.startswith("gpus")}
-    if after:
-        parameters["dependency"] = "afterany:" + ":".join(after)
-    send(campaign, submission.Tasks("ablations.node:last", [str(campaign.folder)], [[]]), parameters)
+    send(campaign, submission.Tasks("ablations.node:last", [str(campaign.folder)], [[]]), list(after), gpus=False)
     return "submitted"
 
 
-def own_job() -> str | None:
-    """The job that this process runs in."""
-    return os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+def own_job() -> int:
+    """The job that this process runs in; 0 outside of SLURM."""
+    return int(os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID") or 0)
+
+
+def mark_cancelled(campaign: Campaign) -> None:
+    store.write_json(campaign.folder / "cancelled.json", {"schema": store.SCHEMA, "when": store.now()})
 
 
 def make_sure_of_last(campaign: Campaign) -> None:

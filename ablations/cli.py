@@ -32,7 +32,9 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(data_app, name="data")
-profile_app = typer.Typer(help="SLURM profiles: what to ask a cluster for.", rich_markup_mode=None, no_args_is_help=True)
+profile_app = typer.Typer(
+    help="SLURM profiles: what to ask a cluster for.", rich_markup_mode=None, no_args_is_help=True
+)
 app.add_typer(profile_app, name="profile")
 
 

@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from slurm.ask import Refused, Unreachable
+
 from ablations import campaign as campaigns
 from ablations import runner
 from ablations.campaign import Campaign
 from ablations.jobs import Job
 from results import store
-from slurm import queue, submission
 
 BEGAN = time.monotonic()
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
@@ -32,19 +33,19 @@ def share(folder: str, *ids: str) -> int:
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, of {len(jobs)}", flush=True)
     try:
         campaigns.make_sure_of_last(campaign)
-    except (queue.Unreachable, submission.RefusedError, TimeoutError) as error:
+    except (Unreachable, Refused, TimeoutError) as error:
         print(f"no last job from here: {error}", flush=True)
     return 0
 
 
 def time_limit(campaign: Campaign) -> float:
     """When SLURM will end this job, on this process's monotonic clock."""
-    return BEGAN + campaign.seconds
+    return BEGAN + campaign.profile.seconds
 
 
 def margin(campaign: Campaign) -> float:
     """Seconds before the limit at which the trials are stopped, for their last checkpoint."""
-    return min(60.0, max(10.0, campaign.seconds / 10))
+    return min(60.0, max(10.0, campaign.profile.seconds / 10))
 
 
 def on_notice(end: float) -> None:
@@ -59,7 +60,7 @@ def job_of(runs: Path, key: str) -> Job:
 
 def workers(campaign: Campaign) -> int | None:
     """One a GPU; without GPUs one a core that SLURM gave to the task."""
-    return None if campaign.profile.get("gpus") else int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+    return None if campaign.profile.gpus else int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
 
 
 class Lines:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm.ask import NoSlurm, Unreachable
+
 from ablations import campaign
 from ablations.progress import clock
 from results import store
-from slurm import queue
 
 Json = dict[str, Any]
 BAR = 24
@@ -35,9 +36,9 @@ def ask(runs: Path) -> Seen:
         return Seen({})
     try:
         tasks = campaign.queued(runs)
-    except queue.NoSlurm:
+    except NoSlurm:
         return Seen({}, "no SLURM on this machine: what is queued is unknown")
-    except queue.Unreachable as error:
+    except Unreachable as error:
         return Seen({}, f"SLURM does not answer ({error}): what is queued is unknown")
     return Seen({key: (task.job.state, task.job.reason) for task in tasks for key in task.share})
 

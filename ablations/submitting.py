@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, runner, strict_yaml
+from ablations import estimate, provenance, runner, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.jobs import jobs
 from ablations.progress import clock
@@ -32,9 +32,11 @@ def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profil
     seconds = estimate.seconds(plans, place.runs, bool(profile.gpus))
     shares = campaigns.split(asked, seconds, len(asked), 60 * profile.task_minutes)
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
-    parameters = profiles.submitit_parameters(profile)
-    text = submission.script(folder, "ablate:CAMPAIGN:0001", len(shares), parameters, folder.parent.parent / "code")
-    return f"# {len(asked)} trials in {len(shares)} tasks, {cost(sum(seconds[job.id] for job in asked), profile)}\n{text}"
+    parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
+    text = submission.script(folder, len(shares), parameters, folder.parent.parent / "code")
+    return (
+        f"# {len(asked)} trials in {len(shares)} tasks, {cost(sum(seconds[job.id] for job in asked), profile)}\n{text}"
+    )
 
 
 def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
@@ -46,11 +48,17 @@ def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile)
 
 def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> bool:
     """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
-    raise NotImplementedError
+    mine = (tuple(plans), profile, sorted(place.plugin_digests))
+    theirs = (campaign.plans, campaign.profile, sorted(campaign.place().plugin_digests))
+    return mine == theirs and not campaign.cancelled and provenance.sources(campaign.code) == provenance.sources()
 
 
 def told(look: Look, profile: profiles.Profile) -> str:
-    parts = [f"{look.over} over", f"{look.queued} queued already", f"{look.submitted} submitted in {look.arrays} arrays"]
+    parts = [
+        f"{look.over} over",
+        f"{look.queued} queued already",
+        f"{look.submitted} submitted in {look.arrays} arrays",
+    ]
     if look.failed:
         parts.append(f"{look.failed} failed (`ablate retry`)")
     if look.waiting:

@@ -11,7 +11,6 @@ The tag travels as the job's comment. Whether SLURM has a job is asked by tag, w
 import json
 import os
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,23 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from slurm import queue
+from slurm.ask import Unreachable, ask
 
 SBATCH_SECONDS = 60.0
 SETTLE_SECONDS = 15.0  # how long after a failed sbatch its job may still turn up
-# What sbatch says when the controller did not answer: the job may have been submitted all the same.
-UNCERTAIN = (
-    "timed out",
-    "unable to contact",
-    "connection",
-    "transport",
-    "zero bytes",
-    "communication",
-    "unexpected message",
-)
-
-
-class RefusedError(ValueError):
-    """SLURM said no: nothing was submitted."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +35,9 @@ class Tasks:
 
 
 def write(folder: Path, tag: str, tasks: Tasks, parameters: Mapping[str, Any], code: Path) -> None:
-    """Intent and script, on disk. `parameters`: submitit's; `code`: the folder that the nodes import from."""
+    """Intent and script, on disk. `parameters`: submitit's, the tag among them; `code`: what the nodes import."""
     (folder / "logs").mkdir(parents=True)
-    (folder / "script.sh").write_text(script(folder, tag, len(tasks.shares), parameters, code))
+    (folder / "script.sh").write_text(script(folder, len(tasks.shares), parameters, code))
     durable(
         folder / "intent.json",
         {
@@ -79,7 +65,7 @@ def durable(path: Path, content: object) -> None:
     os.rename(temporary, path)
 
 
-def script(folder: Path, tag: str, count: int, parameters: Mapping[str, Any], code: Path) -> str:
+def script(folder: Path, count: int, parameters: Mapping[str, Any], code: Path) -> str:
     """submitit's script around our command: the payload is the intent, read by array index, and no pickle.
 
     -P and PYTHONPATH: the nodes import the snapshot, whatever lies in the working directory.
@@ -88,48 +74,40 @@ def script(folder: Path, tag: str, count: int, parameters: Mapping[str, Any], co
 
     setup = [*parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
     command = shlex.join([sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)])
-    settings = {**parameters, "setup": setup, "comment": tag, "stderr_to_stdout": True}
-    return _make_sbatch_string(command, folder / "logs", map_count=count, **settings)
+    return _make_sbatch_string(command, folder / "logs", map_count=count, **{**parameters, "setup": setup})
 
 
-def send(folder: Path) -> str:
+def send(folder: Path) -> int:
     """Calls sbatch and acknowledges; returns the job id.
 
-    Raises RefusedError where SLURM said no, queue.Unreachable where it cannot be told whether it has the job.
+    Raises Refused where SLURM said no (the intent is then withdrawn), Unreachable where it cannot be told whether
+    SLURM has the job, NoSlurm.
     """
-    intent = read(folder)
     try:
-        done = subprocess.run(
-            ["sbatch", "--parsable", str(folder / "script.sh")],
-            capture_output=True,
-            text=True,
-            timeout=SBATCH_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return adopt(folder, intent["tag"], f"sbatch did not return within {SBATCH_SECONDS:.0f} s")
-    if done.returncode == 0:
-        return acknowledge(folder, done.stdout.strip().partition(";")[0])
-    message = " ".join(done.stderr.split())
-    if any(sign in message.lower() for sign in UNCERTAIN):
-        return adopt(folder, intent["tag"], message)
-    os.rename(folder / "intent.json", folder / "refused.json")
-    raise RefusedError(message.removeprefix("sbatch: error: "))
+        answer = ask("sbatch", "--parsable", str(folder / "script.sh"), timeout=SBATCH_SECONDS).stdout
+    except Unreachable as error:
+        return adopt(folder, error)
+    except ValueError:
+        os.rename(folder / "intent.json", folder / "refused.json")
+        raise
+    return acknowledge(folder, int(answer.strip().partition(";")[0]))
 
 
-def adopt(folder: Path, tag: str, message: str) -> str:
-    """sbatch failed, perhaps after submitting: the queue is asked for the tag until it is settled."""
+def adopt(folder: Path, error: Unreachable) -> int:
+    """sbatch got no answer, perhaps after submitting: the queue is asked for the tag until it is settled."""
+    tag = read(folder)["tag"]
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
         time.sleep(1)
         try:
             found = [job for job in queue.jobs(tag) if job.tag == tag]
-        except queue.Unreachable:
+        except Unreachable:
             continue
         if found:
             return acknowledge(folder, found[0].job_id)
-    raise queue.Unreachable(f"{message}; whether the job was submitted is unknown: submit again when SLURM answers")
+    raise Unreachable(f"{error}; whether the job was submitted is unknown: submit again when SLURM answers") from None
 
 
-def acknowledge(folder: Path, job_id: str) -> str:
+def acknowledge(folder: Path, job_id: int) -> int:
     durable(folder / "ack.json", {"job_id": job_id})
     return job_id
