@@ -27,7 +27,7 @@ from ablations.jobs import Job, jobs, read
 from ablations.provenance import HOME, PACKAGES
 from results import lease, store
 from slurm import profile as profiles
-from slurm import queue, submission
+from slurm import limits, queue, submission
 
 Json = dict[str, Any]
 PREFIX = "ablate"
