@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm.queue import QueuedJob
-
 from ablations import estimate, runner
 from ablations.jobs import Job, jobs, read
 from ablations.provenance import HOME, PACKAGES
 from results import lease, store
-from slurm import profile as profiles
 from slurm import limits, queue, submission
+from slurm import profile as profiles
+from slurm.queue import QueuedJob
 
 Json = dict[str, Any]
 PREFIX = "ablate"
@@ -59,7 +58,7 @@ class Campaign:
     def place(self) -> runner.Place:
         digests = tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins)
         data_dir = Path(self.data_dir) if self.data_dir else None
-        return runner.Place(self.runs, data_dir, tuple(map(Path, self.plugins)), digests)
+        return runner.Place(self.runs, data_dir, tuple(map(Path, self.plugins)), digests, bool(self.profile.gpus))
 
     def read_plans(self) -> list[Json]:
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
@@ -85,9 +84,12 @@ class Look:
 # -- making one ------------------------------------------------------------------------------------------------------
 
 
-def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: runner.Place) -> Campaign:
+def create(
+    runs: Path, plans: Sequence[str], profile: profiles.Profile, place: runner.Place, name: str = ""
+) -> Campaign:
     """The folder with the code as it is now: edits while jobs wait change nothing."""
-    folder = runs / "submissions" / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+    name = name or time.strftime("%Y%m%d-%H%M%S")
+    folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
     staging = folder.with_name(f".{folder.name}")
     for package in PACKAGES:
         shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))

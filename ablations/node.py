@@ -8,13 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from slurm.ask import Refused, Unreachable
-
 from ablations import campaign as campaigns
 from ablations import runner
 from ablations.campaign import Campaign
 from ablations.jobs import Job
 from results import store
+from slurm.ask import Refused, Unreachable
 
 BEGAN = time.monotonic()
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early

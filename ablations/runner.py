@@ -49,6 +49,7 @@ class Place:
     data_dir: Path | None
     plugins: tuple[Path, ...] = ()
     plugin_digests: tuple[str, ...] = ()
+    gpu: bool = False  # workers refuse to run without one
 
     @property
     def code(self) -> str:
@@ -196,6 +197,7 @@ class Pool:
             "runs": str(self.place.runs),
             "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
             "plugins": [str(path) for path in self.place.plugins],
+            "gpu": self.place.gpu,
         }
         path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         slot.process = subprocess.Popen(

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm.ask import NoSlurm, Unreachable
-
 from ablations import campaign
 from ablations.progress import clock
 from results import store
+from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
 BAR = 24

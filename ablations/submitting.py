@@ -1,5 +1,7 @@
 """What `ablate submit`, `cancel` and `profile check` do, and say when they have done it."""
 
+import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from ablations import estimate, provenance, runner, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.jobs import jobs
 from ablations.progress import clock
+from results import store
 from slurm import profile as profiles
 from slurm import queue, submission
 
@@ -83,3 +86,28 @@ def cancel(runs: Path, names: set[str]) -> str:
         campaigns.mark_cancelled(one)
         queue.cancel(f"{campaigns.PREFIX}:{one.folder.name}:")
     return f"{len(stopped)} submissions cancelled; their finished trials stay"
+
+
+def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.0) -> tuple[list[str], bool]:
+    """Submits a job of a minute that tries on a node what trials need there; a line a try, and whether all went well.
+
+    Raises Refused, Unreachable, NoSlurm; ValueError where the job does not start within `patience` seconds.
+    """
+    short = profile.model_copy(update={"time": 1, "parallel": None})
+    preflight(short)
+    campaign = campaigns.create(place.runs, (), short, place, "check")
+    campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]]))
+    answer = campaign.folder / "probe.json"
+    deadline = time.monotonic() + patience
+    while not answer.exists():
+        waiting = queue.jobs(f"{campaigns.PREFIX}:{campaign.folder.name}:")
+        if not waiting and not answer.exists():
+            raise ValueError(f"the job ended without an answer: see {campaign.folder / 'arrays/0001/logs'}")
+        if time.monotonic() > deadline:
+            queue.cancel(f"{campaigns.PREFIX}:{campaign.folder.name}:")
+            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
+        time.sleep(2)
+    found = store.read_json(answer)["found"]
+    shutil.rmtree(campaign.folder)
+    lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
+    return lines, not any(found.values())
