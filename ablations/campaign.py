@@ -120,7 +120,8 @@ def create(
 
 def load(folder: Path) -> Campaign:
     content = store.read_json(folder / "campaign.json")
-    return Campaign(folder, tuple(content["plans"]), content["profile"], tuple(content["plugins"]), content["data_dir"])
+    profile = profiles.Profile.of(content["profile"], str(folder))
+    return Campaign(folder, tuple(content["plans"]), profile, tuple(content["plugins"]), content["data_dir"])
 
 
 def campaigns(runs: Path) -> list[Campaign]:

@@ -502,9 +502,9 @@ def clean(
 @profile_app.command()
 def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: standard output]")] = None) -> None:
     """Write a commented profile from what this cluster's sinfo and scontrol say."""
-    from slurm import profile as profiles
+    from slurm import draft
 
-    text = profiles.init()
+    text = draft.init()
     if out is None:
         print(text)
     elif out.exists():

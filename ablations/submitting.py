@@ -26,7 +26,9 @@ def read_profile(name: str) -> profiles.Profile:
 
 def preflight(profile: profiles.Profile) -> None:
     """Asks SLURM whether it would take the profile. Raises ValueError naming the key where it would not."""
-    queue.test_only(profile)
+    from slurm.preflight import check
+
+    check(profile)
 
 
 def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:

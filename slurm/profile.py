@@ -53,6 +53,7 @@ class Profile(BaseModel):
     time: str | int = "4:00:00"  # the limit of one job; a trial that needs more continues in the next
     constraint: str | None = None
     parallel: Count | None = None  # jobs of one array that may run at once; None: as many as SLURM lets
+    task_minutes: Annotated[float, Field(gt=0)] = 10.0  # small trials share a task of about this length
     setup: tuple[str, ...] = ()
     environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
     extra: dict[str, options.Value] = {}
