@@ -1,4 +1,4 @@
-"""The cluster: up, down, and what a test does to it."""
+"""The cluster: up, down, and each of its daemons killed, stopped and started."""
 
 import contextlib
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from slurm.devcluster import files, processes, requirements, teardown
+from slurm.devcluster.client import Client
 from slurm.devcluster.daemons import Command, Daemon, daemons
 from slurm.devcluster.requirements import Unavailable
 from slurm.devcluster.settings import FILE, Settings, load, resolved
@@ -20,18 +21,17 @@ from slurm.devcluster.waiting import until
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
-PID_SECONDS = 5.0  # a daemon may work for a while before it writes down its pid
 
 
-class Cluster:
+class Cluster(Client):
     """A cluster in a directory of its own, which need not exist and must hold nothing.
 
     As a context manager it ends with the block, and with the process if that is killed. Everything that SLURM writes
-    lies in the directory; `environment` is what a program needs to speak to this SLURM and no other.
+    lies in the directory.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
-        self.folder = resolved(folder)
+        super().__init__(resolved(folder))
         self.settings = settings or Settings()
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -128,7 +128,7 @@ class Cluster:
 
     def named(self, name: str) -> list[Daemon]:
         """`slurmctld`, `slurmdbd`, `mariadbd`, `munged`; a node's name for its slurmd, `slurmd` for every node's."""
-        found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.command[0] == name)]
+        found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
@@ -143,29 +143,35 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """SIGKILL, and no process is left when this returns."""
-        self.signal(name, signal.SIGKILL)
+        self.send(name, signal.SIGKILL)
         until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
     def freeze(self, name: str) -> None:
         """SIGSTOP: it is there, and answers nobody."""
-        self.signal(name, signal.SIGSTOP)
+        self.send(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
-        self.signal(name, signal.SIGCONT)
+        self.send(name, signal.SIGCONT)
 
     def restart(self, name: str) -> None:
         self.kill(name)
         self.start(name)
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def send(self, name: str, number: signal.Signals) -> None:
         for daemon in self.named(name):
-            if (pid := self.pid(daemon)) is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            pid = self.pid(daemon)
+            for process in processes.owned(self.folder):
+                # slurmctld's helper would outlive it
+                if process.pid == pid or (process.parent == pid and process.name == "slurmscriptd"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, number)
 
-    def wait(self, name: str, timeout: float = START_SECONDS) -> None:
-        """Until it answers. Raises RuntimeError with its last words if it does not, or has died."""
-        for daemon in self.named(name):
+    def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
+        """Until it answers; without a name, until all do and a job would run.
+
+        Raises RuntimeError with its last words if it does not, or has died.
+        """
+        for daemon in self.named(name) if name else self.daemons:
             try:
                 until(partial(self._answers_or_died, daemon, time.monotonic()), f"{daemon.name} answers", timeout)
             except TimeoutError as error:
@@ -174,7 +180,8 @@ class Cluster:
     def _answers_or_died(self, daemon: Daemon, since: float) -> bool:
         if self.answers(daemon):
             return True
-        if time.monotonic() - since > PID_SECONDS and self.pid(daemon) is None:
+        names = {process.name for process in processes.owned(self.folder)}
+        if time.monotonic() - since > 1.0 and daemon.program not in names:
             raise RuntimeError(f"{daemon.name} is dead{self._last_words(daemon.name)}")
         return False
 
@@ -191,7 +198,8 @@ class Cluster:
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
         except (OSError, ValueError):
             return None
-        return pid if any(process.pid == pid for process in processes.owned(self.folder)) else None
+        alive = {process.pid: process.name for process in processes.owned(self.folder)}
+        return pid if alive.get(pid) == daemon.program else None
 
     def _launch(self, name: str, command: Command) -> None:
         environment = self.environment | {processes.MARK: str(self.folder)}
@@ -218,58 +226,3 @@ class Cluster:
                 lines += (self.folder / "log" / f"{name}.{suffix}").read_text(errors="replace").splitlines()
         words = [line for line in lines if "fatal" in line] or [line for line in lines if "error" in line.lower()]
         return f": {words[-1].strip()}" if words else ""
-
-    # -- use ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """This process's, with SLURM_CONF, and without what a job or profile of another SLURM may have set."""
-        foreign = re.compile("SLURM|SBATCH|SQUEUE|SINFO|SACCT|SALLOC|SRUN|SCANCEL")
-        own = {key: value for key, value in os.environ.items() if not foreign.match(key)}
-        return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
-
-    def run(self, *command: str, timeout: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """A command in the cluster's environment and its folder `work`. Raises RuntimeError if it fails."""
-        done = subprocess.run(
-            command,
-            env=self.environment,
-            cwd=self.folder / "work",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        if check and done.returncode:
-            words = " ".join((done.stderr or done.stdout).split())
-            raise RuntimeError(f"{command[0]}: {words or f'exit status {done.returncode}'}")
-        return done
-
-    def sbatch(self, *arguments: str) -> int:
-        """Submits, and returns the job's id."""
-        return int(self.run("sbatch", "--parsable", *arguments).stdout.partition(";")[0])
-
-    def state(self, job: int | str) -> str:
-        """As squeue has it (PENDING, RUNNING, ...), also a while after the end; empty once slurmctld has forgotten."""
-        return self.run(
-            "squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T", check=False
-        ).stdout.strip()
-
-    def clear(self) -> None:
-        """Cancels every job and waits until none is left, not even one completing."""
-        self.run("scancel", f"--user={files.USER}")
-        until(lambda: not self.run("squeue", "--noheader").stdout.strip(), "an empty queue")
-
-    def limit_submissions(self, jobs: int | None) -> None:
-        """Sets the user's MaxSubmitJobs, None for no limit, and waits until slurmctld knows."""
-        user = ["where", "name=" + files.USER, "account=" + files.ACCOUNT]
-        self.run("sacctmgr", "-iQ", "modify", "user", *user, "set", f"MaxSubmitJobs={-1 if jobs is None else jobs}")
-        known = re.compile(
-            rf"Account={files.ACCOUNT} UserName={files.USER}\(.* MaxSubmitJobs={'' if jobs is None else jobs}[( ]"
-        )
-        query = ["scontrol", "--oneliner", "show", "assoc_mgr", f"users={files.USER}", "flags=assoc"]
-        until(lambda: known.search(self.run(*query).stdout), f"MaxSubmitJobs={jobs}")
-
-    def hurry(self, job: int | str) -> None:
-        """Lets a requeued job start now instead of after its delay."""
-        self.run("scontrol", "update", f"JobId={job}", "StartTime=now")

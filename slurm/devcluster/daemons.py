@@ -17,6 +17,10 @@ class Daemon:
     question: Command
     answer: str = ""  # a regular expression
 
+    @property
+    def program(self) -> str:
+        return self.command[2] if self.command[0] == "setsid" else self.command[0]
+
 
 def daemons(folder: Path, settings: Settings) -> list[Daemon]:
     """In the order in which they need each other."""

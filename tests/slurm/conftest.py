@@ -46,6 +46,7 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     yield session_cluster
     for daemon in session_cluster.daemons:
         session_cluster.thaw(daemon.name)
-        session_cluster.start(daemon.name)
+        session_cluster.start(daemon.name, wait=False)
+    session_cluster.wait()
     session_cluster.clear()
     session_cluster.limit_submissions(None)
