@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from slurm import clock, partitions, policy
-from slurm.grammar import FEATURES, WORD, shown
+from slurm.grammar import WORD, shown
 from slurm.partitions import Nodes
 from slurm.profile import Profile
 
 LONGEST = Profile().seconds  # more is not asked for: short jobs start sooner, and trials continue in the next
 MOST_CPUS, MOST_GIGABYTES = 4, 16
+YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def init() -> str:
@@ -39,7 +40,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
         (f"cpus: {share(best, best.cpus, MOST_CPUS)}", f"a node has {best.cpus}"),
         (f"memory: {share(best, best.memory // 1024, MOST_GIGABYTES)}G", f"a node has {best.memory // 1024}G"),
         (f"time: {clock.span(min(LONGEST, best.limit or LONGEST))}", "of one job; what needs more goes on in the next"),
-        *unchosen("constraint", best.features, f"there are {listed(best.features)}", FEATURES),
+        *unchosen("constraint", best.features, f"there are {listed(best.features)}"),
         ("# parallel: 8", "jobs at once; else as many as SLURM starts"),
         ("# setup:", "shell, run on the node before each job"),
         ("#   - module load cuda", ""),
@@ -55,14 +56,21 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
     )
 
 
-def chosen(key: str, values: Sequence[str], comment: str, pattern: str = WORD) -> list[tuple[str, str]]:
-    """The line that sets `key` to the first of these values that a profile may hold."""
-    fit = [value for value in values if re.fullmatch(pattern, value, re.ASCII)]
-    return [(f"{key}: {fit[0]}", comment)] if fit else []
+def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
+    """The line that sets `key` to the first of these values that is a word; none where none is."""
+    words = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
+    return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 
-def unchosen(key: str, values: Sequence[str], comment: str, pattern: str = WORD) -> list[tuple[str, str]]:
-    return [(f"# {line}", comment) for line, comment in chosen(key, values, comment, pattern)]
+def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
+    """The same as a comment: what else could be asked for."""
+    return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
+
+
+def scalar(value: str) -> str:
+    """A text that YAML reads as that text: quoted where it could be a number or a truth."""
+    plain = re.fullmatch(r"[A-Za-z][\w.+-]*", value) and value.lower() not in YAML_WORDS
+    return value if plain else f'"{value}"'
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:

@@ -189,12 +189,12 @@ def folder() -> Path:
 def path_of(name_or_file: str) -> Path:
     """The file that a profile's name or path means. Raises ValueError that lists the profiles there are."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
-        path = Path(name_or_file).expanduser()
-        if not path.is_file():
+        path = Path(os.path.expanduser(name_or_file))
+        if not os.path.isfile(path):  # which also takes what no file can be called
             raise ValueError(f"profile {grammar.shown(name_or_file)}: there is no such file")
         return path
     path = folder() / f"{name_or_file}.yaml"
-    if not re.fullmatch(WORD, name_or_file, re.ASCII) or not path.is_file():
+    if not re.fullmatch(WORD, name_or_file, re.ASCII) or not os.path.isfile(path):
         known = ", ".join(sorted(file.stem for file in folder().glob("*.yaml"))) or "none yet (ablate profile init)"
         raise ValueError(f"profile {grammar.shown(name_or_file)}: not in {folder()}: {known}")
     return path
