@@ -89,7 +89,7 @@ def table(known: Iterable[Nodes]) -> list[str]:
 
 def row(nodes: Nodes) -> tuple[str, ...]:
     name = shown(nodes.partition) + (" (default)" if nodes.default else "")
-    gpus = ", ".join(f"{number} {kind}".strip() for kind, number in nodes.gpus.items()) or "-"
+    gpus = ", ".join(f"{number} {shown(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()) or "-"
     limit = "unlimited" if nodes.limit is None else clock.span(nodes.limit)
     return name, str(nodes.count), str(nodes.cpus), f"{nodes.memory // 1024}G", gpus, limit
 

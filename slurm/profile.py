@@ -153,8 +153,8 @@ def in_seconds(time: str | int) -> int:
 def exported(name: object, value: object) -> str:
     """The text of an exported variable. Raises ValueError."""
     key = f"environment.{grammar.shown(name)}"
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
-        raise ValueError(f"unknown name '{key}': letters, digits and _")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
+        raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
     if name.startswith(OURS):
         raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
