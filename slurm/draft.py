@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from slurm import clock, partitions, policy
-from slurm.grammar import WORD, shown
+from slurm.grammar import MOST_CHARACTERS, WORD, shown
 from slurm.partitions import Nodes
 from slurm.profile import Profile
 
@@ -58,7 +58,8 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
     """The line that sets `key` to the first of these values that is a word; none where none is."""
-    words = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
+    known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
+    words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 
