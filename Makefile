@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-storm lint install
+.PHONY: demo test test-slurm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -23,7 +23,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py
+
+# On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
+test-slurm: $(STAMP)
+	$(BIN)/python -m pytest -q tests/slurm
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

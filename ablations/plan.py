@@ -4,16 +4,15 @@
 YAML. Plans persist: seeds and arms only grow, unless pruned.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ablations.confounds import footnotes
+from ablations.jobs import read
 from ablations.study import Arm, Design
 from results import store
-from vitcore.config import Config, ConfigError, listed
+from vitcore.config import Config, ConfigError
 from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
 from vitcore.measure import measure
@@ -131,13 +130,6 @@ def difference(old: Json, new: Json) -> str:
     return ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3]) or "what a part computes"
 
 
-def read(runs: Path, plan_name: str) -> Json | None:
-    try:
-        return store.read_json(store.study_folder(runs, plan_name) / "plan.json")
-    except FileNotFoundError:
-        return None
-
-
 def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) -> Json:
     """The plan to run: what is asked for, and whatever was planned under the same name before."""
     asked = list(range(seeds if seeds is not None else design.recipe.seeds))
@@ -145,36 +137,3 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) 
     if old is None:
         return build(design, asked)
     return grown(old, build(design, sorted({*old["seeds"], *asked})))
-
-
-def write(runs: Path, plan: Json) -> None:
-    store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
-
-
-# -- what is to do ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """One trial to make sure of: plain data, so that it can be handed to a worker."""
-
-    id: str
-    config: Json
-    arm: str
-    study: str
-
-
-def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
-    """Every trial once, study by study and within a study seed by seed: a partial table is a balanced one."""
-    found: dict[str, Job] = {}
-    for plan in plans:
-        chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
-        if not chosen:
-            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
-        for seed in plan["seeds"]:
-            for arm in chosen:
-                for trial in arm["trials"]:
-                    if trial["seed"] == seed:
-                        config = arm["config"] | {"seed": seed}
-                        found.setdefault(trial["id"], Job(trial["id"], config, arm["name"], plan["name"]))
-    return list(found.values())

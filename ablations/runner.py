@@ -5,6 +5,7 @@ trial resumed; trials that another run holds are waited for; a failed trial stop
 """
 
 import json
+import math
 import os
 import queue
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ablations import provenance
-from ablations.plan import Job
+from ablations.jobs import Job
 from results import lease, store
 
 Json = dict[str, Any]
@@ -48,6 +49,7 @@ class Place:
     data_dir: Path | None
     plugins: tuple[Path, ...] = ()
     plugin_digests: tuple[str, ...] = ()
+    gpu: bool = False  # workers refuse to run without one
 
     @property
     def code(self) -> str:
@@ -139,12 +141,13 @@ class Pool:
         self.failed_starts = 0
         self.stopping = False
 
-    def run(self, on_over: Callable[[Job], None]) -> Tally:
-        """Until nothing is left, or until told to stop."""
+    def run(self, on_over: Callable[[Job], None], deadline: float) -> Tally:
+        """Until nothing is left, until told to stop, or until the deadline."""
         self.on_over = on_over
         with self.signals():
             try:
                 while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
+                    self.stopping = self.stopping or time.monotonic() > deadline
                     self.dispatch()
                     self.listen(0.2)
             finally:
@@ -194,13 +197,15 @@ class Pool:
             "runs": str(self.place.runs),
             "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
             "plugins": [str(path) for path in self.place.plugins],
+            "gpu": self.place.gpu,
         }
+        path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         slot.process = subprocess.Popen(
-            [sys.executable, "-m", "ablations.worker", json.dumps(order)],
+            [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | slot.environment,
+            env=os.environ | slot.environment | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
             start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
         )
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
@@ -325,8 +330,11 @@ def run(
     display: Display,
     workers: int | None = None,
     on_over: Callable[[Job], None] = lambda job: None,
+    deadline: float = math.inf,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
+
+    At the `deadline`, on the monotonic clock, whatever still runs is stopped with a checkpoint.
 
     Raises store.NewerSchema where a trial was written by a newer version.
     """
@@ -343,7 +351,7 @@ def run(
                 display.over(job, "failed", {"cause": reason, "elsewhere": True})
             on_over(job)
     if todo:
-        tally = Pool(todo, place, slots(todo, workers), display).run(on_over)
+        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.stopped = tally.stopped

@@ -106,6 +106,17 @@ def hardware(config: Config) -> str:
     return platform.processor() or "cpu"
 
 
+def require_gpu() -> None:
+    """A trial that asks for a GPU never falls back to the CPU. Raises RuntimeError naming driver and CUDA."""
+    if not torch.cuda.is_available():
+        with contextlib.suppress(OSError):
+            driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+            raise RuntimeError(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
+        raise RuntimeError(
+            f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})"
+        )
+
+
 def summary(outcome: Outcome) -> Json:
     return {"accuracy": outcome.metrics.get("test_accuracy"), "seconds": outcome.train_seconds}
 
@@ -144,6 +155,8 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
+    if order["gpu"]:
+        require_gpu()
     worker.emit("ready")
     for line in sys.stdin:
         worker.serve(json.loads(line))

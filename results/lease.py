@@ -9,13 +9,16 @@ import json
 import os
 import shutil
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
+TURN_SECONDS = 0.2
 NAME = "lease.json"
 
 
@@ -41,6 +44,24 @@ def started(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
+def numbered(folder: Path) -> list[Path]:
+    """What was taken in `folder`, oldest first."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isdigit())
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in names]
+
+
+def take_next(folder: Path, watch: "Watch") -> Path | None:
+    """The next number in `folder`, if the newest one's holder is dead. None: it lives, or somebody was quicker."""
+    taken = numbered(folder)
+    if taken and not watch.dead(taken[-1]):
+        return None
+    path = folder / f"{int(taken[-1].name) + 1 if taken else 1:04d}"
+    return path if take(path) else None
+
+
 def take(attempt: Path) -> bool:
     """Makes the attempt's folder with the lease in it, in one rename. False: somebody else made it first."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
@@ -56,9 +77,46 @@ def take(attempt: Path) -> bool:
     return True
 
 
-def touch(attempt: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.utime(attempt / NAME)
+class Heartbeat:
+    """A thread that keeps a lease alive until it is released."""
+
+    def __init__(self, attempt: Path) -> None:
+        self.attempt = attempt
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.beat, daemon=True)
+        self.thread.start()
+
+    def beat(self) -> None:
+        while not self.released.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(self.attempt / NAME)
+
+    def release(self) -> None:
+        """The holder lives on but lets go."""
+        self.released.set()
+        self.thread.join()
+        release(self.attempt)
+
+
+@contextlib.contextmanager
+def turn(folder: Path, seconds: float) -> Iterator[Path]:
+    """One process at a time, over all machines that see `folder`; waits for its turn.
+
+    Raises TimeoutError, naming the holder, after `seconds`; a dead holder's turn ends within a minute.
+    """
+    watch, deadline = Watch(), time.monotonic() + seconds
+    while (path := take_next(folder, watch)) is None:
+        if time.monotonic() > deadline:
+            held = read(numbered(folder)[-1])
+            raise TimeoutError(f"{folder} is held by process {held.get('pid')} on {held.get('host')}")
+        time.sleep(TURN_SECONDS)
+    heartbeat = Heartbeat(path)
+    try:
+        yield path
+    finally:
+        heartbeat.release()
+        for past in numbered(folder)[:-1]:
+            shutil.rmtree(past, ignore_errors=True)
 
 
 def release(attempt: Path) -> None:

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import shutil
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,7 +27,6 @@ from results import lease
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
-HEARTBEAT_SECONDS = 15.0
 
 Json = dict[str, Any]
 
@@ -142,11 +140,7 @@ class Trial:
 
     def attempts(self) -> list[Path]:
         """Oldest first."""
-        try:
-            names = sorted(name for name in os.listdir(self.path / "attempts") if name.isdigit())
-        except FileNotFoundError:
-            return []
-        return [self.path / "attempts" / name for name in names]
+        return lease.numbered(self.path / "attempts")
 
     def result(self) -> Json | None:
         """The verified result; None where there is none. Raises Broken, NewerSchema."""
@@ -208,9 +202,8 @@ class Trial:
             return None
         if self._over():  # after the lease: a holder publishes before it lets go
             return None
-        number = int(attempts[-1].name) + 1 if attempts else 1
-        path = self.path / "attempts" / f"{number:04d}"
-        if not lease.take(path):
+        path = lease.take_next(self.path / "attempts", watch)
+        if path is None:
             return None
         attempt = Attempt(self, path)
         if self._over(aside=path / "broken-result.json"):
@@ -250,9 +243,7 @@ class Attempt:
         self.weights_sha256: str | None = None
         self.resumed_step = 0
         self._metrics: io.TextIOWrapper | None = None
-        self._let_go = threading.Event()
-        self._heart = threading.Thread(target=self._beat, daemon=True)
-        self._heart.start()
+        self._heartbeat = lease.Heartbeat(path)
 
     def __enter__(self) -> "Attempt":
         return self
@@ -260,17 +251,11 @@ class Attempt:
     def __exit__(self, *exception: object) -> None:
         self.release()
 
-    def _beat(self) -> None:
-        while not self._let_go.wait(HEARTBEAT_SECONDS):
-            lease.touch(self.path)
-
     def release(self) -> None:
         """Lets the trial go: another attempt may follow at once."""
-        self._let_go.set()
-        self._heart.join()
         if self._metrics is not None:
             self._metrics.close()
-        lease.release(self.path)
+        self._heartbeat.release()
 
     def ensure_current(self) -> None:
         newest = self.trial.attempts()[-1]

@@ -86,8 +86,9 @@ def test_every_command_is_in_the_readme() -> None:
     documented = set(re.findall(r"^\| `([a-z ]+)` \|", README, re.MULTILINE))
     commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}  # type: ignore[union-attr]
     grouped = {
-        f"data {command.name or command.callback.__name__}"  # type: ignore[union-attr]
-        for command in cli.data_app.registered_commands
+        f"{group} {command.name or command.callback.__name__}"  # type: ignore[union-attr]
+        for group, app in (("data", cli.data_app), ("profile", cli.profile_app))
+        for command in app.registered_commands
     }
     assert documented == commands | grouped
 

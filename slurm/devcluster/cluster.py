@@ -1,0 +1,228 @@
+"""The cluster: up, down, and each of its daemons killed, stopped and started."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from slurm.devcluster import files, processes, requirements, teardown
+from slurm.devcluster.client import Client
+from slurm.devcluster.daemons import Command, Daemon, daemons
+from slurm.devcluster.requirements import Unavailable
+from slurm.devcluster.settings import FILE, Settings, load, resolved
+from slurm.devcluster.waiting import until
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60.0
+
+
+class Cluster(Client):
+    """A cluster in a directory of its own, which need not exist and must hold nothing.
+
+    As a context manager it ends with the block, and with the process if that is killed. Everything that SLURM writes
+    lies in the directory.
+    """
+
+    def __init__(self, folder: Path, settings: Settings | None = None) -> None:
+        super().__init__(resolved(folder))
+        self.settings = settings or Settings()
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def at(cls, folder: Path) -> "Cluster":
+        """The cluster that lives in this directory. Raises ValueError where there is none."""
+        folder = resolved(folder)
+        return cls(folder, load(folder))
+
+    def __enter__(self) -> "Cluster":
+        self.up(guarded=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.down()
+
+    # -- up and down -------------------------------------------------------------------------------------------------
+
+    def up(self, guarded: bool = False) -> None:
+        """Starts everything and returns when a job would run; `guarded` ends it with this process.
+
+        Raises Unavailable where the machine lacks something, ValueError where the directory or a port is taken,
+        RuntimeError with a daemon's last words where one does not start: then nothing is left behind.
+        """
+        if reason := requirements.unmet(self.settings.accounting):
+            raise Unavailable(reason)
+        self._choose_ports()
+        self._claim()
+        try:
+            if guarded:
+                self._watch()
+            with teardown.lock(self.folder):
+                teardown.kill_all(self.folder)  # of a cluster whose directory somebody removed
+                files.write(self.folder, self.settings)
+                self._start_all()
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        """Ends every process of the cluster and removes its directory; fine where nothing is left to end."""
+        teardown.tear_down(self.folder)
+        if self._guard:
+            self._guard.communicate(b"down already")
+            self._guard = None
+
+    def _choose_ports(self) -> None:
+        if not self.settings.port:
+            self.settings = replace(self.settings, port=requirements.free_ports(len(self.settings.ports)))
+        elif taken := requirements.taken(self.settings.ports):
+            raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
+
+    def _claim(self) -> None:
+        """The directory is ours from here on: whoever creates the settings first has it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if any(path.name != FILE for path in self.folder.iterdir()) and not (self.folder / FILE).exists():
+                raise ValueError(f"{self.folder}: not empty, and no cluster: choose another directory")
+            self.settings.save(self.folder)
+        except FileExistsError:
+            raise ValueError(f"{self.folder}: taken; if by a cluster, `down` ends it, dead or alive") from None
+        self.folder.chmod(0o700)
+
+    def _watch(self) -> None:
+        """A process that outlives ours, only to take the cluster down when we are gone."""
+        command = [sys.executable, "-m", "slurm.devcluster.guard", str(self.folder)]
+        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+
+    def _start_all(self) -> None:
+        for daemon in self.daemons:
+            if daemon.name == "mariadbd":
+                self._create_database()
+            self.start(daemon.name)
+            if daemon.name == "slurmdbd":
+                self._create_account()
+
+    def _create_database(self) -> None:
+        options = ["--auth-root-authentication-method=socket", f"--auth-root-socket-user={files.USER}"]
+        defaults = f"--defaults-file={self.folder}/my.cnf"
+        self._launch("mariadb-install-db", ("mariadb-install-db", defaults, *options, "--skip-test-db"))
+
+    def _create_account(self) -> None:
+        self.run("sacctmgr", "-iQ", "add", "cluster", files.CLUSTER)
+        self.run("sacctmgr", "-iQ", "add", "account", files.ACCOUNT)
+        limit = [] if self.settings.max_submit is None else [f"MaxSubmitJobs={self.settings.max_submit}"]
+        user = ["name=" + files.USER, "account=" + files.ACCOUNT, "defaultaccount=" + files.ACCOUNT]
+        self.run("sacctmgr", "-iQ", "add", "user", *user, *limit)
+
+    # -- daemons -----------------------------------------------------------------------------------------------------
+
+    @property
+    def daemons(self) -> list[Daemon]:
+        return daemons(self.folder, self.settings)
+
+    def named(self, name: str) -> list[Daemon]:
+        """`slurmctld`, `slurmdbd`, `mariadbd`, `munged`; a node's name for its slurmd, `slurmd` for every node's."""
+        found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
+        if not found:
+            raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
+        return found
+
+    def start(self, name: str, wait: bool = True) -> None:
+        """Starts what is not running, and waits until it answers. What slurmctld saved, it remembers."""
+        for daemon in self.named(name):
+            if self.pid(daemon) is None:
+                self._launch(daemon.name, daemon.command)
+        if wait:
+            self.wait(name)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and no process is left when this returns."""
+        self.send(name, signal.SIGKILL)
+        until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP: it is there, and answers nobody."""
+        self.send(name, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        self.send(name, signal.SIGCONT)
+
+    def restart(self, name: str) -> None:
+        self.kill(name)
+        self.start(name)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        for daemon in self.named(name):
+            pid = self.pid(daemon)
+            for process in processes.owned(self.folder):
+                # slurmctld's helper would outlive it
+                if process.pid == pid or (process.parent == pid and process.name == "slurmscriptd"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, number)
+
+    def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
+        """Until it answers; without a name, until all do and a job would run.
+
+        Raises RuntimeError with its last words if it does not, or has died.
+        """
+        for daemon in self.named(name) if name else self.daemons:
+            try:
+                until(partial(self._answers_or_died, daemon, time.monotonic()), f"{daemon.name} answers", timeout)
+            except TimeoutError as error:
+                raise RuntimeError(f"{error}{self._last_words(daemon.name)}") from None
+
+    def _answers_or_died(self, daemon: Daemon, since: float) -> bool:
+        if self.answers(daemon):
+            return True
+        names = {process.name for process in processes.owned(self.folder)}
+        if time.monotonic() - since > 1.0 and daemon.program not in names:
+            raise RuntimeError(f"{daemon.name} is dead{self._last_words(daemon.name)}")
+        return False
+
+    def answers(self, daemon: Daemon, timeout: float = 5.0) -> bool:
+        try:
+            reply = self.run(*daemon.question, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return False
+        return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
+
+    def pid(self, daemon: Daemon) -> int | None:
+        """Its process, if it lives. The pid file alone would not do: the number may be another's by now."""
+        try:
+            pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
+        except (OSError, ValueError):
+            return None
+        alive = {process.pid: process.name for process in processes.owned(self.folder)}
+        return pid if alive.get(pid) == daemon.program else None
+
+    def _launch(self, name: str, command: Command) -> None:
+        environment = self.environment | {processes.MARK: str(self.folder)}
+        environment["MYSQL_UNIX_PORT"] = f"{self.folder}/run/mariadb.socket"
+        with open(self.folder / "log" / f"{name}.out", "ab") as output:
+            try:
+                subprocess.run(
+                    command,
+                    env=environment,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=START_SECONDS,
+                    check=True,
+                )
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+                raise RuntimeError(f"{name} did not start{self._last_words(name)}") from None
+
+    def _last_words(self, name: str) -> str:
+        lines: list[str] = []
+        for suffix in ("log", "out"):
+            with contextlib.suppress(OSError):
+                lines += (self.folder / "log" / f"{name}.{suffix}").read_text(errors="replace").splitlines()
+        words = [line for line in lines if "fatal" in line] or [line for line in lines if "error" in line.lower()]
+        return f": {words[-1].strip()}" if words else ""

@@ -1,0 +1,54 @@
+"""What a cluster needs of the machine: programs, root, free ports."""
+
+import os
+import random
+import shutil
+import socket
+from collections.abc import Iterable
+
+PROGRAMS = {"munged": "munge", "sbatch": "slurm-wlm", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm"}
+ACCOUNTING = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server", "mariadb-install-db": "mariadb-server"}
+# Debian keeps daemons where a user's PATH does not lead.
+PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+# Below what the kernel hands out by itself (from 32768): a daemon that is down for a while finds its port free again.
+PORTS = range(10000, 32000)
+
+
+class Unavailable(RuntimeError):
+    """This machine cannot run a cluster; the message says why."""
+
+
+def unmet(accounting: bool = True) -> str:
+    """Why no cluster can run on this machine, in one line; empty if one can."""
+    needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
+    missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
+    if missing:
+        return f"not installed: {' '.join(missing)} (Debian; slurm/devcluster/install.sh installs them)"
+    if os.geteuid() != 0:
+        return "not root: SLURM's daemons start jobs for others"
+    return ""
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` free ports in a row."""
+    for _ in range(1000):
+        first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
+        if not taken(range(first, first + count)):
+            return first
+    raise Unavailable(f"no {count} free ports in a row between {PORTS.start} and {PORTS.stop}")
+
+
+def taken(ports: Iterable[int]) -> list[int]:
+    return [port for port in ports if not _binds(port)]
+
+
+def _binds(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as SLURM does: remains of old connections are fine
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

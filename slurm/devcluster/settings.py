@@ -1,0 +1,69 @@
+"""What a cluster looks like: chosen before it starts, kept in its directory."""
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILE = "settings.json"
+LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its own below the directory
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes are a node's, and need not exist: SLURM believes what it is told."""
+
+    nodes: int = 2  # two, so that a job can start again while its first process lives on
+    cpus: int = 8
+    memory: int = 16000  # MB
+    gpus: int = 4  # links to /dev/null: CUDA_VISIBLE_DEVICES is set, no GPU is there
+    gpu_type: str = "fake"
+    accounting: bool = True
+    max_submit: int | None = None  # the user's MaxSubmitJobs
+    max_array: int = 1001  # MaxArraySize: the highest index is one less
+    requeue_delay: int = 20  # seconds before a requeued job may start again; SLURM's own default is 120
+    port: int = 0  # the first of nodes + 2 in a row; 0: free ones are found
+    extra: dict[str, str] = field(default_factory=dict)  # further lines of slurm.conf, or other values for ours
+
+    def __post_init__(self) -> None:
+        for name, lowest in {"nodes": 1, "cpus": 1, "memory": 1, "gpus": 0, "max_array": 1, "requeue_delay": 1}.items():
+            if getattr(self, name) < lowest:
+                raise ValueError(f"{name}={getattr(self, name)}: at least {lowest}")
+        if self.max_submit is not None and not self.accounting:
+            raise ValueError("max_submit: limits of a user need accounting")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.gpu_type):
+            raise ValueError(f"gpu_type={self.gpu_type!r}: letters, digits, - and _")
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes' names."""
+        return [f"node{number}" for number in range(1, self.nodes + 1)]
+
+    @property
+    def ports(self) -> range:
+        """slurmctld's, slurmdbd's, then one a node."""
+        return range(self.port, self.port + 2 + self.nodes)
+
+    def save(self, folder: Path) -> None:
+        """Raises FileExistsError where another cluster is: the file is also the claim on the directory."""
+        with open(folder / FILE, "x") as file:
+            json.dump(dataclasses.asdict(self), file, indent=1)
+
+
+def load(folder: Path) -> Settings:
+    """Raises ValueError where no cluster is."""
+    try:
+        return Settings(**json.loads((folder / FILE).read_text()))
+    except (OSError, TypeError, ValueError):
+        raise ValueError(f"{folder}: no cluster here") from None
+
+
+def resolved(folder: Path) -> Path:
+    """The directory as the processes will see it. Raises ValueError for one that SLURM's files cannot name."""
+    path = folder.expanduser().resolve()
+    if len(str(path)) > LONGEST_PATH:
+        raise ValueError(f"{path}: sockets need a directory of at most {LONGEST_PATH} characters")
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(path)):
+        raise ValueError(f"{path}: SLURM takes only letters, digits and _ . / + - in a path")
+    return path

@@ -1,0 +1,65 @@
+"""Taking a cluster down: all its processes, then its directory, in whatever state they are."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurm.devcluster import processes, settings
+from slurm.devcluster.waiting import until
+
+
+def tear_down(folder: Path) -> None:
+    """Leaves nothing, whatever was killed, stopped or never finished starting.
+
+    Raises ValueError for a folder that is no cluster's. Waits for an `up` under way in that directory; where the
+    directory is gone, its processes still end.
+    """
+    _check(folder)
+    with lock(folder):
+        kill_all(folder)
+        _remove(folder)
+
+
+def kill_all(folder: Path) -> None:
+    """Ends every process of the cluster, and the children that some had meanwhile."""
+    until(lambda: not _killed(folder), f"{folder}: the end of its processes", every=0.05)
+
+
+def _killed(folder: Path) -> bool:
+    found = processes.owned(folder)
+    for process in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    return bool(found)
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Only one at a time starts or ends the cluster. The kernel lets go for a holder that was killed."""
+    try:
+        file = open(folder / settings.FILE)  # noqa: SIM115  # closed below
+    except FileNotFoundError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / settings.FILE).exists():
+        raise ValueError(f"{folder}: holds no cluster, nothing is removed")
+
+
+def _remove(folder: Path) -> None:
+    """The settings go last: what is half removed is still known for a cluster."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if path.name != settings.FILE:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (folder / settings.FILE).unlink(missing_ok=True)
+        folder.rmdir()

@@ -1,0 +1,52 @@
+"""A real SLURM for the tests that want one; where there can be none they are skipped and say why."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm.devcluster import Cluster, unmet
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker runs all of these under `--dist loadgroup`, so that they share one cluster."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+
+
+@pytest.fixture(scope="session")
+def slurm_installed() -> None:
+    """Skips what needs SLURM where its packages are not installed, or we are not root."""
+    if reason := unmet():
+        pytest.skip(f"no SLURM: {reason}")
+
+
+@pytest.fixture
+def folder(slurm_installed: None) -> Iterator[Path]:
+    """A place for a cluster. pytest's own directories have names too long for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="devcluster-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def session_cluster(slurm_installed: None) -> Iterator[Cluster]:
+    with Cluster(Path(tempfile.mkdtemp(prefix="devcluster-"))) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
+    """One cluster for the session; every test finds it answering, without jobs and without limits."""
+    yield session_cluster
+    for daemon in session_cluster.daemons:
+        session_cluster.thaw(daemon.name)
+        session_cluster.start(daemon.name, wait=False)
+    session_cluster.wait()
+    session_cluster.clear()
+    session_cluster.limit_submissions(None)

@@ -1,0 +1,232 @@
+"""The cluster itself: jobs, limits, preemption, daemons that die, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm.devcluster import Cluster, Settings, processes, requirements, until
+
+ROOT = Path(__file__).parents[2]
+
+
+def devcluster(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, as a contributor types it."""
+    command = [sys.executable, "-m", "slurm.devcluster", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+
+
+def reaches(cluster: Cluster, job: int | str, state: str, timeout: float = 30.0) -> None:
+    until(lambda: cluster.state(job) == state, f"job {job} {state}", timeout)
+
+
+def accounted(cluster: Cluster, job: int, *fields: str) -> list[str]:
+    reply = cluster.run("sacct", "-nXP", f"--jobs={job}", "--format=" + ",".join(fields))
+    return reply.stdout.strip().split("|")
+
+
+def traces(folder: Path) -> list[str]:
+    """Whoever still names the folder: by command line, environment, working directory or an open file."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            texts = [(process / name).read_bytes() for name in ("cmdline", "environ")]
+            links = [os.readlink(link).encode() for link in [process / "cwd", *(process / "fd").iterdir()]]
+        except OSError:  # gone meanwhile, or a zombie
+            continue
+        if int(process.name) != os.getpid() and any(os.fsencode(folder) in text for text in texts + links):
+            found.append(f"{process.name} {texts[0]!r}")
+    return found
+
+
+def test_a_job_runs_and_is_accounted_for(cluster: Cluster) -> None:
+    """A job with a GPU sees it, writes where it was told, and sacct knows how it ended and under which account."""
+    output = cluster.folder / "work" / "job.out"
+    script = "echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_PARTITION; exit 3"
+    job = cluster.sbatch("--gres=gpu:fake:2", "--time=1", f"--output={output}", f"--wrap={script}")
+    reaches(cluster, job, "FAILED")
+    assert output.read_text() == "0,1 main\n"
+    until(lambda: accounted(cluster, job, "state") == ["FAILED"], "accounting")
+    assert accounted(cluster, job, "exitcode", "account", "user") == ["3:0", "lab", "root"]
+
+
+def test_arrays_are_limited(cluster: Cluster) -> None:
+    """MaxArraySize=1001 takes the index 1000 and refuses 1001; MaxSubmitJobs refuses an array as a whole."""
+    job = cluster.sbatch("--hold", "--array=0-1000", "--wrap=true")
+    assert len(cluster.run("squeue", "-hr", f"--jobs={job}").stdout.splitlines()) == 1001
+    cluster.clear()
+    with pytest.raises(RuntimeError, match="Invalid job array specification"):
+        cluster.sbatch("--array=0-1001", "--wrap=true")
+    cluster.limit_submissions(3)
+    with pytest.raises(RuntimeError, match="AssocMaxSubmitJobLimit"):
+        cluster.sbatch("--hold", "--array=0-4", "--wrap=true")
+    cluster.sbatch("--hold", "--array=0-2", "--wrap=true")
+
+
+def test_urgent_jobs_preempt(cluster: Cluster) -> None:
+    """Of jobs in the way of an urgent one, `main` requeues its own and `cancel` ends its own; the first runs again."""
+    whole_node = ["--exclusive", "--nodes=1", "--output=/dev/null", "--wrap=sleep 300"]
+    requeued = cluster.sbatch("--partition=main", *whole_node)
+    cancelled = cluster.sbatch("--partition=cancel", *whole_node)
+    for job in (requeued, cancelled):
+        reaches(cluster, job, "RUNNING")
+    urgent = cluster.sbatch("--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=true")
+    reaches(cluster, urgent, "COMPLETED")
+    assert cluster.state(cancelled) == "PREEMPTED"
+    assert cluster.state(requeued) == "PENDING"
+    cluster.hurry(requeued)
+    reaches(cluster, requeued, "RUNNING")
+    assert "Restarts=1" in cluster.run("scontrol", "show", "job", str(requeued)).stdout
+
+
+def test_a_killed_slurmctld_comes_back_with_its_jobs(cluster: Cluster) -> None:
+    """A job that ran and one that waited are there after SIGKILL, once slurmctld had its five seconds to save them."""
+    runs = cluster.sbatch("--output=/dev/null", "--wrap=sleep 300")
+    reaches(cluster, runs, "RUNNING")
+    waits = cluster.sbatch("--hold", "--job-name=saved-last", "--wrap=true")
+    state = cluster.folder / "state" / "job_state"
+    until(lambda: state.exists() and b"saved-last" in state.read_bytes(), "saved jobs")
+    cluster.kill("slurmctld")
+    assert "is DOWN" in cluster.run("scontrol", "ping", check=False).stdout
+    cluster.start("slurmctld")
+    assert cluster.state(runs) == "RUNNING"
+    assert cluster.state(waits) == "PENDING"
+
+
+@pytest.mark.parametrize("name", ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"])
+def test_any_daemon_can_be_killed_and_started(cluster: Cluster, name: str) -> None:
+    """After SIGKILL nothing of the daemon is left, after a start it answers, and a job runs."""
+    cluster.kill(name)
+    helpers = {"slurmctld": {"slurmscriptd"}}.get(name, set())
+    assert not ({name} | helpers) & {process.name for process in processes.owned(cluster.folder)}
+    cluster.start(name)
+    reaches(cluster, cluster.sbatch("--output=/dev/null", "--wrap=true"), "COMPLETED")
+
+
+def test_a_frozen_slurmctld_answers_nobody(cluster: Cluster) -> None:
+    """SIGSTOP leaves its clients waiting, SIGCONT serves them."""
+    cluster.freeze("slurmctld")
+    with pytest.raises(subprocess.TimeoutExpired):
+        cluster.run("squeue", timeout=2)
+    cluster.thaw("slurmctld")
+    cluster.wait("slurmctld", timeout=5)
+
+
+def test_a_worker_outlives_its_slurmd(cluster: Cluster) -> None:
+    """With slurmd killed and its node down, the job starts again on the other node beside its first process."""
+    pids = cluster.folder / "work" / "pids"
+    script = f"echo $$ >> {pids}; exec sleep 300"
+    job = cluster.sbatch("--requeue", "--output=/dev/null", f"--wrap={script}")
+    reaches(cluster, job, "RUNNING")
+    node = cluster.run("squeue", "-h", f"--jobs={job}", "--format=%N").stdout.strip()
+    cluster.kill(node)
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    reaches(cluster, job, "PENDING")
+    cluster.hurry(job)
+    reaches(cluster, job, "RUNNING")
+    first, second = until(lambda: len(words := pids.read_text().split()) == 2 and words, "two workers")
+    assert Path(f"/proc/{first}").exists()
+    assert Path(f"/proc/{second}").exists()
+
+
+def test_down_leaves_nothing_behind(folder: Path) -> None:
+    """No process and no directory, though daemons are dead or frozen and a job's child left its session."""
+    assert devcluster("up", "--dir", str(folder), "--nodes", "1").returncode == 0
+    cluster = Cluster.at(folder)
+    started = folder / "work" / "started"
+    job = cluster.sbatch("--output=/dev/null", f"--wrap=setsid sleep 300 & touch {started}; sleep 300")
+    until(started.exists, "the job")
+    reaches(cluster, job, "RUNNING")
+    assert devcluster("status", "--dir", str(folder)).returncode == 0
+    assert traces(folder)
+    cluster.kill("slurmctld")
+    cluster.freeze("slurmd")
+    assert devcluster("status", "--dir", str(folder)).returncode == 1
+    assert devcluster("down", "--dir", str(folder)).returncode == 0
+    assert not traces(folder)
+    assert not folder.exists()
+    assert devcluster("down", "--dir", str(folder)).returncode == 0
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.5])
+def test_a_killed_start_can_be_taken_down(folder: Path, seconds: float) -> None:
+    """SIGKILL of `up` at whatever moment leaves nothing that `down` does not end."""
+    starter = subprocess.Popen([sys.executable, "-m", "slurm.devcluster", "up", "--dir", str(folder)], cwd=ROOT)
+    time.sleep(seconds)
+    starter.kill()
+    starter.wait()
+    assert devcluster("down", "--dir", str(folder)).returncode == 0
+    assert not traces(folder)
+    assert not folder.exists()
+
+
+def test_without_accounting(folder: Path) -> None:
+    """Jobs run and sacct says that it knows nothing; all of it ends with the owner, when that is killed."""
+    code = f"""
+import sys, time
+from pathlib import Path
+from slurm.devcluster import Cluster, Settings
+with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
+    print("up", flush=True)
+    time.sleep(300)
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout:
+        assert owner.stdout.readline() == "up\n"
+    cluster = Cluster.at(folder)
+    reaches(cluster, cluster.sbatch("--output=/dev/null", "--wrap=true"), "COMPLETED")
+    assert "accounting storage is disabled" in cluster.run("sacct", check=False).stderr
+    with pytest.raises(ValueError, match="accounting"):
+        Settings(accounting=False, max_submit=3)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    until(lambda: not traces(folder) and not folder.exists(), "the end of the cluster", timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["up", "--dir", "{cluster}"], "taken"),
+        (["up", "--dir", "{folder}"], "not empty"),
+        (["up", "--dir", "{new}", "--port", "{port}"], "is taken"),
+        (
+            ["up", "--dir", "{new}", "--without-accounting", "--set", "SelectType=select/nonsense"],
+            "slurmctld is dead: ",
+        ),
+        (["up", "--dir", "{new}", "--without-accounting", "--max-submit", "3"], "accounting"),
+        (["up", "--dir", "/tmp/" + "x" * 60], "60 characters"),
+        (["up", "--dir", "/tmp/a b"], "letters"),
+        (["down", "--dir", "{folder}"], "no cluster"),
+        (["status", "--dir", "{new}"], "no cluster"),
+        (["kill", "slurmrestd", "--dir", "{cluster}"], "no daemon"),
+    ],
+)
+def test_mistakes_are_one_clear_line(
+    session_cluster: Cluster, folder: Path, arguments: list[str], message: str
+) -> None:
+    """Exit status 2, the reason, and nothing started or removed."""
+    (folder / "file").touch()
+    running = session_cluster
+    names = {"cluster": running.folder, "folder": folder, "new": folder / "new", "port": running.settings.port}
+    done = devcluster(*(argument.format(**names) for argument in arguments))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(folder.iterdir()) == [folder / "file"]
+    assert not traces(folder)
+
+
+def test_what_a_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is missing packages, by Debian's names, or not being root."""
+    monkeypatch.setattr("shutil.which", lambda program, path: program)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert requirements.unmet().startswith("not root")
+    monkeypatch.undo()
+    monkeypatch.setattr(requirements, "PATH", "/nowhere")
+    assert requirements.unmet().startswith("not installed: mariadb-server munge slurm-wlm slurmdbd")
+    assert requirements.unmet(accounting=False).startswith("not installed: munge slurm-wlm ")
