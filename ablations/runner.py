@@ -320,7 +320,7 @@ class Pool:
 def newest_step(trial: store.Trial) -> int:
     """How far any attempt came, by its checkpoints and its metrics."""
     saved = [int(file.name.partition("-")[0]) for file in trial.checkpoints()]
-    logged = [line["step"] for attempt in trial.attempts() for line in store.read_lines(attempt / "metrics.jsonl")]
+    logged = [int(line["step"]) for attempt in trial.attempts() for line in store.read_lines(attempt / "metrics.jsonl")]
     return max([0, *saved, *logged])
 
 

@@ -77,7 +77,9 @@ class Worker:
             with logged(attempt.path / "log"):
                 config = Config(**job["config"])
                 if trial_id(config) != job["id"]:
-                    raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
+                    raise ValueError(
+                        f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew"
+                    )
                 trial.create({"config": config.model_dump(), "identity": identity(config)})
                 attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
                 attempt.on_progress = self.report

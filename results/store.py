@@ -221,7 +221,7 @@ class Trial:
             return False
 
     def sweep(self) -> None:
-        """A trial that is over keeps no checkpoints, also where its last worker was killed before it could remove them."""
+        """A trial that is over keeps no checkpoints, also where its last worker was killed before removing them."""
         for attempt in self.attempts():
             shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
 

@@ -123,7 +123,8 @@ def train(
 ) -> Outcome:
     """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
-    A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time.
+    A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
+    0: before every step.
     Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
     """
     run = run or Memory()
@@ -148,7 +149,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
         if (stopping := stop()) or now - saved >= pause:
             run.save_checkpoint(training.step, training.save())
             saved = time.monotonic()
-            pause = max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
+            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
         if stopping:
             return training.outcome("stopped", {})
         if now - shown >= TICK:
