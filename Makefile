@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint install clean
+.PHONY: demo test test-slurm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -13,8 +14,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/ablate run demo
-	$(BIN)/ablate report demo --out runs/report.html
+	$(BIN)/ablate run $(STUDIES)
+	$(BIN)/ablate report $(STUDIES)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -22,4 +23,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py
+
+# On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
+test-slurm: $(STAMP)
+	$(BIN)/python -m pytest -q tests/slurm
+
+# 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
+test-storm: $(STAMP)
+	$(BIN)/python -m pytest -q -s -m slow tests/test_storm.py

@@ -14,7 +14,7 @@ import typer
 from ablations import settings, strict_yaml
 
 if TYPE_CHECKING:
-    from ablations.plan import Job
+    from ablations.jobs import Job
     from ablations.runner import Place, Tally
     from ablations.study import Design
     from results.study import StudyResults
@@ -32,6 +32,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(data_app, name="data")
+profile_app = typer.Typer(
+    help="SLURM profiles: what to ask a cluster for.", rich_markup_mode=None, no_args_is_help=True
+)
+app.add_typer(profile_app, name="profile")
 
 
 class TableFormat(StrEnum):
@@ -48,6 +52,12 @@ class FigureFormat(StrEnum):
     svg = "svg"
 
 
+class KeepWeights(StrEnum):
+    all = "all"
+    baseline = "baseline"
+    none = "none"
+
+
 Words = Annotated[
     list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Names or files, or 'all'; settings.")
 ]
@@ -55,6 +65,8 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Planned studies (default: all that are planned)."),
 ]
+StudiesOrTrials = Annotated[list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.")]
+ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME|FILE", help="What to ask the cluster for.")]
 RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
 Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
 Source = Annotated[
@@ -80,6 +92,9 @@ def main() -> None:
             raise
         print(f"ablate: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 # -- what the words mean -----------------------------------------------------------------------------------------------
@@ -115,15 +130,16 @@ def designs(asked: Asked, recipe_name: str) -> "list[Design]":
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
     studies = [read_study(name) for name in dict.fromkeys(names)]
     recipe = read_recipe(recipe_name)
+    recipe = recipe.model_copy(update={"config": named_data(recipe.config)})
     return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
 
 
-def named_data(overrides: Json) -> Json:
-    """data=NAME as ablate.toml maps it."""
+def named_data(config: Json) -> Json:
+    """With data=NAME as ablate.toml maps it."""
     folders = settings.read(Path()).data
-    if (name := overrides.get("data")) in folders:
-        return overrides | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
-    return overrides
+    if (name := config.get("data")) in folders:
+        return config | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
+    return config
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -162,7 +178,7 @@ def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "li
     from results import study
 
     asked = split(words or [])
-    if asked.studies == ["all"]:
+    if "all" in asked.studies:
         asked = Asked([], asked.overrides)
     names = [
         name if "@" in name else plan_name(stem(name), stem(recipe_name), named_data(asked.overrides))
@@ -233,34 +249,34 @@ def run(
     runs: Runs = None,
     seeds: Seeds = None,
     arm: ArmGlob = "*",
-    jobs: Workers = None,
+    workers: Workers = None,
     prune: Prune = False,
     plugin: Plugins = None,
     data_dir: DataDir = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
+    from ablations import jobs
     from ablations import plan as planning
-    from results import tables
+    from ablations.publishing import publish
     from results.study import load
 
     place = make_place(runs, data_dir, plugin)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
-    todo = planning.jobs(plans, arm)
+    todo = jobs.jobs(plans, arm)
     ensure_data(todo, place)
     ensure_writable(place.runs)
     for planned in plans:
-        planning.write(place.runs, planned)
-    open_trials = {planned["name"]: {job.id for job in planning.jobs([planned], arm)} for planned in plans}
+        jobs.write(place.runs, planned)
+    open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
     def show_complete(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
                 del open_trials[name]
-                study = load(place.runs, [name])[0]
-                print(tables.render(tables.table(study), "md"), end="\n\n", flush=True)
+                print(publish(load(place.runs, [name])[0], place.runs), end="\n\n", flush=True)
 
-    finish(train_here(todo, place, jobs, show_complete), len(todo))
+    finish(train_here(todo, place, workers, show_complete), len(todo))
 
 
 @app.command()
@@ -275,7 +291,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
-    from ablations.plan import Job
+    from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
     from vitcore.config import Config, merge
@@ -285,7 +301,7 @@ def train(
     asked = split(words)
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
-    config = Config(**merge(read_recipe(recipe).config, named_data(asked.overrides)))
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
     ensure_writable(place.runs)
@@ -300,18 +316,20 @@ def train(
 
 
 @app.command()
-def retry(words: Words, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
+def retry(words: StudiesOrTrials, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
     """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
-    from ablations import plan as planning
+    from ablations.jobs import jobs
     from results import lease, store
 
     folder = runs_folder(runs)
-    jobs = planning.jobs([results.plan for results in found(folder, words, recipe)], arm)
-    failed = [job for job in jobs if store.trial(folder, job.id).state().status == "failed"]
-    for job in failed:
-        if attempt := store.trial(folder, job.id).claim(lease.Watch()):
+    ids = [word for word in words if (folder / "trials" / word).is_dir()]
+    if studies := [word for word in words if word not in ids]:
+        ids += [job.id for job in jobs([results.plan for results in found(folder, studies, recipe)], arm)]
+    failed = [key for key in ids if store.trial(folder, key).state().status == "failed"]
+    for key in failed:
+        if attempt := store.trial(folder, key).claim(lease.Watch()):
             attempt.release()
-    print(f"{len(failed)} failed trials may be run again: ablate run {' '.join(words)}")
+    print(f"{len(failed)} failed trials may be run again")
 
 
 def make_place(runs: Path | None, data_dir: Path | None, plugin: list[Path] | None) -> "Place":
@@ -360,7 +378,162 @@ def finish(tally: "Tally", asked: int) -> None:
         )
         raise typer.Exit(INTERRUPTED)
     if tally.failed:
-        print(f"{len(tally.failed)} trials failed: `ablate retry` lets them run again", file=sys.stderr)
+        ids = " ".join(list(tally.failed)[:3])
+        print(f"{len(tally.failed)} trials failed: `ablate retry {ids}` lets them run again", file=sys.stderr)
+        raise typer.Exit(FAILED)
+
+
+# -- on a cluster ------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def submit(
+    words: Words,
+    profile: ProfileName,
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    seeds: Seeds = None,
+    prune: Prune = False,
+    plugin: Plugins = None,
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
+) -> None:
+    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits."""
+    from ablations import jobs, submitting
+    from ablations import plan as planning
+
+    place = make_place(runs, data_dir, plugin)
+    chosen = submitting.read_profile(profile)
+    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
+    ensure_data(jobs.jobs(plans), place)
+    if dry_run:
+        print(submitting.preview(plans, place, chosen))
+        return
+    submitting.preflight(chosen)
+    ensure_writable(place.runs)
+    for planned in plans:
+        jobs.write(place.runs, planned)
+    print(submitting.submit([planned["name"] for planned in plans], place, chosen))
+
+
+@app.command()
+def status(
+    words: Names = None,
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every minute, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too."""
+    from ablations import status as statuses
+    from results import store
+
+    folder = runs_folder(runs)
+    names = [study.name for study in found(folder, words, recipe)]
+
+    def show() -> bool:
+        seen = statuses.ask(folder)
+        views = [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
+        if as_json:
+            show_json(views)
+        else:
+            print("\n\n".join(statuses.render(view) for view in views), flush=True)
+        return any(view["finished"] + view["diverged"] < view["planned"] for view in views)
+
+    if watch:
+        statuses.watch(show, 60)
+    else:
+        show()
+
+
+@app.command()
+def logs(
+    words: StudiesOrTrials,
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="The last lines of each.")] = 20,
+) -> None:
+    """The end of each trial's log, and the traceback of what failed."""
+    from ablations.jobs import jobs
+    from results import store
+
+    folder = runs_folder(runs)
+    ids = [word for word in words if (folder / "trials" / word).is_dir()]
+    if studies := [word for word in words if word not in ids]:
+        ids += [job.id for job in jobs([study.plan for study in found(folder, studies, recipe)])]
+    for key in ids:
+        trial = store.trial(folder, key)
+        state = trial.state()
+        if state.attempt is None or (failed and state.status != "failed"):
+            continue
+        print(f"== {key}  {state.status}  {state.attempt}")
+        log = state.attempt / "log"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        text += (trial.failure() or {}).get("traceback", "")
+        print("\n".join(text.splitlines()[-lines:]))
+
+
+@app.command()
+def cancel(words: Words, recipe: RecipeName = "digits", runs: Runs = None) -> None:
+    """Take a study's jobs out of SLURM. Only this means cancelled: any other stop is continued."""
+    from ablations import submitting
+
+    folder = runs_folder(runs)
+    names = {study.name for study in found(folder, words, recipe)}
+    print(submitting.cancel(folder, names))
+
+
+@app.command()
+def clean(
+    runs: Runs = None,
+    keep_weights: Annotated[KeepWeights, typer.Option(help="Whose weights to keep.")] = KeepWeights.all,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
+) -> None:
+    """What a run directory can do without. Lists it; removes it with --yes. Results always stay."""
+    import shutil
+
+    from ablations import cleaning
+    from results import store
+
+    folder = runs_folder(runs)
+    found_waste = cleaning.waste(folder, list(store.plans(folder)), keep_weights.value)
+    for one in found_waste:
+        print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+        if yes:
+            shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
+    total = sum(one.size for one in found_waste) / 1e6
+    print(f"{total:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))
+
+
+@profile_app.command()
+def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: standard output]")] = None) -> None:
+    """Write a commented profile from what this cluster's sinfo and scontrol say."""
+    from slurm import draft
+
+    text = draft.init()
+    if out is None:
+        print(text)
+    elif out.exists():
+        raise ValueError(f"--out {out}: exists already")
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text)
+        print(out)
+
+
+@profile_app.command("check")
+def check_profile(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE")], runs: Runs = None, data_dir: DataDir = None
+) -> None:
+    """Submit a one-minute job that tries GPU, imports, data, links in the run directory and sbatch on a node."""
+    from ablations import submitting
+
+    place = make_place(runs, data_dir, None)
+    ensure_writable(place.runs)
+    lines, good = submitting.check(submitting.read_profile(name), place)
+    print("\n".join(lines))
+    if not good:
         raise typer.Exit(FAILED)
 
 
@@ -494,7 +667,10 @@ def bench(
     from ablations.study import read_recipe
     from vitcore.config import Config, merge
 
-    config = Config(**merge(read_recipe(recipe).config, split(words or []).overrides, {"device": "cpu"}))
+    asked = split(words or [])
+    if asked.studies:
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: bench takes a config")
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, {"device": "cpu"})))
     found = measure(config, rounds, steps, data_folder(data_dir)).summary()
     if as_json:
         show_json([found])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ablations.plan import jobs, read
+from ablations.jobs import jobs, read
 from results import stats, store
 from results.contrast import sample
 from results.study import StudyResults, load

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ablations.plan import Job
+from ablations.jobs import Job
 
 Json = dict[str, Any]
 

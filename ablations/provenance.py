@@ -17,12 +17,12 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 
 @cache
-def sources() -> str:
-    """Digest of the packages' own sources."""
+def sources(home: Path = HOME) -> str:
+    """Digest of the packages' own sources, or of those in a snapshot."""
     digest = hashlib.sha256()
     for package in PACKAGES:
-        for path in sorted((HOME / package).rglob("*.py")):
-            digest.update(str(path.relative_to(HOME)).encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted((home / package).rglob("*.py")):
+            digest.update(str(path.relative_to(home)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 

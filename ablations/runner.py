@@ -5,6 +5,7 @@ trial resumed; trials that another run holds are waited for; a failed trial stop
 """
 
 import json
+import math
 import os
 import queue
 import signal
@@ -20,12 +21,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ablations import provenance
-from ablations.plan import Job
+from ablations.jobs import Job
 from results import lease, store
 
 Json = dict[str, Any]
 DEATHS_WITHOUT_PROGRESS = 5
 FAILED_STARTS = 3
+KILLED_STARTS = 20
 HELD_SECONDS = 2.0
 STOP_SECONDS = 60.0
 
@@ -47,6 +49,7 @@ class Place:
     data_dir: Path | None
     plugins: tuple[Path, ...] = ()
     plugin_digests: tuple[str, ...] = ()
+    gpu: bool = False  # workers refuse to run without one
 
     @property
     def code(self) -> str:
@@ -138,12 +141,13 @@ class Pool:
         self.failed_starts = 0
         self.stopping = False
 
-    def run(self, on_over: Callable[[Job], None]) -> Tally:
-        """Until nothing is left, or until told to stop."""
+    def run(self, on_over: Callable[[Job], None], deadline: float) -> Tally:
+        """Until nothing is left, until told to stop, or until the deadline."""
         self.on_over = on_over
         with self.signals():
             try:
                 while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
+                    self.stopping = self.stopping or time.monotonic() > deadline
                     self.dispatch()
                     self.listen(0.2)
             finally:
@@ -193,13 +197,15 @@ class Pool:
             "runs": str(self.place.runs),
             "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
             "plugins": [str(path) for path in self.place.plugins],
+            "gpu": self.place.gpu,
         }
+        path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         slot.process = subprocess.Popen(
-            [sys.executable, "-m", "ablations.worker", json.dumps(order)],
+            [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | slot.environment,
+            env=os.environ | slot.environment | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
             start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
         )
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
@@ -268,7 +274,7 @@ class Pool:
         job = slot.job
         if not slot.ready:
             self.failed_starts += 1
-            if self.failed_starts == FAILED_STARTS:
+            if self.failed_starts >= (FAILED_STARTS if code > 0 else KILLED_STARTS):
                 raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
         assert slot.process is not None
         hang_up(slot.process)
@@ -282,7 +288,7 @@ class Pool:
     def count_death(self, job: Job, cause: str) -> None:
         """The trial waits again; after some deaths without a newer checkpoint it is recorded as failed."""
         trial = store.trial(self.place.runs, job.id)
-        step = max((int(file.name.partition("-")[0]) for file in trial.checkpoints()), default=0)
+        step = newest_step(trial)
         before, deaths = self.deaths.get(job.id, (step, 0))
         deaths = deaths + 1 if step <= before else 1
         self.deaths[job.id] = (step, deaths)
@@ -311,6 +317,13 @@ class Pool:
                 process.wait()
 
 
+def newest_step(trial: store.Trial) -> int:
+    """How far any attempt came, by its checkpoints and its metrics."""
+    saved = [int(file.name.partition("-")[0]) for file in trial.checkpoints()]
+    logged = [int(line["step"]) for attempt in trial.attempts() for line in store.read_lines(attempt / "metrics.jsonl")]
+    return max([0, *saved, *logged])
+
+
 def hang_up(process: subprocess.Popen[str]) -> None:
     """No more jobs: the worker ends after the one it has."""
     assert process.stdin is not None
@@ -324,8 +337,11 @@ def run(
     display: Display,
     workers: int | None = None,
     on_over: Callable[[Job], None] = lambda job: None,
+    deadline: float = math.inf,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
+
+    At the `deadline`, on the monotonic clock, whatever still runs is stopped with a checkpoint.
 
     Raises store.NewerSchema where a trial was written by a newer version.
     """
@@ -336,13 +352,14 @@ def run(
             todo.append(job)
         else:
             if state == "over":
+                store.trial(place.runs, job.id).sweep()
                 settled.done.append(job.id)
             else:
                 settled.failed[job.id] = reason
                 display.over(job, "failed", {"cause": reason, "elsewhere": True})
             on_over(job)
     if todo:
-        tally = Pool(todo, place, slots(todo, workers), display).run(on_over)
+        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.stopped = tally.stopped

@@ -4,6 +4,7 @@ A Parquet row is a trial, once, whichever studies share it; the plans stand in t
 are equal bytes.
 """
 
+import hashlib
 import io
 import json
 from collections.abc import Sequence
@@ -18,8 +19,11 @@ import pyarrow.parquet as pq
 from results import layout, store
 from results.study import HISTORY, NUMBERS, TEXTS, Record, StudyResults, assemble
 
+Json = dict[str, Any]
+
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
+ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -52,27 +56,40 @@ def write(studies: Sequence[StudyResults], path: Path) -> None:
 
 def parquet(studies: Sequence[StudyResults]) -> bytes:
     """The file's content."""
-    rows: dict[str, dict[str, Any]] = {}
-    for study in studies:
-        for row in trial_rows(study):
-            rows.setdefault(row["id"], row)
-    plans = json.dumps({"schema": store.SCHEMA, "plans": [study.plan for study in studies]}, allow_nan=False)
-    table = pa.Table.from_pylist(list(rows.values()), schema=SCHEMA.with_metadata({KEY: plans}))
+    rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
+    plans = [study.plan for study in studies]
+    header: Json = {"schema": store.SCHEMA, "plans": plans, "trials": fingerprint(rows)}
+    header["checksum"] = store.checksum(header)
+    metadata = {KEY: json.dumps(header, allow_nan=False)}
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata)), buffer, compression="zstd")
     return buffer.getvalue()
 
 
-def trial_rows(study: StudyResults) -> list[dict[str, Any]]:
+def trial_rows(study: StudyResults) -> list[Json]:
+    """A row for each planned trial, by the columns of SCHEMA."""
     lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
     rows = []
     for trial in study.trials.to_dict("records"):
-        own = {name: trial[name] for name in ("id", *TEXTS, *NUMBERS)}
         history = lines.get((trial["arm"], trial["seed"]))
-        evaluations = [] if history is None else history[list(HISTORY)].to_dict("records")
         index, correct = study.correct.get(trial["id"], (None, None))
-        rows.append({**own, "history": evaluations, "correct_index": index, "correct": correct})
+        rows.append(
+            {name: trial[name] for name in ("id", *TEXTS, *NUMBERS)}
+            | {"history": [] if history is None else history[list(HISTORY)].to_dict("records")}
+            | {"correct_index": index, "correct": correct}
+        )
     return rows
+
+
+def fingerprint(rows: Sequence[Json]) -> str:
+    """sha256 of what the rows say: Parquet's own checksums leave its footer out."""
+    digest = hashlib.sha256()
+    for row in rows:
+        plain = {name: value for name, value in row.items() if name not in ARRAYS}
+        digest.update(json.dumps(plain, sort_keys=True).encode())
+        for name, kind in ARRAYS.items():
+            digest.update(b"" if row[name] is None else np.asarray(row[name], kind).tobytes())
+    return digest.hexdigest()
 
 
 def read(path: Path) -> list[StudyResults]:
@@ -81,31 +98,52 @@ def read(path: Path) -> list[StudyResults]:
     Raises ValueError for a file that is no export, is damaged, or was written by a newer version.
     """
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a whole .parquet file ({str(error).splitlines()[0]})") from None
-    header = json.loads((table.schema.metadata or {}).get(KEY, "{}"))
-    if "schema" not in header:
+    header = read_header(path, table.schema)
+    rows = read_rows(path, table)
+    if header["trials"] != fingerprint(rows):
+        raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
+    records = {row["id"]: record(row) for row in rows}
+    return [assemble(plan, records) for plan in header["plans"]]
+
+
+def read_header(path: Path, schema: pa.Schema) -> Json:
+    """What the schema's metadata hold. Raises ValueError, Broken, NewerSchema."""
+    content = (schema.metadata or {}).get(KEY)
+    if content is None:
         raise ValueError(f"{path}: a Parquet file, but not one that `ablate export` wrote")
+    try:
+        header: Json = json.loads(content)
+    except ValueError as error:
+        raise store.Broken(f"{path}: damaged ({error})") from None
+    if header.get("checksum") != store.checksum(header):
+        raise store.Broken(f"{path}: damaged (the checksum of its plans differs)")
     if header["schema"] > store.SCHEMA:
         raise store.NewerSchema(
             f"{path}: schema {header['schema']} is newer than this version reads ({store.SCHEMA}): upgrade to read it"
         )
-    rows = table.drop_columns(["correct_index", "correct"]).to_pylist()
-    tests = zip(arrays(table["correct_index"]), arrays(table["correct"]), strict=True)
-    records = {row["id"]: record(row, *test) for row, test in zip(rows, tests, strict=True)}
-    return [assemble(plan, records) for plan in header["plans"]]
+    return header
 
 
-def arrays(column: Any) -> list[np.ndarray | None]:
-    """A column of lists, without a Python number for each entry."""
-    return [scalar.values.to_numpy() if scalar.is_valid else None for scalar in column]
+def read_rows(path: Path, table: pa.Table) -> list[Json]:
+    """The rows with their arrays. Raises Broken."""
+    if not table.schema.equals(SCHEMA):
+        raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
+    try:
+        rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
+    except UnicodeDecodeError as error:
+        raise store.Broken(f"{path}: damaged ({error})") from None
+    for name in ARRAYS:
+        for row, scalar in zip(rows, table[name], strict=True):  # no Python number for each image
+            row[name] = scalar.values.to_numpy() if scalar.is_valid else None
+    return rows
 
 
-def record(row: dict[str, Any], index: np.ndarray | None, correct: np.ndarray | None) -> Record:
-    values = {name: row[name] for name in (*TEXTS, *NUMBERS)}
-    tested = None if index is None or correct is None else (index, correct)
-    return Record(values, row["history"], tested)
+def record(row: Json) -> Record:
+    tested = (row["correct_index"], row["correct"]) if row["correct"] is not None else None
+    return Record({name: row[name] for name in (*TEXTS, *NUMBERS)}, row["history"], tested)
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------

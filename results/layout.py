@@ -71,18 +71,7 @@ COLUMNS = {
     "missing": Column("missing", lambda row, unit: str(row["missing"])),
     "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
 }
-SHOWN = (
-    "arm",
-    "n",
-    "mean",
-    "delta",
-    "delta_ci95_images",
-    "p_holm",
-    "verdict",
-    "published",
-    "params",
-    "flops",
-)
+SHOWN = ("arm", "n", "mean", "delta", "delta_ci95_images", "p_holm", "verdict", "published", "params", "flops")
 WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has one
 
 
@@ -204,5 +193,8 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value
+    """A text on one line; one that a spreadsheet would take for a formula gets an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = " ".join(value.split())
+    return f"'{text}" if text.startswith(tuple("=+-@")) else text

@@ -1,7 +1,7 @@
 """Leases: who holds an attempt, and whether the holder still lives. Safe on NFS; no locks, no clocks compared.
 
-A holder is a process: host, boot, pid, start time. Dead means that this process is gone (seen from the same host
-and boot), that it let go, or that its lease did not change for 60 s of the reader's own clock.
+A holder is a process: host, boot, pid (and whose), start time. Dead means that this process is gone (seen from where
+its pid means something), that it let go, or that its lease did not change for 60 s of the reader's own clock.
 """
 
 import contextlib
@@ -9,20 +9,24 @@ import json
 import os
 import shutil
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
+TURN_SECONDS = 0.2
 NAME = "lease.json"
+RELEASED = "released.json"
 
 
 def holder() -> dict[str, Any]:
     """This process, as a lease names it."""
     pid = os.getpid()
-    return {"host": socket.gethostname(), "boot": boot(), "pid": pid, "started": started(pid)}
+    return {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace(), "pid": pid, "started": started(pid)}
 
 
 def boot() -> str:
@@ -32,6 +36,14 @@ def boot() -> str:
         return uuid.uuid4().hex
 
 
+def pid_namespace() -> str:
+    """Where a process id means something: containers may share host and boot but not this."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def started(pid: int) -> str | None:
     """The process's start time in clock ticks since boot; None if there is no such process (a zombie is none)."""
     try:
@@ -39,6 +51,24 @@ def started(pid: int) -> str | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]
+
+
+def numbered(folder: Path) -> list[Path]:
+    """What was taken in `folder`, oldest first."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isdigit())
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in names]
+
+
+def take_next(folder: Path, watch: "Watch") -> Path | None:
+    """The next number in `folder`, if the newest one's holder is dead. None: it lives, or somebody was quicker."""
+    taken = numbered(folder)
+    if taken and not watch.dead(taken[-1]):
+        return None
+    path = folder / f"{int(taken[-1].name) + 1 if taken else 1:04d}"
+    return path if take(path) else None
 
 
 def take(attempt: Path) -> bool:
@@ -56,16 +86,52 @@ def take(attempt: Path) -> bool:
     return True
 
 
-def touch(attempt: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.utime(attempt / NAME)
+class Heartbeat:
+    """A thread that keeps a lease alive until it is released."""
+
+    def __init__(self, attempt: Path) -> None:
+        self.attempt = attempt
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.beat, daemon=True)
+        self.thread.start()
+
+    def beat(self) -> None:
+        while not self.released.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(self.attempt / NAME)
+
+    def release(self) -> None:
+        """The holder lives on but lets go."""
+        self.released.set()
+        self.thread.join()
+        release(self.attempt)
+
+
+@contextlib.contextmanager
+def turn(folder: Path, seconds: float) -> Iterator[Path]:
+    """One process at a time, over all machines that see `folder`; waits for its turn.
+
+    Raises TimeoutError, naming the holder, after `seconds`; a dead holder's turn ends within a minute.
+    """
+    watch, deadline = Watch(), time.monotonic() + seconds
+    while (path := take_next(folder, watch)) is None:
+        if time.monotonic() > deadline:
+            held = read(numbered(folder)[-1])
+            raise TimeoutError(f"{folder} is held by process {held.get('pid')} on {held.get('host')}")
+        time.sleep(TURN_SECONDS)
+    heartbeat = Heartbeat(path)
+    try:
+        yield path
+    finally:
+        heartbeat.release()
+        for past in numbered(folder)[:-1]:
+            shutil.rmtree(past, ignore_errors=True)
 
 
 def release(attempt: Path) -> None:
-    """The holder lives on but has let go."""
-    temporary = attempt / f".{NAME}"
-    temporary.write_text(json.dumps({**read(attempt), "released": True}))
-    os.rename(temporary, attempt / NAME)
+    """The holder lives on but has let go: a rename, which a full disk cannot refuse."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(attempt / NAME, attempt / RELEASED)
 
 
 def read(attempt: Path) -> dict[str, Any]:
@@ -79,9 +145,10 @@ def read(attempt: Path) -> dict[str, Any]:
 
 def known(content: dict[str, Any]) -> bool | None:
     """Whether the holder lives, where this host can tell at once; else None."""
-    if content.get("released"):
-        return False
-    if content.get("host") == socket.gethostname() and content.get("boot") == boot():
+    if not content:
+        return None
+    here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
+    if all(content.get(key) == value for key, value in here.items()):
         return bool(started(int(content.get("pid", 0))) == content.get("started", ""))
     return None
 
@@ -93,9 +160,14 @@ def changed(attempt: Path) -> int:
         return 0
 
 
+def held(attempt: Path) -> bool | None:
+    """Whether somebody holds the attempt, where this host can tell at once; else None."""
+    return False if (attempt / RELEASED).exists() else known(read(attempt))
+
+
 def seems_alive(attempt: Path) -> bool:
     """For showing only: judged at once, for another host by the lease's age on this host's clock."""
-    alive = known(read(attempt))
+    alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 
 
@@ -107,7 +179,7 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def dead(self, attempt: Path) -> bool:
-        alive = known(read(attempt))
+        alive = held(attempt)
         if alive is not None:
             return not alive
         change, now = changed(attempt), self.clock()

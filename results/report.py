@@ -137,7 +137,7 @@ def cost(trials: pd.DataFrame, uses: Mapping[str, int]) -> str:
 
 def duration(seconds: float) -> str:
     """ "9.2 s", "3 min 10 s", "2 h 5 min" """
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -150,7 +150,9 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {
-        name: next(iter(found)) if len(found) == 1 else ", ".join(f"{v} ({k} trials)" for v, k in found.most_common())
+        name: next(iter(found))
+        if len(found) == 1
+        else ", ".join(f"{v} ({k} trial{'s' if k > 1 else ''})" for v, k in found.most_common())
         for name, found in counts.items()
         if found
     }

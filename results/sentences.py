@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results.units import Unit, unit
-from results.verdict import BETTER, EQUIVALENT, WORSE
+from results.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 
 Row = Mapping[str, Any]
 
@@ -18,11 +18,11 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
     if row["arm"] == baseline:
         return "the baseline"
     if row["verdict"] is None:
-        return f"not compared with {baseline} ({finished(row)})"
+        return f"not compared with {baseline} ({untested(row)})"
     if row["verdict"] in (BETTER, WORSE):
         low, high = sorted(map(abs, row["delta_ci95"]))
         by = f"{measure.size(row['delta'])} (95% CI {measure.value(low)} to {measure.value(high)})"
-        return f"{row['verdict']} than {baseline} by {by}{lost(row)}"
+        return f"{row['verdict']} than {baseline} by {by}{here(row)}{lost(row)}"
     if row["verdict"] == EQUIVALENT:
         return f"equivalent to {baseline} within {measure.size(table['margin'])}"
     return f"not resolved against {baseline}: any difference is below {bound(row, measure)}{lost(row)}"
@@ -34,25 +34,29 @@ def bound(row: Row, measure: Unit) -> str:
     return measure.bound(max(abs(end) for interval in intervals for end in interval))
 
 
+def here(row: Row) -> str:
+    """What other test images could undo is said of these."""
+    images = row["delta_ci95_images"]
+    return " on these test images" if images and images[0] <= 0 <= images[1] else ""
+
+
 def lost(row: Row) -> str:
     """Trials that diverged are part of the answer."""
     return f", and {row['diverged']} of {row['planned']} trials diverged" if row["diverged"] else ""
 
 
-def finished(row: Row) -> str:
-    if row["diverged"]:
-        return f"{row['diverged']} of {row['planned']} trials diverged"
-    if row["n"] < row["planned"]:
-        return f"{row['n']} of {row['planned']} trials finished"
-    return f"{row['n_pairs']} pairs of seeds do not tell"
+def untested(row: Row) -> str:
+    if row["n_pairs"] < 2:
+        return f"{row['n_pairs']} of {row['planned']} pairs of seeds finished{lost(row)}"
+    return f"all {row['n_pairs']} differences are identical"
 
 
 def answer(table: Mapping[str, Any]) -> str:
-    """The study's answer, made from its verdicts: what is resolved first, as the table orders it."""
+    """The study's answer, made from its verdicts: what is resolved first, else as the table orders it."""
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
-    order = [BETTER, WORSE, EQUIVALENT, "not-resolved", None]
+    order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
     clauses = [f"{row['arm']} is {sentence(row, table)}" for word in order for row in of(compared, word)]
-    return " ".join([opening(table), "; ".join(clauses) + ".", *closing(table)])
+    return " ".join([opening(table), "; ".join(clauses or ["nothing to compare"]) + ".", *closing(table)])
 
 
 def of(rows: Sequence[Row], word: str | None) -> list[Row]:

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import shutil
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,7 +27,6 @@ from results import lease
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
-HEARTBEAT_SECONDS = 15.0
 
 Json = dict[str, Any]
 
@@ -81,7 +79,7 @@ def read_json(path: Path) -> Json:
     """Raises FileNotFoundError, Broken (with the reason), NewerSchema."""
     try:
         content = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also digits or nesting without end
         raise Broken(f"{path.name} is not JSON ({error})") from None
     if not isinstance(content, dict):
         raise Broken(f"{path.name} is not a JSON object")
@@ -142,11 +140,7 @@ class Trial:
 
     def attempts(self) -> list[Path]:
         """Oldest first."""
-        try:
-            names = sorted(name for name in os.listdir(self.path / "attempts") if name.isdigit())
-        except FileNotFoundError:
-            return []
-        return [self.path / "attempts" / name for name in names]
+        return lease.numbered(self.path / "attempts")
 
     def result(self) -> Json | None:
         """The verified result; None where there is none. Raises Broken, NewerSchema."""
@@ -208,9 +202,8 @@ class Trial:
             return None
         if self._over():  # after the lease: a holder publishes before it lets go
             return None
-        number = int(attempts[-1].name) + 1 if attempts else 1
-        path = self.path / "attempts" / f"{number:04d}"
-        if not lease.take(path):
+        path = lease.take_next(self.path / "attempts", watch)
+        if path is None:
             return None
         attempt = Attempt(self, path)
         if self._over(aside=path / "broken-result.json"):
@@ -226,6 +219,11 @@ class Trial:
             if aside is not None:
                 os.rename(self.path / "result.json", aside)
             return False
+
+    def sweep(self) -> None:
+        """A trial that is over keeps no checkpoints, also where its last worker was killed before removing them."""
+        for attempt in self.attempts():
+            shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
 
     def checkpoints(self) -> list[Path]:
         """Newest first, over all attempts."""
@@ -248,11 +246,9 @@ class Attempt:
         self.path = path
         self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
         self.weights_sha256: str | None = None
-        self.resumed_step = 0
+        self.env: Json = {}
         self._metrics: io.TextIOWrapper | None = None
-        self._let_go = threading.Event()
-        self._heart = threading.Thread(target=self._beat, daemon=True)
-        self._heart.start()
+        self._heartbeat = lease.Heartbeat(path)
 
     def __enter__(self) -> "Attempt":
         return self
@@ -260,17 +256,11 @@ class Attempt:
     def __exit__(self, *exception: object) -> None:
         self.release()
 
-    def _beat(self) -> None:
-        while not self._let_go.wait(HEARTBEAT_SECONDS):
-            lease.touch(self.path)
-
     def release(self) -> None:
         """Lets the trial go: another attempt may follow at once."""
-        self._let_go.set()
-        self._heart.join()
         if self._metrics is not None:
             self._metrics.close()
-        lease.release(self.path)
+        self._heartbeat.release()
 
     def ensure_current(self) -> None:
         newest = self.trial.attempts()[-1]
@@ -282,6 +272,8 @@ class Attempt:
         self.on_progress(step, accuracy)
 
     def write_env(self, env: Json) -> None:
+        """Where this attempt runs, and which attempt's checkpoint it goes on from."""
+        self.env = env
         write_json(self.path / "env.json", env)
 
     def checkpoint(self) -> bytes | None:
@@ -291,7 +283,7 @@ class Attempt:
             payload = file.read_bytes()
             if hashlib.sha256(payload).hexdigest().startswith(digest):
                 self._carry_metrics(file.parent.parent, int(step))
-                self.resumed_step = int(step)
+                self.write_env({**self.env, "resumed_from": {"attempt": file.parent.parent.name, "step": int(step)}})
                 return payload
         return None
 
@@ -343,8 +335,7 @@ class Attempt:
         except FileExistsError:
             raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
         sync(self.trial.path)
-        for attempt in self.trial.attempts():
-            shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
+        self.trial.sweep()
 
     def fail(self, cause: str, traceback: str, code: str) -> None:
         """Records why this attempt failed, and under which code."""

@@ -1,10 +1,9 @@
 """StudyResults: what every table, figure, report and comparison starts from, read from runs or an export."""
 
 import difflib
+import io
 import json
 import math
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,11 +110,15 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     rows = [(*cell, *({**defaults, **mine[cell[2]].values}[name] for name in defaults)) for cell in cells]
     trials = pd.DataFrame(rows, columns=["arm", "seed", "id", *defaults])
     trials[list(NUMBERS)] = trials[list(NUMBERS)].astype(float)
-    lines = [(*cell, *map(line.get, HISTORY)) for cell in cells for line in mine[cell[2]].history]
+    lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     history = pd.DataFrame(lines, columns=["arm", "seed", "id", *HISTORY])
-    history[list(HISTORY)] = history[list(HISTORY)].astype(float)
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, trials, history, correct)
+
+
+def number(value: Any) -> float:
+    """NaN for what is none."""
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def read(trial: store.Trial) -> Record:
@@ -125,7 +128,7 @@ def read(trial: store.Trial) -> Record:
     if state.attempt is None:
         return Record(values)
     values |= read_provenance(state.attempt)
-    history = store.read_lines(state.attempt / "metrics.jsonl")
+    history = [line for line in store.read_lines(state.attempt / "metrics.jsonl") if isinstance(line, dict)]
     if state.result is None:
         return Record(values, history)
     values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
@@ -157,13 +160,12 @@ def read_provenance(attempt: Path) -> dict[str, Any]:
 
 
 def read_correct(path: Path) -> Correct:
-    """Raises FileNotFoundError, Broken."""
+    """index (images,), correct (images,). Raises FileNotFoundError, Broken."""
+    content = path.read_bytes()
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             index, correct = arrays["index"], arrays["correct"]
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged zip raises whatever its parts do: RuntimeError, struct.error, zlib.error...
         raise store.Broken(f"{path.name} cannot be read ({error})") from None
     if index.shape != correct.shape or index.ndim != 1:
         raise store.Broken(f"{path.name}: index {index.shape} and correct {correct.shape} do not belong together")

@@ -15,7 +15,7 @@ from results.study import StudyResults
 Row = dict[str, Any]
 Table = dict[str, Any]
 
-COMPARABLE = ("code", "plugins", "device", "threads", "python", "torch", "numpy")
+COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy")  # plugins are part of the code's digest
 FEW = 5
 
 
@@ -174,7 +174,8 @@ def hole(cell: Mapping[Any, Any], metric: str) -> tuple[str, str] | None:
 def study_notes(study: StudyResults) -> list[str]:
     """What a reader of the whole table must know: code or machines that differ, too few seeds."""
     over = study.trials[study.trials["status"].isin(["finished", "diverged"])]
-    notes = [mixed(over, name) for name in COMPARABLE if over[name].nunique() > 1]
+    known = {name: over[over[name] != ""] for name in COMPARABLE}
+    notes = [mixed(trials, name) for name, trials in known.items() if trials[name].nunique() > 1]
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
@@ -185,9 +186,9 @@ def mixed(trials: pd.DataFrame, name: str) -> str:
     """ "code differs between trials: a1b2 (18), c3d4 (position=none seed 3; position=2d seeds 0, 1)" """
     groups = sorted(((str(v), group) for v, group in trials.groupby(name)), key=lambda pair: -len(pair[1]))
     most, rest = groups[0], groups[1:]
-    parts = [f"{most[0] or 'unknown'} ({len(most[1])})"]
+    parts = [f"{most[0]} ({len(most[1])})"]
     for value, group in rest:
         arms = group.groupby("arm", sort=False)["seed"]
         where = "; ".join(f"{arm} {named(seeds.tolist())}" for arm, seeds in arms)
-        parts.append(f"{value or 'unknown'} ({where})")
+        parts.append(f"{value} ({where})")
     return f"{name} differs between trials: {', '.join(parts)}"

@@ -12,7 +12,7 @@ import torch
 
 from vitcore import Config
 from vitcore.config import ConfigError
-from vitcore.data import Order, describe, load
+from vitcore.data import Order, describe, load, read
 from vitcore.datasets import download
 
 
@@ -38,7 +38,7 @@ def test_parts_of_a_trial_are_disjoint_and_complete() -> None:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    assert np.array_equal(data.train.bytes.flatten(1).numpy(), images[data.train.index])
+    assert np.array_equal(data.train.pixels.flatten(1).numpy(), images[data.train.index])
     assert np.array_equal(data.test.labels.numpy(), labels[data.test.index])
 
 
@@ -67,7 +67,7 @@ def test_data_seed_alone_chooses_the_images() -> None:
 def test_standardised_images_have_unit_variance() -> None:
     """The pinned statistics bring the images to about zero mean and unit variance."""
     data = load(digits())
-    images = data.standardise(data.train.bytes)
+    images = data.standardise(data.train.pixels)
     assert images.mean().item() == pytest.approx(0, abs=0.02)
     assert images.std().item() == pytest.approx(1, abs=0.02)
 
@@ -142,7 +142,7 @@ def test_mnist_is_read_from_the_files_torchvision_keeps(tmp_path: Path) -> None:
         (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
     data = load(Config(data="mnist", data_fraction=0.01), tmp_path)
     assert data.test.index.tolist() == list(range(60_000, 70_000))
-    assert data.train.bytes[:, 0, 0, 0].numpy().tolist() == (data.train.index % 251).tolist()
+    assert data.train.pixels[:, 0, 0, 0].numpy().tolist() == (data.train.index % 251).tolist()
     damaged = tmp_path / "other"
     (damaged / "MNIST").mkdir(parents=True)
     (damaged / "MNIST" / "raw").symlink_to(raw)
@@ -186,7 +186,7 @@ def test_imagefolder_with_its_own_test_set(make_folder: MakeFolder) -> None:
     assert data.test.labels.tolist() == [0, 0, 1, 1, 1]
     assert len(data.val) == 2
     assert len(data.train) == 18
-    assert (data.test.bytes[:2, 0] == 100).all()  # val/cat was made third: red is 50 x 2
+    assert (data.test.pixels[:2, 0] == 100).all()  # val/cat was made third: red is 50 x 2
     assert data.mean.flatten()[0].item() == pytest.approx(25)
     assert data.std.flatten()[1].item() == 1  # green is constant
 
@@ -234,9 +234,8 @@ def test_unreadable_image_is_named(make_folder: MakeFolder) -> None:
     whole = (root / "dog" / "002.png").read_bytes()
     for contents in (b"not an image", whole[: len(whole) // 2]):
         (root / "dog" / "002.png").write_bytes(contents)
-        load_fresh = load.__globals__["read"].__wrapped__
         with pytest.raises(ValueError, match=r"dog/002\.png cannot be read as an image"):
-            load_fresh(f"imagefolder:{root}", None, 6)
+            read.__wrapped__(f"imagefolder:{root}", None, 6)
 
 
 def test_real_photographs_are_read_from_a_folder(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def test_results_never_imports_torch() -> None:
         assert not imported(path) & {"torch", "torchvision", "timm", "safetensors"}, path
 
 
-@pytest.mark.parametrize("module", ["vitcore", "vitcore.config", "ablations.cli", "ablations.study", "slurm"])
+@pytest.mark.parametrize(
+    "module", ["vitcore", "vitcore.config", "ablations.cli", "ablations.study", "ablations.runner", "slurm"]
+)
 def test_importing_loads_no_torch(module: str) -> None:
     """The base install reads and draws."""
     import subprocess

@@ -16,7 +16,8 @@ import pytest
 
 from ablations import plan as planning
 from ablations import runner
-from ablations.plan import Job
+from ablations.jobs import Job
+from ablations.jobs import jobs as jobs_of
 from ablations.study import Design, read_recipe, read_study
 from results import store
 
@@ -75,14 +76,14 @@ def workers_of(pid: int) -> list[int]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
     """Jobs of some seconds each, and how they end when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    jobs = planning.jobs([plan(folder, steps=1500)])
+    jobs = jobs_of([plan(folder, steps=1500)])
     runner.run(jobs, runner.Place(folder, None), Quiet())
     return jobs, outcomes(folder, jobs)
 
 
 def test_second_run_trains_nothing(tmp_path: Path) -> None:
     """What is finished is settled from the disk, without starting a worker."""
-    jobs = planning.jobs([plan(tmp_path)])
+    jobs = jobs_of([plan(tmp_path)])
     place = runner.Place(tmp_path / "runs", None)
     first, second = Quiet(), Quiet()
     tally = runner.run(jobs, place, first, workers=1)
@@ -159,7 +160,7 @@ def bad_part(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.parametrize("bad_part", ["raise RuntimeError('no such thing')"], indirect=True)
 def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: Path) -> None:
     """The cause stands in the attempt; the same code does not try again, other code does."""
-    jobs = planning.jobs([bad_plan(tmp_path)])
+    jobs = jobs_of([bad_plan(tmp_path)])
     place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet())
     assert len(tally.done) == 2
@@ -181,7 +182,7 @@ def test_trial_that_kills_its_workers_fails_in_the_end(
 ) -> None:
     """A trial whose worker dies without progress, time and again, is given up with the signal's name."""
     monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 2)
-    jobs = planning.jobs([bad_plan(tmp_path)])[:2]
+    jobs = jobs_of([bad_plan(tmp_path)])[:2]
     place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet())
     assert len(tally.done) == 1
@@ -204,7 +205,7 @@ def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
 
 def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     """A second run on the same directory waits for what the first holds: every trial is trained once."""
-    jobs = planning.jobs([plan(tmp_path, steps=600)])
+    jobs = jobs_of([plan(tmp_path, steps=600)])
     runs = [start_run(tmp_path, "--jobs", "1") for _ in range(2)]
     for process in runs:
         output, errors = process.communicate(timeout=120)
@@ -256,7 +257,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
 
 def test_edited_result_is_trained_again(tmp_path: Path) -> None:
     """A result whose checksum differs is a missing cell with its reason, and the next run replaces it."""
-    jobs = planning.jobs([plan(tmp_path)])[:1]
+    jobs = jobs_of([plan(tmp_path)])[:1]
     place = runner.Place(tmp_path / "runs", None)
     runner.run(jobs, place, Quiet())
     before = outcomes(place.runs, jobs)

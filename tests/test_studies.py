@@ -6,6 +6,8 @@ from textwrap import dedent
 import pytest
 
 from ablations import plan as planning
+from ablations.jobs import jobs as jobs_of
+from ablations.jobs import write as write_plan
 from ablations.study import Design, packaged, read_recipe, read_study
 
 RECIPE = """
@@ -94,7 +96,7 @@ def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
     """Within a study seed by seed; the baseline that two studies share is one job."""
     one = planning.build(design(tmp_path), [0, 1])
     two = planning.build(design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"), [0, 1])
-    jobs = planning.jobs([one, two | {"name": "other"}])
+    jobs = jobs_of([one, two | {"name": "other"}])
     assert [(job.arm, job.config["seed"]) for job in jobs] == [
         ("position=none", 0), ("position=1d", 0), ("position=none", 1), ("position=1d", 1),
         ("patch=2", 0), ("patch=8", 0), ("patch=2", 1), ("patch=8", 1),
@@ -104,7 +106,7 @@ def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
 def test_plans_only_grow(tmp_path: Path) -> None:
     """Seeds and arms of an earlier plan stay; pruning forgets them; another baseline is refused."""
     runs = tmp_path / "runs"
-    planning.write(runs, planning.prepare(design(tmp_path), runs, 3))
+    write_plan(runs, planning.prepare(design(tmp_path), runs, 3))
     wider = STUDY.replace("[none, 1d]", "[1d, 2d]")
     grown = planning.prepare(design(tmp_path, wider), runs, 2)
     assert [arm["name"] for arm in grown["arms"]] == ["position=1d", "position=2d", "position=none"]

@@ -122,7 +122,7 @@ def test_outcome_agrees_with_what_was_written() -> None:
     model = ViT(config)
     model.load_state_dict(safetensors.torch.load(run.weights))
     with torch.no_grad():
-        answers = model(load(config).standardise(test.bytes)).argmax(1) == test.labels
+        answers = model(load(config).standardise(test.pixels)).argmax(1) == test.labels
     assert np.array_equal(answers.numpy(), correct.astype(bool))
 
 

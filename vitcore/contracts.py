@@ -1,5 +1,4 @@
-"""What every entry of POSITION, POOLING and STEM promises, as checks: the tests and `ablate check` run the
-same.
+"""What every part promises, as checks that the tests and `ablate check` run alike.
 
 A check takes (slot, name) and fails with an AssertionError that says what was broken.
 """

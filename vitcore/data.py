@@ -43,7 +43,7 @@ FOLDER = "imagefolder:"
 class Images:
     """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,)."""
 
-    bytes: Tensor
+    pixels: Tensor
     labels: Tensor
     index: Indices
 
@@ -51,7 +51,7 @@ class Images:
         return len(self.index)
 
     def to(self, device: torch.device) -> Images:
-        return replace(self, bytes=self.bytes.to(device), labels=self.labels.to(device))
+        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ class Data:
 
 
 def describe(name: str) -> About:
-    """What `name` stands for: a built-in dataset, or 'imagefolder:PATH', whose files are hashed once a
-    process.
+    """What `name` stands for: a built-in dataset, or 'imagefolder:PATH'.
 
     Raises ConfigError for an unknown name, and for a folder that is no dataset.
     """
@@ -171,8 +170,8 @@ def resize(images: np.ndarray, size: int) -> np.ndarray:
 class Order:
     """The training images in the order they are seen: one random permutation an epoch, end to end.
 
-    Batches are always full, so one may span two epochs. A pure function of (seed, epoch, place): nothing to
-    save.
+    Batches are always full, so one may span two epochs. A pure function of (seed, epoch, place), so there is
+    nothing to save.
     """
 
     def __init__(self, n: int, seed: int) -> None:

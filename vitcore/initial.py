@@ -1,4 +1,4 @@
-"""Initial values, one rule for all arms: those of google-research/vision_transformer (vit_jax/models_vit.py).
+"""Initial values, one rule for all arms: those of google-research/vision_transformer (models_vit.py), but for tables.
 
 Each parameter is drawn on the CPU from a generator of its own, keyed by (seed, name): removing a part leaves
 the values of all others as they were, and no device changes them.
@@ -47,12 +47,13 @@ class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fills `values`, the parameter called `name` inside this module. The rules of the reference for each
-        layer:
+        """Fills `values`, the parameter called `name` in this module, by the rule of the layer that owns it.
 
-        a linear layer Xavier uniform and bias zero (nn.attention and nn.Dense as models_vit.py calls them), a
-        convolution LeCun normal (flax's default), a norm one and zero, a bare parameter normal(0.02)
-        (AddPositionEmbs).
+        A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and Dense), a
+        convolution LeCun normal (flax's default), a norm one and zero. A bare table, as of positions, is normal(1):
+        the scale of the patches that it is added to and of the queries that read it, and about that of sinusoidal
+        positions. That is not the reference's normal(0.02), which BERT used at width 768: with it narrow models
+        learn their positions late or never (ablations/recipes/digits.yaml has the numbers).
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         rule_of(owner, name.rpartition(".")[2])(values, generator)
@@ -68,7 +69,7 @@ def rule_of(owner: nn.Module, name: str) -> Draw:
         return xavier_uniform
     if isinstance(owner, nn.Conv2d):
         return lecun_normal
-    return normal(0.02)
+    return normal(1.0)
 
 
 def zeros(values: Tensor, generator: Generator) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Part(Initial):
     """A variant of one slot of the model.
 
+    Its constructor says which parameters there are; `initial`, inherited, how they are drawn.
+
     `numerics` is raised when a change alters what the part computes; it is in the identity of every trial
     that uses the part. A part from outside the package that declares none is identified by the hash of its
     file.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Status = Literal["finished", "diverged", "stopped"]
 EVALUATION_BATCH = 512  # images; how much memory an evaluation takes, nothing else
+CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -118,13 +119,13 @@ def train(
     *,
     data_dir: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
-    checkpoint_seconds: float = 10.0,
+    checkpoint_seconds: float = 2.0,
 ) -> Outcome:
-    """Trains `config` from the run's checkpoint, if it has one, to the end or until `stop()` between two
-    steps.
+    """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
-    Without a `run`, only the outcome is kept. Raises ValueError where the data are missing or not as `config`
-    says.
+    A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
+    0: before every step.
+    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
     """
     run = run or Memory()
     with torch_threads(config.threads):
@@ -142,11 +143,13 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     config = training.config
     due, line = evaluation_steps(config), dict[str, Any]()
     saved = shown = time.monotonic()
+    pause = checkpoint_seconds
     while training.step < config.steps:
         now = time.monotonic()
-        if (stopping := stop()) or now - saved >= checkpoint_seconds:
+        if (stopping := stop()) or now - saved >= pause:
             run.save_checkpoint(training.step, training.save())
-            saved = now
+            saved = time.monotonic()
+            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
         if stopping:
             return training.outcome("stopped", {})
         if now - shown >= TICK:
@@ -195,7 +198,7 @@ class Training:
         """The standardised images (B, C, H, W) and the labels (B,) of the step to come."""
         places = self.order.places(self.step * self.config.batch, self.config.batch)
         chosen = torch.from_numpy(places).to(self.device)
-        return self.data.standardise(self.data.train.bytes[chosen]), self.data.train.labels[chosen]
+        return self.data.standardise(self.data.train.pixels[chosen]), self.data.train.labels[chosen]
 
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""
@@ -228,7 +231,7 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.bytes, EVALUATION_BATCH)]
+        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.pixels, EVALUATION_BATCH)]
         self.model.train()
         logits = torch.cat(parts)  # (n, classes)
         correct = logits.argmax(dim=1) == images.labels

@@ -13,7 +13,6 @@ from results.figures.lines import (
     metric_axis,
     nothing_yet,
     place,
-    plain,
     swept_axis,
     values,
 )
@@ -26,7 +25,7 @@ from results.tables import Table
 def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame = place(arms(study, table))
-    figure.set_figheight(3.0)
+    figure.set_figheight(2.6)
     ax = figure.subplots()
     one_line = frame["series"].nunique() == 1
     swept_axis(frame, ax, x_of(study.plan), judged(frame) if one_line else values(frame))
@@ -47,12 +46,13 @@ def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def judged(frame: pd.DataFrame) -> list[str]:
     """A label a value: the value over the verdict of its arm."""
     rows = each(frame.sort_values("at", kind="stable"))
-    return [f"{plain(row.x)}\n{'baseline' if row.reference else (row.verdict or '').replace('-', ' ')}" for row in rows]
+    words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
+    return [f"{value}\n{word}" for value, word in zip(values(frame), words, strict=True)]
 
 
 def compute(frame: pd.DataFrame, ax: Axes) -> Axes:
     """FLOPs of one image forward, in grey, on a log axis."""
-    size, name = flops_unit(frame["flops"])
+    size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)

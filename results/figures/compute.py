@@ -29,7 +29,7 @@ GAP = 9.0  # points of paper between crosses of equal compute
 def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame = arms(study, table)
-    size, name = flops_unit(frame["flops"])
+    size, name = flops_unit(frame["flops"].max())
     frame = families(frame, study.plan).assign(at=frame["flops"] / size)
     figure.set_figheight(3.2)
     ax = figure.subplots()

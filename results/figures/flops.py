@@ -1,7 +1,5 @@
 """FLOPs on an axis: a unit that keeps numbers short, and ticks where a reader looks for them."""
 
-from collections.abc import Iterable
-
 import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
@@ -9,10 +7,9 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLoca
 UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFLOPs", 1.0: "FLOPs"}
 
 
-def flops_unit(flops: Iterable[float]) -> tuple[float, str]:
-    """(size, name) of the largest unit that the median is at least one of."""
-    middle = float(np.nanmedian([*flops, 0.0][:-1] or [1.0]))
-    return next(((size, name) for size, name in UNITS.items() if middle >= size), (1.0, "FLOPs"))
+def flops_unit(most: float) -> tuple[float, str]:
+    """(size, name) of the largest unit that `most` is at least one of."""
+    return next(((size, name) for size, name in UNITS.items() if most >= size), (1.0, "FLOPs"))
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:

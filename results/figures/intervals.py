@@ -23,31 +23,26 @@ COLOUR = {"better": BLUE, "worse": VERMILION}
 LABEL_WIDTH = 1.5  # inches that an arm's name may take before it is broken
 ROW, NARROW_ROW = 0.44, 0.6  # inches
 FRAME = 0.85  # inches for the axis and the heads of the columns
+MARKS = (
+    "Colour, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
+    "Diamond, dashed line: baseline."
+)
 
 
 def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`, as high as its arms need; returns what to write under it."""
-    metric = table["metric"]
-    frame, points = arms(study, table), seeds(study, metric)
-    small = narrow(figure)
-    figure.set_figheight(FRAME + len(frame) * (NARROW_ROW if small else ROW))
+    frame, metric = arms(study, table), table["metric"]
     published = bool(frame["published"].notna().any())
-    source = wrapped(study.plan["source"], 1.35, SMALL)
-    if small:
-        rows = interval_rows(frame, points, figure.subplots(), metric)
-        text_above(frame, rows, metric)
-    elif published:
-        rows, aside = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1.25])
-        text_beside(frame, interval_rows(frame, points, rows, metric), metric)
-        published_rows(frame, aside, source)
-    else:
-        text_beside(frame, interval_rows(frame, points, figure.subplots(), metric), metric)
-    notes = [
-        "Colour and filled marks: a resolved difference (Holm-adjusted p < 0.05). Diamond and dashed line: baseline."
-    ]
-    if small and published:
-        notes.append(f"* published in another setting, its level is not comparable: {study.plan['source']}.")
-    return notes
+    stacked = narrow(figure)
+    figure.set_figheight(FRAME + len(frame) * (NARROW_ROW if stacked else ROW))
+    aside = published and not stacked
+    panels = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1.25]) if aside else [figure.subplots()]
+    interval_rows(frame, seeds(study, metric), panels[0], metric)
+    (text_above if stacked else text_beside)(frame, panels[0], metric)
+    if aside:
+        published_rows(frame, panels[1], wrapped(table["source"], 1.35, SMALL))
+    elsewhere = f"* published in another setting, its level is not comparable: {table['source']}."
+    return [MARKS, elsewhere] if published and stacked else [MARKS]
 
 
 def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:

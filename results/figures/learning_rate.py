@@ -6,7 +6,6 @@ The point of that figure: two heads tie, each at a learning rate of its own. So 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from results.figures.frame import arms, each, seeds, x_of
 from results.figures.lines import (
@@ -61,12 +60,10 @@ def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, name: st
         dash = DASHES[swept.index(row.at) % len(DASHES)]
         draw_band(own[own["status"] == "finished"], ax, table[row.series], dash)
         draw_unfinished(own[own["status"] != "finished"], ax, table[row.series], dash)
-    handles = [Line2D([], [], color=GREY, linestyle=DASHES[k % len(DASHES)]) for k in range(len(swept))]
     ax.set_xlabel("training step")
     metric_axis(ax, "val_accuracy", history["value"])
-    for handle, value in zip(handles, values(frame), strict=True):
-        handle.set_label(value)
-        ax.add_line(handle)
+    for k, value in enumerate(values(frame)):
+        ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=value)
     legend_above(ax, f"over training, by {name}")
     if history.empty:
         ax.set_xticks([])

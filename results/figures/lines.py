@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLoca
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from results.figures.frame import each, is_number, metric_label
-from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL
+from results.figures.page import wrapped
+from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL, TEXT
 
 NAMES = {
     "lr": "learning rate",
@@ -20,6 +21,7 @@ NAMES = {
     "image_size": "image size (pixels a side)",
     "depth": "depth (blocks)",
 }
+TICK = 0.9  # inches that a label of the axis may take before it is broken
 APART = 7.0  # points of paper between series that share a place on the axis
 
 
@@ -53,8 +55,9 @@ def axis_name(field: str) -> str:
 
 def marks(field: str) -> str:
     """The sentence under a figure that says what filled and open marks are."""
+    name = axis_name(field).partition(" (")[0]
     return (
-        f"Filled: differs from the baseline (black) at the same {axis_name(field)}, Holm-adjusted p < 0.05. "
+        f"Filled: differs from the baseline (black) at the same {name}, Holm-adjusted p < 0.05. "
         "Open: equivalent, or not resolved."
     )
 
@@ -137,8 +140,8 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 
 
 def values(frame: pd.DataFrame) -> list[str]:
-    """A label a place on the axis: the value as a person writes it."""
-    return [plain(row.x) for row in each(frame.drop_duplicates("at").sort_values("at"))]
+    """A label a place on the axis: the value as a person writes it, in lines that leave room for others."""
+    return [wrapped(plain(row.x), TICK, TEXT) for row in each(frame.drop_duplicates("at").sort_values("at"))]
 
 
 def plain(value: Any) -> str:

@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
+from matplotlib.transforms import Bbox
 
 from results.figures.frame import each
 from results.figures.style import COLUMN, GREY, SMALL, TEXT, TITLE
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size
+HANDLE = 0.5  # inches of a legend's line and the space around it
 NAMED = 6  # arms with absent trials that are named under a figure
 
 
@@ -69,8 +72,9 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
     figure.text(left, 1 - (MARGIN + head_height) / total, under, size=TEXT, color=GREY, va="top")
     if foot:
         figure.text(left, MARGIN / total, foot, size=SMALL, color=GREY, va="bottom")
-    figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total))
+    figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total), w_pad=MARGIN)
     uncrowd(figure)
+    freeze(figure)
 
 
 def height(text: str, size: float) -> float:
@@ -88,6 +92,14 @@ def uncrowd(figure: Figure) -> None:
             ax.tick_params(axis="x", labelrotation=90)
 
 
+def freeze(figure: Figure) -> None:
+    """Lays the axes out for good, rounded: the last bits of the solver depend on memory addresses."""
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        ax.set_position(Bbox.from_bounds(*(round(side, 4) for side in ax.get_position().bounds)))
+    figure.set_layout_engine("none")
+
+
 def absences(frame: pd.DataFrame) -> list[str]:
     """A line an arm that has fewer finished trials than planned, and why; nothing is dropped in silence."""
     short = list(each(frame[frame["n"] < frame["planned"]]))
@@ -96,19 +108,25 @@ def absences(frame: pd.DataFrame) -> list[str]:
 
 
 def legend_above(ax: Axes, title: str) -> None:
-    """A legend over the axes, in as many columns as fit."""
-    _, labels = ax.get_legend_handles_labels()
-    if not labels:
+    """A legend over the axes, in as many columns as fit; the figure grows by its height."""
+    handles, labels = ax.get_legend_handles_labels()
+    figure = ax.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    if not handles:
         ax.set_title(title, loc="left")
         return
-    figure = ax.get_figure(root=True)
-    assert figure is not None
     room = ax.get_position().width * figure.get_figwidth()
-    widest = max(text_width(label, TEXT) for label in labels) + 0.45
+    labels = [wrapped(label, room - HANDLE, TEXT) for label in labels]
+    widest = max(text_width(line, TEXT) for label in labels for line in label.split("\n")) + HANDLE
+    columns = max(1, min(len(labels), int(room / widest)))
+    stacks = np.array_split(labels, columns)
+    figure.set_figheight(figure.get_figheight() + max(height("\n".join(stack), TEXT) for stack in stacks))
     ax.legend(
+        handles,
+        labels,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=max(1, min(len(labels), int(room / widest))),
+        ncols=columns,
         title=title,
         title_fontsize=TEXT,
         alignment="left",

@@ -13,7 +13,7 @@ from results.tables import Table
 def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
-    figure.set_figheight(3.0)
+    figure.set_figheight(2.6)
     ax = figure.subplots()
     swept_axis(frame, ax, x, sizes(frame, study.history) if x == "data_fraction" else values(frame))
     points = seeds(study, table["metric"])

@@ -23,6 +23,7 @@ TITLE, TEXT, SMALL = 9.0, 7.5, 6.5  # points
 SETTINGS: Any = {  # names and values as in a matplotlibrc
     "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine has the same one
     "font.size": TEXT,
+    "text.hinting": "none",  # a line is as wide on a screen as in print
     "text.parse_math": False,  # a dollar sign in a question is a dollar sign
     "axes.titlesize": TEXT,
     "axes.labelsize": TEXT,

@@ -1,0 +1,61 @@
+"""What a run directory could do without: said first, removed only when asked. No result is ever among it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from results import lease, store
+
+Json = dict[str, Any]
+Keep = Literal["all", "baseline", "none"]
+
+
+@dataclass(frozen=True)
+class Waste:
+    """A file or folder, its size, and why nobody needs it."""
+
+    path: Path
+    size: int
+    why: str
+
+
+def waste(runs: Path, plans: Sequence[Json], keep: Keep) -> list[Waste]:
+    """Everything that may go: of finished trials the weights not kept, and what lost attempts left behind."""
+    baselines = {trial["id"] for plan in plans for arm in plan["arms"] if is_baseline(arm) for trial in arm["trials"]}
+    found = []
+    for path in sorted((runs / "trials").glob("*")):
+        trial = store.Trial(path)
+        state = trial.state()
+        if state.over and state.attempt is not None:
+            kept = keep == "all" or (keep == "baseline" and trial.id in baselines)
+            found += list(of_finished(trial, state.attempt, kept))
+        found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
+    return found
+
+
+def is_baseline(arm: Json) -> bool:
+    return bool(arm["name"] == arm["baseline"])
+
+
+def of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
+    weights = winner / "weights.safetensors"
+    if not keep_weights and weights.exists():
+        yield Waste(weights, size(weights), "weights of a finished trial")
+    for attempt in trial.attempts():
+        if attempt != winner and not lease.seems_alive(attempt):
+            yield Waste(attempt, size(attempt), "an attempt that was superseded")
+        elif (attempt / "checkpoints").exists():
+            yield Waste(attempt / "checkpoints", size(attempt / "checkpoints"), "checkpoints of a finished trial")
+
+
+def stale_claims(trial: store.Trial) -> list[Path]:
+    """Claims that were killed before the rename that makes them an attempt."""
+    staged = (trial.path / "attempts").glob(".claim-*")
+    return [path for path in staged if lease.known(lease.read(path)) is False]
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,66 @@
+"""A plan as it lies on disk, and the trials it asks for, as plain data: what runs them needs no torch for that."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from results import lease, store
+from vitcore.config import listed
+
+Json = dict[str, Any]
+TURN_SECONDS = 30.0
+
+
+def read(runs: Path, plan_name: str) -> Json | None:
+    try:
+        return store.read_json(store.study_folder(runs, plan_name) / "plan.json")
+    except FileNotFoundError:
+        return None
+
+
+def write(runs: Path, plan: Json) -> None:
+    """Writes the plan unless it is there already; a plan that grew meanwhile, by another run, is an error.
+
+    Raises ValueError: the same command, given again, plans on top of the other.
+    """
+    folder = store.study_folder(runs, plan["name"])
+    with lease.turn(folder / "turns", TURN_SECONDS):
+        there = read(runs, plan["name"])
+        if there is not None and lost(there, plan):
+            raise ValueError(f"{plan['name']}: another run planned more of it meanwhile: give the command again")
+        if there != plan:
+            store.write_json(folder / "plan.json", plan)
+
+
+def lost(there: Json, plan: Json) -> bool:
+    """Whether writing `plan` would forget arms or seeds; a pruned plan says that it means to."""
+    arms = {arm["name"] for arm in there["arms"]} - {arm["name"] for arm in plan["arms"]}
+    return not plan.get("pruned") and bool(arms or set(there["seeds"]) - set(plan["seeds"]))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial to make sure of: plain data, so that it can be handed to a worker."""
+
+    id: str
+    config: Json
+    arm: str
+    study: str
+
+
+def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
+    """Every trial once, study by study and within a study seed by seed: a partial table is a balanced one."""
+    found: dict[str, Job] = {}
+    for plan in plans:
+        chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
+        if not chosen:
+            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
+        for seed in plan["seeds"]:
+            for arm in chosen:
+                for trial in arm["trials"]:
+                    if trial["seed"] == seed:
+                        config = arm["config"] | {"seed": seed}
+                        found.setdefault(trial["id"], Job(trial["id"], config, arm["name"], plan["name"]))
+    return list(found.values())

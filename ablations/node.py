@@ -1,0 +1,118 @@
+"""What runs on the nodes: a share of the trials, and the last job, which looks at what is left."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ablations import campaign as campaigns
+from ablations import runner
+from ablations.campaign import Campaign
+from ablations.jobs import Job
+from results import store
+from slurm.ask import Refused, Unreachable
+
+BEGAN = time.monotonic()
+NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
+STALLED_LOOKS = 3  # the last job gives up after so many without progress
+
+
+def share(folder: str, *ids: str) -> int:
+    """Trains the trials, until they are over or the time is; on the way out makes sure of a last job."""
+    campaign = campaigns.load(Path(folder))
+    if campaign.cancelled:
+        return 0
+    end = time_limit(campaign)
+    signal.signal(signal.SIGUSR2, lambda *_: on_notice(end))
+    jobs = [job_of(campaign.runs, key) for key in ids]
+    tally = runner.run(jobs, campaign.place(), Lines(), workers(campaign), deadline=end - margin(campaign))
+    print(f"{len(tally.done)} over, {len(tally.failed)} failed, of {len(jobs)}", flush=True)
+    try:
+        campaigns.make_sure_of_last(campaign)
+    except (Unreachable, Refused, TimeoutError) as error:
+        print(f"no last job from here: {error}", flush=True)
+    return 0
+
+
+def time_limit(campaign: Campaign) -> float:
+    """When SLURM will end this job, on this process's monotonic clock."""
+    return BEGAN + campaign.profile.seconds
+
+
+def margin(campaign: Campaign) -> float:
+    """Seconds before the limit at which the trials are stopped, for their last checkpoint."""
+    return min(60.0, max(10.0, campaign.profile.seconds / 10))
+
+
+def on_notice(end: float) -> None:
+    """USR2: near the limit it is the limit's early notice, and the deadline sees to that; else it is preemption."""
+    if end - time.monotonic() > NOTICE_SECONDS:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def job_of(runs: Path, key: str) -> Job:
+    return Job(key, store.trial(runs, key).config()["config"], key, "")
+
+
+def workers(campaign: Campaign) -> int | None:
+    """One a GPU; without GPUs one a core that SLURM gave to the task."""
+    return None if campaign.profile.gpus else int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+
+
+class Lines:
+    """A display for the log: a line an event."""
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
+        print(f"{store.now()} {job.id} {event} {detail.get('cause', '')}", flush=True)
+
+    def say(self, text: str) -> None:
+        print(f"{store.now()} {text}", flush=True)
+
+
+def last(folder: str) -> int:
+    """Once all else has ended: resubmits what is missing while there is progress, then writes the report."""
+    campaign = campaigns.load(Path(folder))
+    if campaign.cancelled:
+        return 0
+    if stalled(campaign):
+        print(f"no progress in {STALLED_LOOKS} looks: given up; `ablate status` says why, `ablate submit` goes on")
+        return 1
+    found = campaigns.reconcile(campaign, inside=True)
+    print(json.dumps(asdict(found)), flush=True)
+    if not found.queued and not found.submitted and not found.waiting:
+        publish(campaign)
+    return 0
+
+
+def stalled(campaign: Campaign) -> bool:
+    """Whether the last looks, this one included, all found the same results and checkpoints."""
+    looks = campaign.folder / "looks.jsonl"
+    with open(looks, "a") as file:
+        file.write(json.dumps({"progress": progress(campaign)}) + "\n")
+    recent = [line["progress"] for line in store.read_lines(looks)][-STALLED_LOOKS - 1 :]
+    return len(recent) > STALLED_LOOKS and all(one == recent[0] for one in recent)
+
+
+def progress(campaign: Campaign) -> list[int]:
+    """Trials that are over, and the steps of the newest checkpoints of the others."""
+    trials = [store.trial(campaign.runs, job.id) for job in campaign.jobs()]
+    steps = [file.name.partition("-")[0] for trial in trials for file in trial.checkpoints()[:1]]
+    return [sum(trial.state().over for trial in trials), sum(map(int, steps))]
+
+
+def publish(campaign: Campaign) -> None:
+    """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
+    from ablations.publishing import publish as publish_study
+    from results import report
+    from results.study import load
+
+    studies = load(campaign.runs, campaign.plans)
+    for study in studies:
+        publish_study(study, campaign.runs)
+    report.write(studies, campaign.runs / "report.html")

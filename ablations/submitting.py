@@ -1,0 +1,115 @@
+"""What `ablate submit`, `cancel` and `profile check` do, and say when they have done it."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ablations import campaign as campaigns
+from ablations import estimate, provenance, runner, strict_yaml
+from ablations.campaign import Campaign, Look
+from ablations.jobs import jobs
+from ablations.progress import clock
+from results import store
+from slurm import profile as profiles
+from slurm import queue, submission
+
+Json = dict[str, Any]
+
+
+def read_profile(name: str) -> profiles.Profile:
+    """A file, or a name in the user's configuration. Raises ValueError."""
+    path = profiles.path_of(name)
+    return profiles.Profile.of(strict_yaml.read(path), str(path))
+
+
+def preflight(profile: profiles.Profile) -> None:
+    """Asks SLURM whether it would take the profile. Raises ValueError naming the key where it would not."""
+    from slurm.preflight import check
+
+    check(profile)
+
+
+def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:
+    """The scripts that a submission would hand over; nothing is written."""
+    asked = [job for job in jobs(plans) if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    seconds = estimate.seconds(plans, place.runs, bool(profile.gpus))
+    shares = campaigns.split(asked, seconds, len(asked), 60 * profile.task_minutes)
+    folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
+    parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
+    text = submission.script(folder, len(shares), parameters, folder.parent.parent / "code")
+    return (
+        f"# {len(asked)} trials in {len(shares)} tasks, {cost(sum(seconds[job.id] for job in asked), profile)}\n{text}"
+    )
+
+
+def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
+    """Makes the queue true to what is missing; a line for a person."""
+    known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
+    campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
+    return told(campaigns.reconcile(campaign), profile)
+
+
+def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> bool:
+    """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
+    mine = (tuple(plans), profile, sorted(place.plugin_digests))
+    theirs = (campaign.plans, campaign.profile, sorted(campaign.place().plugin_digests))
+    return mine == theirs and not campaign.cancelled and provenance.sources(campaign.code) == provenance.sources()
+
+
+def told(look: Look, profile: profiles.Profile) -> str:
+    parts = [
+        f"{look.over} over",
+        f"{look.queued} queued already",
+        f"{look.submitted} submitted in {look.arrays} arrays",
+    ]
+    if look.failed:
+        parts.append(f"{look.failed} failed (`ablate retry`)")
+    if look.waiting:
+        parts.append(f"{look.waiting} wait for free slots: the last job submits them")
+    lines = [", ".join(parts)]
+    if look.submitted or look.waiting:
+        lines.append(f"cost: {cost(3600 * look.hours, profile)}")
+    if look.last_job:
+        lines.append("a last job looks again when these have ended, then writes tables and report")
+    return "\n".join(lines)
+
+
+def cost(seconds: float, profile: profiles.Profile) -> str:
+    unit = "GPU" if profile.gpus else "core"
+    return f"about {seconds * max(profile.gpus, 1) / 3600:.1f} {unit}-hours ({clock(seconds)} one after the other)"
+
+
+def cancel(runs: Path, names: set[str]) -> str:
+    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue."""
+    stopped = [one for one in campaigns.campaigns(runs) if not one.cancelled and names & set(one.plans)]
+    for one in stopped:
+        campaigns.mark_cancelled(one)
+        queue.cancel(f"{campaigns.PREFIX}:{one.folder.name}:")
+    return f"{len(stopped)} submissions cancelled; their finished trials stay"
+
+
+def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.0) -> tuple[list[str], bool]:
+    """Submits a job of a minute that tries on a node what trials need there; a line a try, and whether all went well.
+
+    Raises Refused, Unreachable, NoSlurm; ValueError where the job does not start within `patience` seconds.
+    """
+    short = profile.model_copy(update={"time": 1, "parallel": None})
+    preflight(short)
+    campaign = campaigns.create(place.runs, (), short, place, "check")
+    campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]]))
+    answer = campaign.folder / "probe.json"
+    deadline = time.monotonic() + patience
+    while not answer.exists():
+        waiting = queue.jobs(f"{campaigns.PREFIX}:{campaign.folder.name}:")
+        if not waiting and not answer.exists():
+            raise ValueError(f"the job ended without an answer: see {campaign.folder / 'arrays/0001/logs'}")
+        if time.monotonic() > deadline:
+            queue.cancel(f"{campaigns.PREFIX}:{campaign.folder.name}:")
+            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
+        time.sleep(2)
+    found = store.read_json(answer)["found"]
+    shutil.rmtree(campaign.folder)
+    lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
+    return lines, not any(found.values())

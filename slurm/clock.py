@@ -1,0 +1,21 @@
+"""How SLURM writes a span of time: [days-][hours:]minutes:seconds."""
+
+
+def seconds(span: str) -> int | None:
+    """Seconds of '1-00:00:00', '30:00', ...; None where SLURM states no number ('infinite', 'UNLIMITED', 'INVALID')."""
+    days, _, rest = span.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in (days or "0", *parts)):
+        return None
+    total = 0
+    for part in parts:
+        total = total * 60 + int(part)
+    return int(days or 0) * 86400 + total
+
+
+def span(of_seconds: int) -> str:
+    """1-02:30:00, 4:00:00."""
+    days, rest = divmod(of_seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    clock = f"{rest // 60:02}:{rest % 60:02}"
+    return f"{days}-{hours:02}:{clock}" if days else f"{hours}:{clock}"

@@ -1,0 +1,48 @@
+"""Which of our environment variables SLURM gets to see.
+
+sbatch exports the whole environment to the job and SLURM stores it: tokens and passwords with it. `--export=NONE`
+and lists of names are no way out: both start a login shell on the node, which may fail, and srun then starts
+without PATH. So sbatch itself runs in an environment that holds only what is kept. This also takes away what
+changes what SLURM's commands do or print (SBATCH_*, SQUEUE_FORMAT, SLURM_TIME_FORMAT, ...), and the variables of
+the job inside which a job is submitted.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+
+KEPT = (
+    *("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
+    *("LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "PYENV_*"),
+    *("CONDA_EXE", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_PYTHON_EXE", "CONDA_SHLVL"),
+    # `module load`, in both of its implementations
+    *("MODULE*", "LMOD_*", "LOADEDMODULES", "_LMFILES_", "BASH_ENV"),
+    *("BASH_FUNC_module*", "BASH_FUNC_ml*", "BASH_FUNC__module_raw*"),
+    # what numerics and speed depend on
+    *("OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NVPL_*"),
+    *("CUDA_HOME", "CUDA_PATH", "CUBLAS_*", "CUDNN_*", "NCCL_*", "NVIDIA_TF32_OVERRIDE", "TORCH*", "PYTORCH_*"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ABLATE_*", "SLURM_CONF"),
+)
+SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*CREDENTIAL*", "*KEY*")
+
+
+def kept(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may go with a job: named above, and not by their name a secret."""
+    return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name, SECRET)}
+
+
+def among(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@contextmanager
+def only_kept() -> Iterator[None]:
+    """Inside, this process's own environment is the kept one: submitit starts sbatch with that."""
+    everything = dict(os.environ)
+    for name in everything.keys() - kept(everything).keys():
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(everything)

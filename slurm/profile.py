@@ -1,0 +1,241 @@
+"""A profile: how one cluster is asked for a job. No cluster's name stands in code; profiles are the user's files.
+
+    partition: gpu
+    gpus: 1
+    time: 4:00:00
+    setup: [module load cuda]
+
+`setup` is shell, run on the node by the user's own job before anything else; every other field is data, held to
+what SLURM's words may be, so that no field can add an option, a command or a path.
+"""
+
+import difflib
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from slurm import grammar, options
+from slurm.grammar import FEATURES, SIZE, WORD, words
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+# field: (what it may be, the same in words)
+TEXT = {
+    "partition": (words(WORD), "the name of a partition, or several with commas"),
+    "account": (WORD, "the name of an account"),
+    "qos": (WORD, "the name of a quality of service"),
+    "gpu_type": (r"[A-Za-z0-9_][\w.-]*", "a type of GPU as SLURM calls it, as in a100"),
+    "memory": (SIZE, "a number and one of K M G T, as in 16G"),
+    "constraint": (FEATURES, "features of nodes, as in a100&ib"),
+    "checkpoints": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
+}
+TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
+OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
+
+
+class Profile(BaseModel):
+    """What one job asks of a cluster. Raises ValueError: one line that names the key, the value and what is allowed."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    gpus: Annotated[int, Field(ge=0, le=1000)] = 1
+    gpu_type: str | None = None
+    cpus: Count = 1
+    memory: str | None = None
+    time: str | int = "4:00:00"  # the limit of one job; a trial that needs more continues in the next
+    constraint: str | None = None
+    parallel: Count | None = None  # jobs of one array that may run at once; None: as many as SLURM lets
+    task_minutes: Annotated[float, Field(gt=0)] = 10.0  # small trials share a task of about this length
+    setup: tuple[str, ...] = ()
+    environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
+    extra: dict[str, options.Value] = {}
+    checkpoints: str | None = None
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ValueError(explain(error)) from None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
+        """From a parsed file; keys without a value are as if left out. Raises ValueError that starts with `origin`."""
+        try:
+            return cls(**{key: value for key, value in content.items() if value is not None})
+        except ValueError as error:
+            raise ValueError(f"{origin}: {error}") from None
+
+    @field_validator(*TEXT)
+    @classmethod
+    def _word(cls, value: str | None, about: Any) -> str | None:
+        return value if value is None else grammar.require(about.field_name, value, *TEXT[about.field_name])
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, value: str | int) -> str | int:
+        in_seconds(value)
+        return value
+
+    @field_validator("setup", mode="before")
+    @classmethod
+    def _setup(cls, lines: object) -> tuple[str, ...]:
+        if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+            raise ValueError(f"setup={grammar.shown(lines)}: a list of shell lines")
+        for line in lines:
+            grammar.one_line("setup", line, "one shell line an entry, without tabs or control characters")
+            if line.lstrip().startswith("#"):
+                raise ValueError(f"setup={grammar.shown(line)}: no comments (SLURM reads #SBATCH lines as options)")
+        return tuple(lines)
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _environment(cls, values: object) -> dict[str, str]:
+        if not isinstance(values, dict):
+            raise ValueError(f"environment={grammar.shown(values)}: names and values")
+        return {name: exported(name, value) for name, value in values.items()}
+
+    @field_validator("extra", mode="before")
+    @classmethod
+    def _extra(cls, values: object) -> dict[str, options.Value]:
+        if not isinstance(values, dict):
+            raise ValueError(f"extra={grammar.shown(values)}: options of sbatch and their values")
+        return {name: options.check(name, value) for name, value in values.items()}
+
+    @model_validator(mode="after")
+    def _together(self) -> "Profile":
+        if self.gpu_type and not self.gpus:
+            raise ValueError(f"gpu_type={self.gpu_type} with gpus=0: leave it out, or ask for a GPU")
+        shares = [name for name in ("mem-per-cpu", "mem-per-gpu") if name in self.extra]
+        if len(shares) + bool(self.memory) > 1:
+            raise ValueError(f"extra.{shares[0]}={self.extra[shares[0]]}: only one of memory, mem-per-cpu, mem-per-gpu")
+        return self
+
+    @property
+    def seconds(self) -> int:
+        """The time limit of one job."""
+        return in_seconds(self.time)
+
+    @property
+    def minutes(self) -> int:
+        """The same in SLURM's own resolution, rounded up."""
+        return -(-self.seconds // 60)
+
+    @property
+    def gres(self) -> str | None:
+        """GPUs and other generic resources as one sbatch option, which every way of selecting nodes understands."""
+        gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
+        return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
+
+
+def in_seconds(time: str | int) -> int:
+    """Seconds of '4:00:00', '2-00:00:00' or a number of minutes. Raises ValueError."""
+    meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
+    if isinstance(time, int):
+        seconds = time * 60
+    elif match := TIME.fullmatch(time):
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    else:
+        raise ValueError(f"time={grammar.shown(time)}: {meaning}")
+    if not 60 <= seconds <= 366 * 86400:
+        raise ValueError(f"time={grammar.shown(time)}: at least a minute and at most a year")
+    return seconds
+
+
+def exported(name: object, value: object) -> str:
+    """The text of an exported variable. Raises ValueError."""
+    key = f"environment.{grammar.shown(name)}"
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
+        raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
+    if name.startswith(OURS):
+        raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{key}={grammar.shown(value)}: a text or a number")
+    return grammar.one_line(key, str(value), "one line without control characters")
+
+
+def explain(error: ValidationError) -> str:
+    """The first problem as one line: key, value, what is allowed."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
+    match problem["type"]:
+        case "extra_forbidden":
+            close = difflib.get_close_matches(key, Profile.model_fields, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"one of {', '.join(Profile.model_fields)}"
+            return f"unknown key '{key}': {hint}"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case _:
+            return f"{key}={grammar.shown(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+# -- where profiles lie ------------------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """The user's profiles: $XDG_CONFIG_HOME/ablate/profiles, by default under ~/.config."""
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(configured) if configured.startswith("/") else Path.home() / ".config") / "ablate" / "profiles"
+
+
+def path_of(name_or_file: str) -> Path:
+    """The file that a profile's name or path means. Raises ValueError that lists the profiles there are."""
+    if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
+        path = Path(os.path.expanduser(name_or_file))
+        if not os.path.isfile(path):  # which also takes what no file can be called
+            raise ValueError(f"profile {grammar.shown(name_or_file)}: there is no such file")
+        return path
+    path = folder() / f"{name_or_file}.yaml"
+    if not re.fullmatch(WORD, name_or_file, re.ASCII) or not os.path.isfile(path):
+        known = ", ".join(sorted(file.stem for file in folder().glob("*.yaml"))) or "none yet (ablate profile init)"
+        raise ValueError(f"profile {grammar.shown(name_or_file)}: not in {folder()}: {known}")
+    return path
+
+
+# -- as submitit takes it ----------------------------------------------------------------------------------------------
+
+SHORT_SECONDS = 600  # SLURM may send the signal a minute early: jobs as short as this do without it
+SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
+
+
+def submitit_parameters(profile: Profile, tag: str) -> dict[str, Any]:
+    """For `submitit.SlurmExecutor.update_parameters`; `tag` becomes the job's name and its comment.
+
+    Submit inside `environment.only_kept()`: sbatch hands its whole environment to the job.
+    """
+    grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
+    chosen: dict[str, Any] = {
+        "job_name": tag,
+        "comment": tag,
+        "partition": profile.partition,
+        "account": profile.account,
+        "qos": profile.qos,
+        "gres": profile.gres,
+        "cpus_per_task": profile.cpus,
+        "mem": profile.memory,
+        "time": profile.minutes,
+        "constraint": profile.constraint,
+        "array_parallelism": profile.parallel or 1_000_000,
+        "setup": setup_lines(profile),
+        "additional_parameters": dict(options.flag(*item) for item in profile.extra.items() if item[0] != "gres"),
+    }
+    ours = {
+        "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
+        "srun_args": ["--cpus-per-task", str(profile.cpus)],  # from SLURM 22.05 on, srun no longer inherits it
+        "stderr_to_stdout": True,
+        "wckey": None,  # submitit's own default is refused where keys are enforced
+    }
+    return {key: value for key, value in chosen.items() if value is not None} | ours
+
+
+def setup_lines(profile: Profile) -> list[str]:
+    """Shell that runs on the node before the job: the exported variables, then the user's lines."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()] + list(profile.setup)

@@ -1,0 +1,113 @@
+"""Hand tasks to SLURM as one job array: all of it on disk before sbatch is called, and never handed over twice.
+
+    <folder>/intent.json      the function, its arguments, the share of every task, the tag: written before sbatch
+    <folder>/script.sh        what sbatch is given, as submitit renders it
+    <folder>/ack.json         the job id that sbatch printed: a hint (a restarted slurmctld hands ids out again)
+    <folder>/logs/            standard output and error of the tasks
+
+The tag travels as the job's comment. Whether SLURM has a job is asked by tag, whatever sbatch said.
+"""
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm import queue
+from slurm.ask import Unreachable, ask
+
+SBATCH_SECONDS = 60.0
+SETTLE_SECONDS = 15.0  # how long after a failed sbatch its job may still turn up
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """`function` ('module:name') is called as function(*arguments, *share), once for each share."""
+
+    function: str
+    arguments: Sequence[str]
+    shares: Sequence[Sequence[str]]
+
+
+def write(folder: Path, tag: str, tasks: Tasks, parameters: Mapping[str, Any], code: Path) -> None:
+    """Intent and script, on disk. `parameters`: submitit's, the tag among them; `code`: what the nodes import."""
+    (folder / "logs").mkdir(parents=True)
+    (folder / "script.sh").write_text(script(folder, len(tasks.shares), parameters, code))
+    durable(
+        folder / "intent.json",
+        {
+            "tag": tag,
+            "function": tasks.function,
+            "arguments": list(tasks.arguments),
+            "shares": [list(share) for share in tasks.shares],
+            "written": time.time(),
+        },
+    )
+
+
+def read(folder: Path) -> dict[str, Any]:
+    intent: dict[str, Any] = json.loads((folder / "intent.json").read_text())
+    return intent
+
+
+def durable(path: Path, content: object) -> None:
+    """All of it or nothing, also after a power cut."""
+    temporary = path.with_name(f".{path.name}")
+    with open(temporary, "w") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, path)
+
+
+def script(folder: Path, count: int, parameters: Mapping[str, Any], code: Path) -> str:
+    """submitit's script around our command: the payload is the intent, read by array index, and no pickle.
+
+    -P and PYTHONPATH: the nodes import the snapshot, whatever lies in the working directory.
+    """
+    from submitit.slurm.slurm import _make_sbatch_string  # late: not in the base install
+
+    setup = [*parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
+    command = shlex.join([sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)])
+    return _make_sbatch_string(command, folder / "logs", map_count=count, **{**parameters, "setup": setup})
+
+
+def send(folder: Path) -> int:
+    """Calls sbatch and acknowledges; returns the job id.
+
+    Raises Refused where SLURM said no (the intent is then withdrawn), Unreachable where it cannot be told whether
+    SLURM has the job, NoSlurm.
+    """
+    try:
+        answer = ask("sbatch", "--parsable", str(folder / "script.sh"), timeout=SBATCH_SECONDS).stdout
+    except Unreachable as error:
+        return adopt(folder, error)
+    except ValueError:
+        os.rename(folder / "intent.json", folder / "refused.json")
+        raise
+    return acknowledge(folder, int(answer.strip().partition(";")[0]))
+
+
+def adopt(folder: Path, error: Unreachable) -> int:
+    """sbatch got no answer, perhaps after submitting: the queue is asked for the tag until it is settled."""
+    tag = read(folder)["tag"]
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        try:
+            found = [job for job in queue.jobs(tag) if job.tag == tag]
+        except Unreachable:
+            continue
+        if found:
+            return acknowledge(folder, found[0].job_id)
+    raise Unreachable(f"{error}; whether the job was submitted is unknown: submit again when SLURM answers") from None
+
+
+def acknowledge(folder: Path, job_id: int) -> int:
+    durable(folder / "ack.json", {"job_id": job_id})
+    return job_id

@@ -1,0 +1,377 @@
+"""Profiles: what they may hold, what becomes of them in a script, which environment goes along."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import CANARY, TEXTS
+
+from slurm import clock, draft, environment, options, partitions, profile
+from slurm.partitions import Nodes
+from slurm.profile import Profile, submitit_parameters
+
+WORDS = ["partition", "account", "qos", "gpu_type", "memory", "time", "constraint", "checkpoints"]
+FULL = {
+    "partition": "gpu,gpu-long",
+    "account": "lab_1",
+    "qos": "high",
+    "gpus": 2,
+    "gpu_type": "nvidia_a100-sxm4-40gb",
+    "cpus": 4,
+    "memory": "16G",
+    "time": "2-00:30:00",
+    "constraint": "[rack1|rack2]&GPU_SKU:A100",
+    "parallel": 8,
+    "setup": ["module load cuda", "export A=$B; echo 'x' | cat"],
+    "environment": {"OMP_NUM_THREADS": 4, "GREETING": 'it\'s $HOME & "more"'},
+    "extra": {
+        "mail-type": "END,FAIL",
+        "exclude": "node[1-4],node7",
+        "requeue": False,
+        "exclusive": True,
+        "gres": "tmp:100G",
+    },
+    "checkpoints": "/scratch/me/ablate",
+}
+
+
+def script(chosen: Profile, command: str = "true") -> str:
+    """The script that submitit hands to sbatch."""
+    from submitit.slurm.slurm import _make_sbatch_string
+
+    text: str = _make_sbatch_string(command=command, folder="/nowhere", **submitit_parameters(chosen, "vit:0"))
+    return text
+
+
+def directives(text: str) -> dict[str, str | bool]:
+    """The #SBATCH options of a script, as sbatch reads them: those before the first command."""
+    found: dict[str, str | bool] = {}
+    for line in text.splitlines():
+        if line.startswith("#SBATCH"):
+            (word,) = shlex.split(line.removeprefix("#SBATCH "))
+            name, equals, value = word.removeprefix("--").partition("=")
+            found[name] = value if equals else True
+        elif line and not line.startswith("#"):
+            break
+    return found
+
+
+# -- what a profile may be ---------------------------------------------------------------------------------------------
+
+
+def test_every_key_may_be_left_out() -> None:
+    """An empty profile leaves everything but one GPU and four hours to SLURM."""
+    asked = directives(script(Profile.of({}, "mine.yaml")))
+    assert asked["gres"] == "gpu:1"
+    assert asked["time"] == "240"
+    assert not {"partition", "account", "qos", "mem", "constraint", "wckey"} & asked.keys()
+
+
+def test_every_key_arrives_in_the_script() -> None:
+    """Each setting becomes sbatch's own option, the variables and setup lines shell before the command."""
+    text = script(Profile.of(FULL, "mine.yaml"))
+    asked = directives(text)
+    expected = {
+        "job-name": "vit:0",
+        "comment": "vit:0",
+        "partition": "gpu,gpu-long",
+        "account": "lab_1",
+        "qos": "high",
+        "gres": "gpu:nvidia_a100-sxm4-40gb:2,tmp:100G",
+        "cpus-per-task": "4",
+        "mem": "16G",
+        "time": "2910",
+        "constraint": "[rack1|rack2]&GPU_SKU:A100",
+        "mail-type": "END,FAIL",
+        "exclude": "node[1-4],node7",
+        "no-requeue": True,
+        "exclusive": True,
+        "signal": "USR2@90",
+    }
+    assert {name: asked.get(name) for name in expected} == expected
+    lines = text.splitlines()
+    assert (
+        lines.index("export OMP_NUM_THREADS=4")
+        < lines.index("module load cuda")
+        < lines.index("export SUBMITIT_EXECUTOR=slurm")
+    )
+    assert "srun" in text
+    assert "--cpus-per-task 4" in text
+
+
+def test_blank_keys_are_as_if_left_out() -> None:
+    """`account:` without a value is the default, as in a template half filled in."""
+    assert Profile.of({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("4:00:00", 14400),
+        ("0:01:00", 60),
+        ("2-00:00:00", 172800),
+        ("1-02:03:04", 93784),
+        (90, 5400),
+        ("100:00:00", 360000),
+    ],
+)
+def test_time_limits(time: str | int, seconds: int) -> None:
+    """hours:minutes:seconds, with days, or minutes; SLURM is told whole minutes, rounded up."""
+    assert Profile(time=time).seconds == seconds
+    assert Profile(time=time).minutes == -(-seconds // 60)
+    assert clock.seconds(clock.span(seconds)) == seconds
+
+
+def test_short_jobs_get_no_early_signal() -> None:
+    """SLURM may send it a minute early: a job of a minute would be told to stop as it starts."""
+    assert directives(script(Profile(time=1)))["signal"] == "USR2@0"
+    assert directives(script(Profile(time=60)))["signal"] == "USR2@90"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"partiton": "gpu"}, "mine.yaml: unknown key 'partiton': did you mean 'partition'?"),
+        ({"zzz": 1}, "mine.yaml: unknown key 'zzz': one of partition, account"),
+        ({"gpus": "two"}, "mine.yaml: gpus=two: input should be a valid integer"),
+        ({"gpus": -1}, "mine.yaml: gpus=-1: "),
+        ({"gpus": True}, "mine.yaml: gpus=True: "),
+        ({"cpus": 0}, "mine.yaml: cpus=0: "),
+        ({"parallel": 0}, "mine.yaml: parallel=0: "),
+        ({"partition": 7}, "mine.yaml: partition=7: "),
+        ({"partition": "-p"}, "mine.yaml: partition=-p: the name of a partition"),
+        ({"memory": "16"}, "mine.yaml: memory=16: a number and one of K M G T, as in 16G"),
+        ({"memory": 16}, "mine.yaml: memory=16: "),
+        ({"memory": "16GB"}, "mine.yaml: memory=16GB: "),
+        ({"time": "4:00"}, "mine.yaml: time=4:00: hours:minutes:seconds as in 4:00:00"),
+        ({"time": 0}, "mine.yaml: time=0: at least a minute"),
+        ({"time": "4 hours"}, "mine.yaml: time='4 hours': "),
+        ({"gpu_type": "a100", "gpus": 0}, "mine.yaml: gpu_type=a100 with gpus=0"),
+        ({"setup": "module load cuda"}, "mine.yaml: setup='module load cuda': a list of shell lines"),
+        ({"setup": ["a\nb"]}, r"mine.yaml: setup='a\\nb': one shell line an entry"),
+        ({"setup": ["#SBATCH --wrap=x"]}, "mine.yaml: setup='#SBATCH --wrap=x': no comments"),
+        ({"setup": [1]}, r"mine.yaml: setup='\[1\]': a list of shell lines|mine.yaml: setup=\[1\]: a list"),
+        ({"environment": ["A"]}, "mine.yaml: environment=.*: names and values"),
+        ({"environment": {"A-B": "1"}}, "mine.yaml: unknown name 'environment.A-B': letters, digits and _"),
+        ({"environment": {"A": ["1"]}}, "mine.yaml: environment.A=.*: a text or a number"),
+        ({"environment": {"SLURM_NTASKS": "1"}}, "mine.yaml: environment.SLURM_NTASKS: names that start with"),
+        ({"extra": {"wrap": "x"}}, "mine.yaml: unknown option 'extra.wrap': one of exclude, exclusive"),
+        ({"extra": {"export": "ALL"}}, "mine.yaml: unknown option 'extra.export'"),
+        ({"extra": {"signal": "USR1"}}, "mine.yaml: unknown option 'extra.signal'"),
+        ({"extra": {"nice": -5}}, "mine.yaml: extra.nice=-5: a number, 0 or more"),
+        ({"extra": {"requeue": "yes"}}, "mine.yaml: extra.requeue=yes: true or false"),
+        ({"extra": {"exclusive": False}}, "mine.yaml: extra.exclusive=False: true"),
+        ({"extra": {"gres": "gpu:2"}}, r"mine.yaml: extra.gres=gpu:2: as in tmp:100G \(GPUs: the key 'gpus'\)"),
+        ({"extra": {"mail-user": "me"}}, "mine.yaml: extra.mail-user=me: a mail address"),
+        ({"memory": "1G", "extra": {"mem-per-cpu": "1G"}}, "mine.yaml: extra.mem-per-cpu=1G: only one of memory"),
+        ({"checkpoints": "scratch"}, "mine.yaml: checkpoints=scratch: an absolute folder"),
+        ({"checkpoints": "/a/../b"}, "mine.yaml: checkpoints=/a/../b: an absolute folder"),
+    ],
+)
+def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> None:
+    """One line: the file, the key, the value, what is allowed."""
+    with pytest.raises(ValueError, match=f"^{message}") as caught:
+        Profile.of(content, "mine.yaml")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", options.VALUED)
+def test_every_option_of_the_allow_list_says_what_it_takes(name: str) -> None:
+    """A wrong value names the option; a boolean is no value."""
+    for value in ("-x", True, False, "a b"):
+        with pytest.raises(ValueError, match=f"^extra.{name}="):
+            options.check(name, value)
+
+
+# -- hostile text ------------------------------------------------------------------------------------------------------
+
+
+def placed(field: str, text: str) -> dict[str, Any]:
+    """A profile's content with `text` in one field."""
+    if field == "setup":
+        return {"setup": ["true", text]}
+    if field == "name":
+        return {"environment": {text: "1"}}
+    if field == "option":
+        return {"extra": {text: "1"}}
+    if field == "key":
+        return {text: "1"}
+    place, _, name = field.partition(".")
+    return {place: {name: text}} if name else {place: text}
+
+
+def refusal(content: dict[str, Any]) -> str:
+    """The error that this content raises, '' where it is accepted."""
+    try:
+        Profile.of(content, "mine.yaml")
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+FIELDS = [*WORDS, "setup", "environment.A", "name", "option", "key", *(f"extra.{name}" for name in options.ALLOWED)]
+FREE = {"setup", "environment.A"}  # shell by design, and quoted text: all that prints is allowed
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_hostile_text_is_refused_in_one_harmless_line(field: str) -> None:
+    """No field of SLURM's words takes any of it; the error has no newline and no terminal control in it."""
+    accepted = []
+    for text in TEXTS:
+        problem = refusal(placed(field, text))
+        assert problem.isprintable()
+        assert len(problem) < 1000
+        if not problem:
+            accepted.append(text)
+    harmless = {"[", "!"} if field in ("constraint", "extra.prefer") else set()
+    if field not in FREE:
+        assert set(accepted) <= harmless
+    assert all(text.isprintable() for text in accepted)
+
+
+def test_hostile_text_that_is_allowed_is_only_text(tmp_path: Path) -> None:
+    """Values of exported variables arrive as they were written; bash runs nothing of them."""
+    values = [text for text in TEXTS if text.isprintable()]
+    assert len(values) > 40
+    chosen = Profile(environment={f"V{number}": text for number, text in enumerate(values)})
+    text = "\n".join(["set -u", *submitit_parameters(chosen, "vit:0")["setup"], "env -0"])
+    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
+    seen = dict(pair.partition("=")[::2] for pair in done.stdout.split("\0"))
+    assert [seen[f"V{number}"] for number in range(len(values))] == values
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_a_tag_is_never_hostile(text: str) -> None:
+    """Tags are ours; what is no tag never reaches a script."""
+    with pytest.raises(ValueError, match=r"^tag="):
+        submitit_parameters(Profile(), text)
+
+
+# -- where profiles lie ------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_is_a_file_or_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is looked up in the user's configuration; an unknown one lists those that are there."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(ValueError, match=r"^profile mine: not in .*/ablate/profiles: none yet"):
+        profile.path_of("mine")
+    folder = tmp_path / "ablate" / "profiles"
+    folder.mkdir(parents=True)
+    for name in ("mine", "theirs"):
+        (folder / f"{name}.yaml").write_text("gpus: 1")
+    assert profile.path_of("mine") == folder / "mine.yaml"
+    assert profile.path_of(str(folder / "mine.yaml")) == folder / "mine.yaml"
+    with pytest.raises(ValueError, match=r"^profile yours: not in .*: mine, theirs$"):
+        profile.path_of("yours")
+    with pytest.raises(ValueError, match="there is no such file"):
+        profile.path_of("./yours.yaml")
+
+
+def test_without_xdg_profiles_lie_under_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """~/.config/ablate/profiles; a relative XDG_CONFIG_HOME counts as none, as its specification says."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", value)
+        assert profile.folder() == tmp_path / ".config" / "ablate" / "profiles"
+
+
+def test_no_hostile_name_is_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lookup stays in its folder and the error on one line."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for text in TEXTS:
+        with pytest.raises(ValueError, match=r"^profile ") as caught:
+            profile.path_of(text)
+        assert str(caught.value).isprintable()
+
+
+# -- the environment ---------------------------------------------------------------------------------------------------
+
+
+NEEDED = [
+    *("HOME", "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "CONDA_PREFIX", "BASH_FUNC_module%%"),
+    *("OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "ABLATE_DATA", "SLURM_CONF"),
+]
+UNWANTED = [
+    *(
+        "AWS_SECRET_ACCESS_KEY",
+        "WANDB_API_KEY",
+        "HF_TOKEN",
+        "SSH_AUTH_SOCK",
+        "MY_PASSWORD",
+        "TORCH_TOKEN",
+        "ABLATE_KEY",
+    ),
+    *("SBATCH_PARTITION", "SBATCH_EXPORT", "SLURM_NTASKS", "SLURM_MEM_PER_CPU", "SQUEUE_FORMAT", "SLURM_TIME_FORMAT"),
+    *("SACCT_FORMAT", "CUDA_VISIBLE_DEVICES", "https_proxy", "ANYTHING_ELSE"),
+]
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_jobs_need_is_kept(name: str) -> None:
+    """What the login, the module system and numerics set goes along."""
+    assert environment.kept({name: "1"})
+
+
+@pytest.mark.parametrize("name", UNWANTED)
+def test_secrets_and_what_bends_slurm_are_not(name: str) -> None:
+    """Neither what sbatch would publish, nor what changes the meaning of commands, nor the surrounding job's own."""
+    assert not environment.kept({name: "1"})
+
+
+def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """only_kept() takes away inside and gives back outside."""
+    monkeypatch.setenv("MY_TOKEN", "x")
+    before = dict(os.environ)
+    with environment.only_kept():
+        inside = dict(os.environ)
+    assert inside == environment.kept(before)
+    assert dict(os.environ) == before
+
+
+# -- the first profile -------------------------------------------------------------------------------------------------
+
+A100 = partitions.described(
+    "gpu", "gpu", "up", "2-00:00:00", "12", "64", "515000", "gpu:a100:4(S:0-1),tmp:900G", "ib,a100"
+)
+PLAIN = partitions.described("cpu", "cpu*", "up", "infinite", "100", "128", "256000", "(null)", "(null)")
+DOWN = partitions.described("gpu-new", "gpu-new", "drain", "1:00:00", "99", "64", "515000", "gpu:h100:8", "(null)")
+
+
+def test_a_first_profile_is_a_profile() -> None:
+    """It proposes a share of a node with GPUs, names what else there is, and reads back."""
+    import yaml
+
+    text = draft.draft([PLAIN, A100, DOWN], ["lab", "class"], ["high", "normal"])
+    chosen = Profile.of(yaml.safe_load(text.replace("time: 4:00:00", "time: '4:00:00'")), "drafted")
+    assert chosen == Profile(partition="gpu", account="lab", gpus=1, cpus=4, memory="16G", time="4:00:00")
+    for hint in ("# gpu_type: a100", "# qos: high", "there are ib, a100", "yours: lab, class", "unlimited"):
+        assert hint in text
+    assert "gpu-new" not in text
+
+
+def test_a_first_profile_without_gpus() -> None:
+    """Where no partition has GPUs, none is asked for."""
+    assert "gpus: 0" in draft.draft([PLAIN], [], [])
+    with pytest.raises(ValueError, match="no partition that takes jobs"):
+        draft.draft([DOWN], [], [])
+
+
+def test_hostile_words_of_a_cluster_stay_comments() -> None:
+    """A partition, account or feature of any name adds no line to the profile."""
+    import yaml
+
+    for text in TEXTS:
+        odd = Nodes(text, True, True, None, 1, 1, 2048, {text: 1}, (text,))
+        written = yaml.safe_load(draft.draft([odd], [text], [text]).replace("time: 4:00:00", "time: '4:00:00'"))
+        assert written.keys() <= {"partition", "account", "gpus", "cpus", "memory", "time"}
+        Profile.of(written, "drafted")
+
+
+def test_the_canary_is_what_the_hostile_text_names() -> None:
+    """The list holds at least 60 texts; half of them would make the file, were they run."""
+    assert len(set(TEXTS)) >= 60
+    assert sum(CANARY in text for text in TEXTS) > 40

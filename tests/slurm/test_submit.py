@@ -1,0 +1,215 @@
+"""Submitting a study to a real SLURM: every trial exactly once, whatever happens on the way."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablations import campaign as campaigns
+from results import store
+from slurm.devcluster import Cluster, until
+
+RECIPE = """
+description: Small. For a dev cluster.
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
+seeds: 5
+"""
+STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
+PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.2}"
+Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
+    """The command in a folder with a small study of ten trials, on the cluster."""
+    write(tmp_path)
+    environment = cluster.environment | {"PATH": os.environ["PATH"]}
+
+    def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "ablations.cli", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    yield call
+    cluster.clear()
+
+
+def write(folder: Path, steps: int = 400, profile: str = PROFILE) -> None:
+    (folder / "s.yaml").write_text(STUDY)
+    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
+    (folder / "p.yaml").write_text(profile)
+
+
+SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
+
+
+def results(runs: Path) -> dict[str, tuple[str, Any]]:
+    """Of every trial that is over: weights and metrics."""
+    states = {path.name: store.Trial(path).state() for path in (runs / "trials").glob("*")}
+    return {key: (s.result["weights_sha256"], s.result["metrics"]) for key, s in states.items() if s.result}
+
+
+def wait_for(runs: Path, trials: int, seconds: float) -> None:
+    until(lambda: len(results(runs)) == trials, f"{trials} results (logs: {logs(runs)})", seconds)
+
+
+def logs(runs: Path) -> str:
+    return " | ".join(path.read_text()[-300:] for path in sorted(runs.glob("submissions/*/arrays/*/logs/*"))[-4:])
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> Callable[[], dict[str, tuple[str, Any]]]:
+    """The same study, run here and left alone."""
+
+    def run() -> dict[str, tuple[str, Any]]:
+        command = [sys.executable, "-m", "ablations.cli", "run", "s.yaml", "--recipe", "r.yaml", "--runs", "calm"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        return results(tmp_path / "calm")
+
+    return run
+
+
+def test_submitted_study_ends_with_its_report(
+    tmp_path: Path, ablate: Ablate, undisturbed: Callable[[], dict[str, tuple[str, Any]]]
+) -> None:
+    """One submit, and later results equal to a local run bit for bit, tables and a report; a second submits nothing."""
+    said = ablate(*SUBMIT).stdout
+    assert "10 submitted" in said
+    again = ablate(*SUBMIT).stdout
+    assert "10 queued already, 0 submitted" in again
+    runs = tmp_path / "runs"
+    wait_for(runs, 10, 180)
+    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    assert (runs / "studies/s@r/tables/table.md").read_text().count("position=") > 1
+    assert results(runs) == undisturbed()
+    assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
+    assert "10 over, 0 queued already, 0 submitted" in ablate(*SUBMIT).stdout
+
+
+def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """With MaxSubmitJobs=5 one submit gets ten trials through, never with more than five jobs at once."""
+    cluster.limit_submissions(5)
+    ablate(*SUBMIT)
+    most = 0
+    deadline = time.monotonic() + 240
+    while len(results(tmp_path / "runs")) < 10 and time.monotonic() < deadline:
+        most = max(most, len(cluster.run("squeue", "--noheader", "--array").stdout.splitlines()))
+        time.sleep(0.5)
+    wait_for(tmp_path / "runs", 10, 1)
+    assert most <= 5
+
+
+def test_killed_workers_tasks_and_launchers_lose_nothing(
+    tmp_path: Path, ablate: Ablate, cluster: Cluster, undisturbed: Callable[[], dict[str, tuple[str, Any]]]
+) -> None:
+    """SIGKILL over everything that runs, slurmctld too: ten results, bit-identical to an undisturbed run."""
+    write(tmp_path, steps=2000)
+    ablate(*SUBMIT)
+    runs, choose, kills = tmp_path / "runs", random.Random(0), 0
+    deadline = time.monotonic() + 300
+    while len(results(runs)) < 10 and time.monotonic() < deadline:
+        time.sleep(choose.uniform(2, 5))
+        if kills == 4:
+            cluster.restart("slurmctld")
+            kills += 1
+        elif kills < 10 and (victims := processes_below(str(runs))):
+            subprocess.run(["kill", "-9", choose.choice(victims)], check=False)
+            kills += 1
+        if not cluster.run("squeue", "--noheader").stdout.strip():
+            ablate(*SUBMIT)
+    wait_for(runs, 10, 60)
+    assert kills >= 5
+    assert results(runs) == undisturbed()
+
+
+def processes_below(mark: str) -> list[str]:
+    """Processes of jobs and workers whose command line names the run directory."""
+    found = subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False)
+    return [pid for pid in found.stdout.split() if int(pid) != os.getpid()]
+
+
+def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """A minute's limit and preemption by a more urgent job: the trials go on from their checkpoints and end."""
+    write(tmp_path, steps=1500, profile=PROFILE.replace("time: 5", "time: 1"))
+    ablate(*SUBMIT)
+    until(lambda: any((tmp_path / "runs/trials").glob("*/attempts/0001/log")), "a running trial", 90)
+    urgent = cluster.sbatch("--partition=urgent", "--exclusive", "--wrap", "sleep 3")
+    until(lambda: cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 90)
+    wait_for(tmp_path / "runs", 10, 300)
+
+
+def test_two_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """Launchers started together, one of them killed: no share is submitted twice."""
+    command = [sys.executable, "-m", "ablations.cli", *SUBMIT]
+    environment = cluster.environment | {"PATH": os.environ["PATH"]}
+    started = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(3)
+    ]
+    time.sleep(4)
+    started[0].kill()
+    for launcher in started:
+        launcher.wait(timeout=120)
+    ablate(*SUBMIT)
+    shares = [
+        key
+        for intent in (tmp_path / "runs/submissions").glob("*/arrays/*/intent.json")
+        for share in json.loads(intent.read_text())["shares"]
+        for key in share
+    ]
+    assert len(shares) == len(set(shares)) == 10
+    assert sum(task.is_last for task in queued(cluster, tmp_path)) <= 1
+
+
+def queued(cluster: Cluster, folder: Path) -> list[campaigns.Queued]:
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
+    try:
+        return campaigns.queued(folder / "runs")
+    finally:
+        os.environ.pop("SLURM_CONF")
+        if before is not None:
+            os.environ["SLURM_CONF"] = before
+
+
+def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """After cancel nothing of the study is in the queue or comes back; submit starts it anew."""
+    write(tmp_path, steps=20_000)
+    ablate(*SUBMIT)
+    assert "1 submissions cancelled" in ablate("cancel", "s", "--recipe", "r.yaml").stdout
+    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
+    assert "10 submitted" in ablate(*SUBMIT).stdout
+
+
+def test_status_tells_what_is_queued_and_what_is_unknown(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """Queued trials with SLURM's reason; with slurmctld dead, unknown, and an answer within 15 s."""
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        ablate(*SUBMIT)
+        words = ("status", "s", "--recipe", "r.yaml")
+        view = json.loads(ablate(*words, "--json").stdout)
+        assert (view["queued"], view["finished"], view["planned"]) == (10, 0, 10)
+        assert "PartitionDown" in ablate(*words).stdout
+        cluster.kill("slurmctld")
+        began = time.monotonic()
+        assert "what is queued is unknown" in ablate(*words).stdout
+        assert time.monotonic() - began < 15
+    finally:
+        cluster.start("slurmctld")
+        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+
+
+def test_dry_run_shows_the_script_and_writes_nothing(tmp_path: Path, ablate: Ablate) -> None:
+    """--dry-run prints the batch script."""
+    shown = ablate(*SUBMIT, "--dry-run").stdout
+    assert "#SBATCH --partition=main" in shown
+    assert "slurm.job" in shown
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,216 @@
+"""Two sets of results: what is tested, how, and what is only shown."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import synthetic
+from statsmodels.stats.multitest import multipletests
+
+from results.compare import compare, render
+from results.study import StudyResults
+
+SEEDS = {
+    "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
+    "position=1d": [0.94, 0.95, 0.93, 0.94, 0.96],
+    "position=2d": [0.95, 0.94, 0.94, 0.95, 0.95],
+    "position=relative": [0.91, 0.92, 0.91, 0.93, 0.90],
+}
+
+
+def made(plan: dict[str, Any] | None = None, **changes: Sequence[float | None]) -> StudyResults:
+    """A study of made-up accuracies; `none=[...]` replaces those of position=none."""
+    plan = plan or synthetic.position()
+    accuracies = SEEDS | {f"position={name}": values for name, values in changes.items()}
+    return synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
+
+
+def other_code(study: StudyResults) -> StudyResults:
+    """The same study with trials of other ids, as a part whose numerics changed has, under the same arm keys."""
+    plan = json.loads(json.dumps(study.plan))
+    records = {}
+    for arm in plan["arms"]:
+        mine = study.trials[study.trials["arm"] == arm["name"]].set_index("seed")
+        for trial in arm["trials"]:
+            trial["id"] = f"f{trial['id'][1:]}"
+            records[trial["id"]] = synthetic.finished(mine["test_accuracy"][trial["seed"]])
+    return synthetic.results(plan, records)
+
+
+def of(comparison: dict[str, Any], arm: str) -> dict[str, Any]:
+    return next(row for row in comparison["rows"] if row["arm"] == arm)
+
+
+def test_the_keys_are_those_that_others_read() -> None:
+    """The JSON contract, the study's keys first in every row."""
+    found = compare([made()], [made()])
+    assert {"a", "b", "rows", "provenance"} <= found.keys()
+    expected = {"study", "recipe", "arm", "a", "b", "delta", "delta_ci95", "p_holm", "verdict"}
+    assert all(expected <= row.keys() for row in found["rows"])
+    assert {"mean", "n", "ci95"} <= found["rows"][0]["a"].keys()
+
+
+def test_the_same_results_are_identical() -> None:
+    """The same trials on both sides are no test: every arm is identical and the family empty."""
+    found = compare([made()], [made()])
+    assert [row["verdict"] for row in found["rows"]] == ["identical"] * 4
+    assert found["family"] == 0
+    assert found["provenance"] == {}
+    assert {row["p_holm"] for row in found["rows"]} == {None}
+
+
+def test_common_seeds_of_the_same_split_are_paired() -> None:
+    """B - A with SciPy's paired test, Holm over the tested rows alone."""
+    worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]
+    same = [a + d for a, d in zip(SEEDS["position=1d"], [0.01, -0.01, 0.0, 0.01, -0.01], strict=True)]
+    found = compare([made()], [made(**{"2d": worse, "1d": same})])
+    tests = [scipy.stats.ttest_rel(worse, SEEDS["position=2d"]), scipy.stats.ttest_rel(same, SEEDS["position=1d"])]
+    adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
+    row = of(found, "position=2d")
+    assert (row["method"], row["n_pairs"], row["verdict"]) == ("paired", 5, "worse")
+    assert row["delta_ci95"] == pytest.approx(list(tests[0].confidence_interval()))
+    assert [of(found, name)["p_holm"] for name in ("position=2d", "position=1d")] == pytest.approx(adjusted)
+    assert of(found, "position=none")["verdict"] == "identical"
+    assert found["verdicts"] == {"identical": 2, "worse": 1, "equivalent": 1}
+
+
+def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
+    """The id alone does not hide that other code gave another result: it is tested, and named."""
+    row = of(compare([made()], [made(none=[0.77, 0.75, 0.78, 0.76, 0.80])]), "position=none")
+    assert row["identical"] == [1]
+    assert row["n_pairs"] == 4
+    assert "seeds 0, 2, 3, 4: the same trial gave another number" in row["notes"]
+    assert "seed 1: the same trial on both sides, left out of the test" in row["notes"]
+
+
+def test_other_seeds_are_compared_by_welch() -> None:
+    """Without common seeds nothing is paired."""
+    plan = synthetic.position(seeds=range(5, 10))
+    accuracies = [0.90, 0.91, 0.89, 0.90, 0.92]
+    row = of(compare([made()], [made(plan, none=accuracies)]), "position=none")
+    expected = scipy.stats.ttest_ind(accuracies, SEEDS["position=none"], equal_var=False)
+    assert (row["method"], row["n_pairs"], row["verdict"]) == ("welch", None, "better")
+    assert row["p"] == pytest.approx(expected.pvalue)
+    assert row["delta_ci95"] == pytest.approx(list(expected.confidence_interval()))
+
+
+def test_another_split_is_not_paired() -> None:
+    """Seed 0 of another partition is another experiment."""
+    plan = synthetic.position(split={"kind": "folds", "folds": 10, "images": 1797})
+    row = of(compare([made()], [other_code(made(plan))]), "position=none")
+    assert row["method"] == "welch"
+
+
+def test_seeds_that_tested_other_images_are_not_paired() -> None:
+    """What the trials tested counts, whatever the plan says."""
+    plan = synthetic.position()
+    shifted = synthetic.results(plan)
+    moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in shifted.correct.items()}
+    b = StudyResults(
+        plan, shifted.trials.assign(test_accuracy=lambda t: t["test_accuracy"] - 0.01), shifted.history, moved
+    )
+    assert of(compare([synthetic.results(plan)], [b]), "position=none")["method"] == "welch"
+
+
+def test_added_seeds_leave_the_common_trials_identical() -> None:
+    """More seeds of the same trials are no difference between the sides."""
+    more = {name: [*values, *values] for name, values in SEEDS.items()}
+    plan = synthetic.position(seeds=10)
+    b = synthetic.results(plan, synthetic.from_accuracies(plan, more))
+    row = of(compare([made()], [b]), "position=none")
+    assert (row["verdict"], row["a"]["n"], row["b"]["n"]) == ("identical", 5, 10)
+    assert "identical where both sides have the trial; one side has more seeds" in row["notes"]
+
+
+def test_another_recipe_is_shown_and_not_compared() -> None:
+    """The same study by another recipe stands side by side, with what differs and without a difference."""
+    plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
+    for row in compare([made()], [made(plan)])["rows"]:
+        assert row["a"]["mean"] == row["b"]["mean"]
+        assert [row[name] for name in ("delta", "delta_ci95", "p_holm", "verdict")] == [None] * 4
+        assert row["notes"] == ["shown side by side, not compared: width 32 and 64"]
+
+
+def test_another_metric_is_not_compared() -> None:
+    """An accuracy and a loss have no difference."""
+    row = of(compare([made()], [made(synthetic.position(metric="test_loss", claims=[]))]), "position=none")
+    assert row["verdict"] is None
+    assert row["notes"] == ["shown side by side, not compared: metric test_accuracy and test_loss"]
+
+
+def test_arms_are_matched_by_what_was_trained() -> None:
+    """A config is the same experiment under another name in another study."""
+    found = compare([synthetic.results(synthetic.position())], [synthetic.results(synthetic.patch_size())])
+    row = of(found, "position=1d")
+    assert row["verdict"] == "identical"
+    assert row["notes"] == ["patch=2 of patch-size@digits in B"]
+    assert of(found, "position=none")["notes"] == ["only in A"]
+    assert of(found, "patch=1")["notes"] == ["only in B"]
+    assert of(found, "patch=1")["a"] is None
+
+
+def test_a_baseline_of_several_studies_is_one_test() -> None:
+    """Shared trials count once in the family."""
+    plans = [synthetic.position(), synthetic.patch_size(), synthetic.hybrid_stem()]
+    a = [synthetic.results(plan) for plan in plans]
+    found = compare(a, [other_code(study) for study in a])
+    arms = {arm["key"] for plan in plans for arm in plan["arms"]}
+    assert len(found["rows"]) == 10
+    assert found["family"] == 0  # the same numbers everywhere: no p
+    b = []
+    for study in a:
+        nudge = np.random.default_rng(0).normal(0.01, 0.005, 5)
+        changed = study.trials["test_accuracy"] + nudge[study.trials["seed"]]
+        b.append(StudyResults(study.plan, study.trials.assign(test_accuracy=changed), study.history, {}))
+    assert compare(a, b)["family"] == len(arms) == 8
+
+
+def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() -> None:
+    """(arm - baseline) of B against that of A, paired by seed, beside the descriptive change."""
+    changed = [0.93, 0.95, 0.94, 0.93, 0.96]
+    row = of(compare([made()], [made(none=changed)]), "position=none")
+    a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
+    b = np.subtract(changed, SEEDS["position=1d"])
+    assert (row["contrast"]["a"], row["contrast"]["b"]) == ("worse", "equivalent")
+    assert row["contrast"]["delta"] == pytest.approx((b - a).mean())
+    assert row["contrast"]["delta_ci95"] == pytest.approx(list(scipy.stats.ttest_rel(b, a).confidence_interval()))
+    assert "against its baseline worse in A, equivalent in B: descriptive" in row["notes"]
+
+
+def test_holes_are_named_on_their_side() -> None:
+    """A missing trial of B is a note of B, and the pairs are what both have."""
+    b = made(none=[0.80, None, 0.82, 0.79, 0.81])
+    row = of(compare([made()], [b]), "position=none")
+    assert (row["n_pairs"], row["b"]["missing"]) == (4, 1)
+    assert "B: seed 1 missing: not started" in row["notes"]
+
+
+def test_provenance_names_what_differs() -> None:
+    """Code, versions and device, where the two sides are not the same."""
+    a, b = made(), made()
+    b.trials["code"] = "fedcba987654"
+    b.trials["torch"] = "2.15.0"
+    assert compare([a], [b])["provenance"] == {
+        "code": {"a": ["0123456789ab"], "b": ["fedcba987654"]},
+        "torch": {"a": ["2.14.1"], "b": ["2.15.0"]},
+    }
+
+
+def test_every_format_has_every_row() -> None:
+    """Markdown that lines up, LaTeX, CSV with raw numbers, JSON, HTML; another one is an error."""
+    found = compare([made()], [made(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())])
+    lines = [line for line in render(found, "md").splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines) == 2 + len(found["rows"])
+    rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
+    assert float(rows[0]["delta"]) == found["rows"][0]["delta"]
+    assert json.loads(render(found, "json")) == found
+    assert render(found, "html").count("<tr>") == 1 + len(found["rows"])
+    assert render(found, "latex").count(r" \\") >= 1 + len(found["rows"])
+    with pytest.raises(ValueError, match="format=xml: one of"):
+        render(found, "xml")

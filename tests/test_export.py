@@ -1,0 +1,145 @@
+"""One file holds everything: what is read back equals what was written."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import synthetic
+
+from results import export, store
+from results.compare import compare
+from results.study import StudyResults, load
+from results.tables import table
+
+
+def studies() -> list[StudyResults]:
+    """Two studies that share their baseline, with one trial of every kind."""
+    plan = synthetic.position()
+    holes = {"failed": "ValueError: =cmd()", "diverged": "", "missing": "not started", "broken": "result.json: torn"}
+    records = {
+        synthetic.trial_id(plan, "position=2d", seed): synthetic.hole(status, reason)
+        for seed, (status, reason) in enumerate(holes.items())
+    }
+    return [synthetic.results(plan, records), synthetic.results(synthetic.patch_size())]
+
+
+def assert_equal(a: StudyResults, b: StudyResults) -> None:
+    assert a.plan == b.plan
+    pd.testing.assert_frame_equal(a.trials, b.trials)
+    pd.testing.assert_frame_equal(a.history, b.history)
+    assert a.correct.keys() == b.correct.keys()
+    for key in a.correct:
+        for mine, theirs in zip(a.correct[key], b.correct[key], strict=True):
+            assert mine.dtype == theirs.dtype
+            assert np.array_equal(mine, theirs)
+
+
+def test_everything_is_read_back(tmp_path: Path) -> None:
+    """Plans, trials whatever became of them, histories and per-image correctness, to the last digit and type."""
+    written = studies()
+    export.write(written, tmp_path / "all.parquet")
+    for a, b in zip(written, export.read(tmp_path / "all.parquet"), strict=True):
+        assert_equal(a, b)
+        assert table(a) == table(b)
+
+
+def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> None:
+    """Everything that reads one reads the other, also by name; a comparison finds them identical."""
+    runs = tmp_path / "runs"
+    for plan in (synthetic.position(), synthetic.patch_size()):
+        synthetic.write(runs, plan)
+    written = load(runs)
+    file = tmp_path / "all.parquet"
+    export.write(written, file)
+    for a, b in zip(written, load(file), strict=True):
+        assert_equal(a, b)
+    assert [study.name for study in load(file, ["patch-size"])] == ["patch-size@digits"]
+    assert compare(written, load(file))["verdicts"] == {"identical": 7}
+
+
+def test_equal_results_are_equal_bytes(tmp_path: Path) -> None:
+    """Nothing of the clock or of the machine is in the file."""
+    for name in ("a", "b"):
+        export.write(studies(), tmp_path / f"{name}.parquet")
+        export.write(studies(), tmp_path / f"{name}.csv")
+    for suffix in ("parquet", "csv"):
+        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
+    """The baseline of two studies stands once in the file, for pandas to read as it is."""
+    export.write(studies(), tmp_path / "all.parquet")
+    frame = pd.read_parquet(tmp_path / "all.parquet")
+    assert len(frame) == 20 + 15 - 5
+    assert frame["id"].is_unique
+
+
+def test_csv_has_the_config_of_every_trial(tmp_path: Path) -> None:
+    """A line for each planned trial of each study, with what was varied as columns and no formula cells."""
+    export.write(studies(), tmp_path / "trials.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text())))
+    assert len(rows) == 35
+    assert {row["study"] for row in rows} == {"position-embedding@digits", "patch-size@digits"}
+    assert (rows[0]["arm"], rows[0]["position"], rows[0]["patch"], rows[0]["seed"]) == (
+        "position=none",
+        "none",
+        "2",
+        "0",
+    )
+    assert float(rows[0]["test_accuracy"]) == studies()[0].trials["test_accuracy"][0]
+    assert [row["status"] for row in rows[10:15]] == ["failed", "diverged", "missing", "broken", "finished"]
+    assert not any(cell.startswith(("=", "@", "+")) for row in rows for cell in row.values())
+
+
+def test_another_suffix_is_an_error(tmp_path: Path) -> None:
+    """The two formats are named, and nothing is written."""
+    with pytest.raises(ValueError, match=r"an export is named \.parquet .* or \.csv"):
+        export.write(studies(), tmp_path / "all.xlsx")
+    with pytest.raises(ValueError, match="nothing to export"):
+        export.write([], tmp_path / "all.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
+    """Another format, another Parquet file, a newer version, nothing at all."""
+    text, other, newer = tmp_path / "text.parquet", tmp_path / "other.parquet", tmp_path / "newer.parquet"
+    text.write_text("position,accuracy\n")
+    with pytest.raises(ValueError, match=r"text\.parquet: not a whole \.parquet file"):
+        load(text)
+    pq.write_table(pa.table({"a": [1]}), other)
+    with pytest.raises(ValueError, match="a Parquet file, but not one that `ablate export` wrote"):
+        load(other)
+    header = {"schema": 99}
+    metadata = {export.KEY: json.dumps({**header, "checksum": store.checksum(header)})}
+    pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata(metadata), newer)
+    with pytest.raises(store.NewerSchema, match="schema 99 is newer than this version reads"):
+        load(newer)
+    with pytest.raises(ValueError, match="no such run directory or exported file"):
+        load(tmp_path / "nowhere.parquet")
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    """A truncated file, or one with a byte changed, is refused or reads as it was; never as other numbers."""
+    path = tmp_path / "all.parquet"
+    export.write(studies(), path)
+    whole, expected = path.read_bytes(), [table(study) for study in studies()]
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        position = int(rng.integers(len(whole)))
+        flipped = whole[:position] + bytes([whole[position] ^ (1 << int(rng.integers(8)))]) + whole[position + 1 :]
+        for damaged in (whole[:position], flipped):
+            path.write_bytes(damaged)
+            try:
+                found = [table(study) for study in export.read(path)]
+            except ValueError as error:
+                message = str(error)
+            else:
+                assert found == expected
+                continue
+            assert "all.parquet" in message

@@ -1,0 +1,80 @@
+"""What there is of a study, read from a run directory."""
+
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from results import store
+from results.study import load
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for plan in (synthetic.position(), synthetic.pooling(), synthetic.pooling(name="pooling@long", recipe="long")):
+        synthetic.write(folder, plan)
+    return folder
+
+
+def test_all_studies_are_read_by_name(runs: Path) -> None:
+    """Without names, every study with a plan, in alphabetical order."""
+    assert [study.name for study in load(runs)] == ["pooling@digits", "pooling@long", "position-embedding@digits"]
+
+
+def test_studies_come_in_the_order_asked_for(runs: Path) -> None:
+    """A short name means every recipe, a full name one."""
+    names = [study.name for study in load(runs, ["position-embedding", "pooling"])]
+    assert names == ["position-embedding@digits", "pooling@digits", "pooling@long"]
+    assert [study.name for study in load(runs, ["pooling@long"])] == ["pooling@long"]
+
+
+def test_an_unknown_study_names_the_nearest_and_what_is_there(runs: Path) -> None:
+    """One line, with the runs directory in it."""
+    expected = r"no study 'poling', did you mean 'pooling'\? \(there: pooling@digits, pooling@long, position-embedding"
+    with pytest.raises(ValueError, match=expected):
+        load(runs, ["poling"])
+
+
+def test_an_empty_or_absent_directory_is_an_error(tmp_path: Path) -> None:
+    """Each says what it is."""
+    with pytest.raises(ValueError, match="no study has been run here"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="no such run directory or exported file"):
+        load(tmp_path / "nothing")
+
+
+def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
+    """In the plan's order, with what the attempt wrote, or with why it is not there."""
+    plan = synthetic.position()
+    ids = [synthetic.trial_id(plan, "position=2d", seed) for seed in range(3)]
+    holes = [synthetic.hole("failed", "ValueError: no"), synthetic.hole("diverged"), synthetic.hole("missing")]
+    study = load(synthetic.write(tmp_path, plan, dict(zip(ids, holes, strict=True))))[0]
+    planned = [(arm["name"], trial["seed"]) for arm in plan["arms"] for trial in arm["trials"]]
+    assert list(zip(study.trials["arm"], study.trials["seed"], strict=True)) == planned
+    found = study.trials.set_index("id")
+    assert list(found.loc[ids, "status"]) == ["failed", "diverged", "missing"]
+    assert list(found.loc[ids, "reason"]) == ["ValueError: no", "", "not started"]
+    assert found.loc[ids, "test_accuracy"].isna().all()
+    assert (found["device"] == "cpu").sum() == 19
+    assert len(study.history) == 17 * synthetic.EVALUATIONS
+    assert study.correct.keys() == set(found.index) - set(ids)
+
+
+def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
+    """Metrics, measures, provenance, history and correctness survive the disk."""
+    plan = synthetic.position()
+    expected, (found,) = synthetic.results(plan), load(runs, ["position-embedding"])
+    assert found.trials.equals(expected.trials)
+    assert found.history.equals(expected.history)
+    for key, (index, correct) in expected.correct.items():
+        assert (found.correct[key][0] == index).all()
+        assert (found.correct[key][1] == correct).all()
+
+
+def test_a_newer_schema_is_one_clear_line(tmp_path: Path) -> None:
+    """Nothing of a newer version is guessed at."""
+    synthetic.write(tmp_path, synthetic.position())
+    store.write_json(tmp_path / "studies" / "x" / "plan.json", {"schema": 99})
+    with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
+        load(tmp_path)

@@ -1,0 +1,221 @@
+"""The report: one file with everything in it that asks the network for nothing."""
+
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import synthetic
+
+from results import report
+from results.study import StudyResults
+
+MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """What a browser would load, jump to and show. Raises AssertionError for a tag that is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.loads: list[str] = []
+        self.rows: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self.note(attrs)
+        if tag == "tr":
+            self.rows.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.note(attrs)
+
+    def note(self, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href", "data", "action", "srcset", "poster"):
+                self.loads.append(value or "")
+            if name == "style" or name == "clip-path":
+                self.loads += re.findall(r"url\(([^)]*)\)", value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, tag
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "script" in self.open or "style" in self.open:
+            return
+        self.words.append(data)
+        if "tr" in self.open:
+            self.rows[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+def five() -> list[StudyResults]:
+    """The studies of the demo, all complete; they share their baseline."""
+    plans = [
+        synthetic.position(),
+        synthetic.pooling(),
+        synthetic.patch_size(figure="axis"),
+        synthetic.dataset_scale(),
+        synthetic.hybrid_stem(),
+    ]
+    return [synthetic.results(plan) for plan in plans]
+
+
+def with_holes() -> StudyResults:
+    """position=2d was never started, one trial of position=none failed, position=relative diverged once."""
+    plan = synthetic.position()
+    holes = {synthetic.trial_id(plan, "position=2d", s): synthetic.hole("missing", "not started") for s in range(5)}
+    holes[synthetic.trial_id(plan, "position=none", 3)] = synthetic.hole("failed", "ValueError: boom")
+    holes[synthetic.trial_id(plan, "position=relative", 1)] = synthetic.hole("diverged")
+    return synthetic.results(plan, holes)
+
+
+@pytest.fixture(scope="module")
+def complete() -> str:
+    return report.render(five(), MADE)
+
+
+def test_the_file_asks_the_network_for_nothing(complete: str) -> None:
+    """Whatever it loads lies in it, and a browser is told to allow nothing else."""
+    page = Page(complete)
+    assert page.loads
+    assert all(load.startswith("#") or load == "data:," for load in page.loads), page.loads
+    assert "default-src 'none'" in complete
+    assert "@import" not in complete
+    assert not re.search(r"url\((?!#)", complete)
+
+
+def test_the_page_is_whole(complete: str) -> None:
+    """Tags are closed, ids are unique, every link has its target, every figure is XML."""
+    page = Page(complete)
+    assert len(page.ids) == len(set(page.ids))
+    targets = {load[1:] for load in page.loads if load.startswith("#")}
+    assert targets <= set(page.ids)
+    pictures = re.findall(r"<svg.*?</svg>", complete, flags=re.DOTALL)
+    assert len(pictures) == 2 * len(five()), "a wide one and a narrow one a study"
+    for picture in pictures:
+        assert ElementTree.fromstring(picture).attrib["role"] == "img"
+
+
+def test_every_study_and_every_arm_is_there(complete: str) -> None:
+    """Question, answer, source, setting, command; a row an arm."""
+    page = Page(complete)
+    for study in five():
+        plan = study.plan
+        assert complete.count(f'id="{report.slug(study.name)}"') == 1
+        for text in (plan["question"], plan["source"], plan["description"], *plan["caveats"]):
+            assert text in page.text
+        for arm in plan["arms"]:
+            assert any(row.startswith(arm["name"]) for row in page.rows), arm["name"]
+        assert f"ablate run {plan['study']} --recipe digits --seeds 5" in page.text
+    assert "position=none is worse than position=1d by" in page.text
+    assert "not across the 5 studies" in page.text
+    assert "Made 2026-01-02 03:04 UTC" in page.text
+    assert "Incomplete" not in page.text
+
+
+def test_claims_are_judged_in_words(complete: str) -> None:
+    """With the difference that the judgement rests on."""
+    assert re.search(r"position=none < position=1d: agrees \(−\d+\.\d\d points \[", Page(complete).text)
+
+
+def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
+    """The total is over distinct trials; each study says how many it shares."""
+    seconds = {t.id: t.train_seconds for study in five() for t in study.trials.itertuples()}
+    text = Page(complete).text
+    assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration(sum(seconds.values()))}" in text
+    assert "5 of its 20 trials are shared with other studies of this report" in text
+
+
+def test_equal_studies_give_equal_pages(complete: str) -> None:
+    """But for the time at the top, which is given."""
+    assert report.render(five(), MADE) == complete
+
+
+def test_an_incomplete_study_says_so_and_hides_no_cell() -> None:
+    """Missing, failed and diverged trials are counted in the warning and named, with their reasons, under the table."""
+    page = Page(report.render([with_holes()], MADE))
+    assert "Incomplete: 13 of 20 trials finished" in page.text
+    assert all(f"{word}" in page.text for word in ("5 missing", "1 failed", "1 diverged", "ValueError: boom"))
+    row = next(row for row in page.rows if row.startswith("position=2d"))
+    assert "0/5" in row
+    assert "not across studies" in page.text
+
+
+def test_a_study_without_a_finished_trial_is_a_page() -> None:
+    """The plan is all there is to show."""
+    plan = synthetic.position()
+    ids = [trial["id"] for arm in plan["arms"] for trial in arm["trials"]]
+    study = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
+    page = Page(report.render([study], MADE))
+    assert "0 of 20 trials finished" in page.text
+    assert "nothing trained yet" in page.text
+
+
+def test_what_users_write_is_text() -> None:
+    """Questions, sources, arms, reasons and overrides cannot become markup."""
+    evil = "--><script>alert('x')</script><img src=http://x.example/y>"
+    plan = synthetic.make_plan(
+        "evil",
+        {"position": ["1d", evil]},
+        {"position": "1d"},
+        question=evil,
+        source=evil,
+        description=evil,
+        found=evil,
+        caveats=[evil],
+        overrides={"width": evil},
+    )
+    broken = {plan["arms"][1]["trials"][0]["id"]: synthetic.hole("failed", evil)}
+    text = report.render([synthetic.results(plan, broken)], MADE)
+    page = Page(text)
+    assert evil not in text.replace("\n", "")
+    assert text.count("<script") == 1
+    assert "<img" not in text
+    assert all(load.startswith(("#", "data:,")) for load in page.loads)
+    assert evil in page.text
+
+
+def test_write_makes_the_folder(tmp_path: Path) -> None:
+    """And writes UTF-8."""
+    path = tmp_path / "deep" / "report.html"
+    report.write([with_holes()], path)
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_template_is_packaged() -> None:
+    """It lies beside the code, where an installed package finds it."""
+    assert files("results").joinpath("report.html.j2").is_file()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0.0 s"), (9.24, "9.2 s"), (59.97, "1 min 0 s"), (190, "3 min 10 s"), (7500, "2 h 5 min")]
+)
+def test_a_duration_is_written_as_a_person_writes_it(seconds: float, text: str) -> None:
+    """Seconds below a minute, minutes below an hour, then hours."""
+    assert report.duration(seconds) == text
+
+
+def test_provenance_names_every_value_that_occurs() -> None:
+    """One value stands alone; several come with their trials."""
+    study = five()[0]
+    assert report.provenance(study.trials)["device"] == "cpu"
+    study.trials.loc[0, "device"] = "cuda"
+    assert report.provenance(study.trials)["device"] == "cpu (19 trials), cuda (1 trial)"

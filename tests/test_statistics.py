@@ -1,0 +1,302 @@
+"""The arithmetic of intervals and verdicts, against SciPy, statsmodels, closed forms and simulations."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
+from statsmodels.stats.weightstats import ttost_paired
+
+from results import stats, units
+from results.stats import Estimate
+from results.verdict import disagreements, verdict
+
+RNG = np.random.default_rng(20111)
+TABLES = [(n, RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]
+
+
+def estimate(value: float, se: float, n: int = 5) -> Estimate:
+    return Estimate(n, value, se, n - 1)
+
+
+# -- t tests -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "a", "b"), TABLES)
+def test_mean_has_the_t_interval_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
+    """The 95% interval of a mean is SciPy's."""
+    expected = scipy.stats.ttest_1samp(a, 0).confidence_interval(0.95)
+    assert stats.mean(a).interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "a", "b"), TABLES)
+def test_paired_difference_is_the_paired_t_test_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
+    """The mean of differences has the p and interval of ttest_rel."""
+    ours, theirs = stats.mean(a - b), scipy.stats.ttest_rel(a, b)
+    expected = theirs.confidence_interval(0.95)
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert ours.interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "a", "b"), TABLES)
+def test_welch_is_that_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
+    """B - A of independent samples, of unequal size too, has the p and interval of ttest_ind."""
+    longer = np.append(b, [0.9, 0.91])
+    ours, theirs = stats.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)
+    expected = theirs.confidence_interval(0.95)
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert ours.interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+@pytest.mark.parametrize("values", [[], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]])
+def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> None:
+    """Accuracies are discrete: where all agree, to rounding, SciPy would claim p = 0; here is none, and a reason."""
+    found = stats.mean(np.array(values))
+    assert found.interval() is None
+    assert found.p is None
+    assert found.why in ("n = 0", "n = 1", "all 3 are identical")
+
+
+def test_welch_needs_two_values_and_a_spread() -> None:
+    """The same for independent samples; a spread on one side is enough."""
+    one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])
+    assert stats.welch(one, spread).p is None
+    assert stats.welch(same, same).p is None
+    assert stats.welch(np.array([]), spread).value is None
+    assert stats.welch(same, spread).p == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
+
+
+# -- families and equivalence ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_holm_is_that_of_statsmodels(size: int) -> None:
+    """Adjusted p values of random families agree."""
+    p = RNG.uniform(0, 0.2, size)
+    assert stats.holm(list(p), size) == pytest.approx(multipletests(p, method="holm")[1])
+
+
+def test_a_missing_contrast_counts_as_one() -> None:
+    """What was planned is in the family, whether it is in the table (None) or not there at all."""
+    expected = multipletests([0.01, 1, 0.03, 1, 1], method="holm")[1]
+    assert stats.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
+
+
+@pytest.mark.parametrize(("n", "a", "b"), TABLES)
+def test_equivalence_is_that_of_statsmodels(n: int, a: np.ndarray, b: np.ndarray) -> None:
+    """Two one-sided tests at 5% are the 90% interval within the margin."""
+    for margin in (0.005, 0.02, 0.05, 0.2):
+        p, *_ = ttost_paired(a, b, -margin, margin)
+        assert stats.equivalent(stats.mean(a - b), margin) == (p < 0.05)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 5), (1, 5), (3, 5), (5, 5), (2, 40), (0, 1)])
+def test_proportion_is_the_exact_interval_of_statsmodels(k: int, n: int) -> None:
+    """k of n diverged has the Clopper-Pearson interval."""
+    assert stats.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
+
+
+# -- planning ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
+@pytest.mark.parametrize("family", [1, 3, 16])
+def test_resolvable_difference_has_the_promised_power(n: int, family: int) -> None:
+    """SciPy's noncentral t gives power 0.8 at the difference that is found."""
+    effect = stats.resolvable_difference(n, 1.0, family)
+    critical = scipy.stats.t.isf(0.025 / family, n - 1)
+    assert scipy.stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(0.8)
+
+
+def test_three_seeds_are_too_few() -> None:
+    """In a family of 3, 3 seeds need an effect of 5.7 standard deviations, 5 need 2.3; 1 resolves nothing."""
+    assert stats.resolvable_difference(3, 1.0, 3) == pytest.approx(5.7, abs=0.05)
+    assert stats.resolvable_difference(5, 1.0, 3) == pytest.approx(2.3, abs=0.05)
+    assert stats.resolvable_difference(1, 1.0) == math.inf
+
+
+def test_resolvable_difference_scales_with_the_spread() -> None:
+    """It is proportional to the standard deviation, of a pilot its upper 80% bound."""
+    v = 8
+    assert stats.sd_bound(0.01, v) == pytest.approx(0.01 * math.sqrt(v / scipy.stats.chi2.ppf(0.2, v)))
+    assert stats.resolvable_difference(5, 0.02) == pytest.approx(2 * stats.resolvable_difference(5, 0.01))
+
+
+def test_pooled_sd_pools_over_samples_of_any_size() -> None:
+    """Its square is the sum of squares about each mean over the degrees of freedom; one value adds nothing."""
+    samples = [np.array([1.0, 2.0, 3.0]), np.array([5.0]), np.array([]), np.array([10.0, 14.0])]
+    assert stats.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
+    assert stats.pooled_sd([np.array([1.0])])[1] == 0
+
+
+def test_power_is_as_planned() -> None:
+    """At the resolvable difference, four studies of five reject in the first step of Holm."""
+    n, family = 5, 3
+    effect = stats.resolvable_difference(n, 1.0, family)
+    studies = np.random.default_rng(1).normal(effect, 1.0, (4000, n))
+    rejected = np.mean([(stats.mean(study).p or 1) < 0.05 / family for study in studies])
+    assert rejected == pytest.approx(0.8, abs=3 * math.sqrt(0.16 / 4000))
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def folds(n: int, images: int, rng: np.random.Generator, seed_sd: float = 0.007) -> np.ndarray:
+    """Per-image differences (n, images) of true mean 0, seed s on fold s mod 5 of repetition s // 5."""
+    image = rng.normal(0, 0.25, images)
+    rows = np.full((n, images), np.nan)
+    partitions = [rng.permutation(images) for _ in range(0, n, 5)]
+    for seed in range(n):
+        tested = partitions[seed // 5][seed % 5 :: 5]
+        rows[seed, tested] = image[tested] + rng.normal(0, seed_sd) + rng.normal(0, 0.3, len(tested))
+    return rows
+
+
+def test_one_repetition_needs_no_correction() -> None:
+    """Five folds test every image once: the plain paired t stands."""
+    rows = folds(5, 200, np.random.default_rng(0))
+    assert stats.shared_images_variance(rows, np.arange(5) // 5) == 0.0
+
+
+@pytest.mark.parametrize("r", [2, 3, 4])
+def test_whole_repetitions_add_the_share_of_the_images(r: int) -> None:
+    """r repetitions add (1 - 1/r) t^2 / images, with t^2 the mean covariance between repetitions."""
+    images, rng = 300, np.random.default_rng(r)
+    rows, repetition = folds(5 * r, images, rng), np.arange(5 * r) // 5
+    whole = np.array([np.nansum(rows[repetition == k], axis=0) for k in range(r)])
+    covariances = [np.cov(whole[i], whole[j])[0, 1] for i in range(r) for j in range(i)]
+    expected = (1 - 1 / r) * np.mean(covariances) / images
+    assert stats.shared_images_variance(rows, repetition) == pytest.approx(expected)
+
+
+def test_what_images_share_is_never_negative() -> None:
+    """A covariance below 0 is noise: images can only add to the variance."""
+    half = np.array([1.0, -1.0, 1.0, -1.0])
+    rows = np.array([[1, -1, np.nan, np.nan], [np.nan, np.nan, 1, -1], -half])
+    assert stats.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
+
+
+@pytest.mark.parametrize("n", [5, 7, 10, 20])
+def test_repeated_folds_keep_their_coverage(n: int) -> None:
+    """95% intervals hold the truth in 95% of studies; with whole repetitions and without."""
+    rng, studies = np.random.default_rng(n), 400
+    hits = 0
+    for _ in range(studies):
+        rows = folds(n, 400, rng)
+        shared = stats.shared_images_variance(rows, np.arange(n) // 5)
+        low, high = stats.mean(np.nanmean(rows, axis=1), shared).interval() or (0, 0)
+        hits += low <= 0 <= high
+    assert 0.91 <= hits / studies <= 0.99
+
+
+def test_crossed_interval_is_the_two_way_random_model() -> None:
+    """SE^2 = s_seed^2/n + s_image^2/m - MSE/(nm), computed from the sums of squares."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(0, 0.3, (5, 80)) + rng.normal(0, 0.3, 80) + rng.normal(0, 0.1, (5, 1))
+    n, m = rows.shape
+    grand = rows.mean()
+    between_seeds = m * ((rows.mean(axis=1) - grand) ** 2).sum() / (n - 1)
+    between_images = n * ((rows.mean(axis=0) - grand) ** 2).sum() / (m - 1)
+    within = ((rows - grand) ** 2).sum() - (n - 1) * between_seeds - (m - 1) * between_images
+    expected = (between_seeds + between_images - within / ((n - 1) * (m - 1))) / (n * m)
+    assert stats.crossed(rows).se == pytest.approx(math.sqrt(expected))
+
+
+def test_crossed_interval_contains_that_of_the_seeds() -> None:
+    """Test images can only add uncertainty, also where their estimated share is negative."""
+    rng = np.random.default_rng(4)
+    for scale in (0.0, 0.3):
+        rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
+        outer, inner = stats.crossed(rows).interval(), stats.mean(rows.mean(axis=1)).interval()
+        assert outer is not None
+        assert inner is not None
+        assert outer[0] <= inner[0] <= inner[1] <= outer[1]
+
+
+def test_crossed_interval_covers_other_test_images() -> None:
+    """At least 95% of studies hold the truth, where intervals over seeds alone fail."""
+    rng, studies, hits, seeds_only = np.random.default_rng(5), 400, 0, 0
+    for _ in range(studies):
+        rows = rng.normal(0, 0.25, 300) + rng.normal(0, 0.003, (5, 1)) + rng.normal(0, 0.1, (5, 300))
+        low, high = stats.crossed(rows).interval() or (0, 0)
+        hits += low <= 0 <= high
+        low, high = stats.mean(rows.mean(axis=1)).interval() or (0, 0)
+        seeds_only += low <= 0 <= high
+    assert hits / studies >= 0.93
+    assert seeds_only / studies < 0.8
+
+
+# -- whole studies -----------------------------------------------------------------------------------------------------
+
+
+def null_study(rng: np.random.Generator, arms: int, n: int, images: int) -> list[float]:
+    """Holm's p values of arms that equal their baseline, with unequal spreads and accuracies in steps of 1/images."""
+    seed = rng.normal(0, 0.01, n)  # what pairing shares
+    accuracy = 0.93 + seed + rng.normal(0, 1, (arms + 1, n)) * rng.uniform(0.003, 0.02, (arms + 1, 1))
+    discrete = np.round(accuracy * images) / images
+    p = [stats.mean(discrete[i] - discrete[0]).p for i in range(1, arms + 1)]
+    return [1.0 if value is None else value for value in stats.holm(p, arms)]
+
+
+@pytest.mark.parametrize("images", [360, 10000])
+def test_null_studies_are_rarely_called_different(images: int) -> None:
+    """At most 5% of studies without any true difference call one resolved, but for Monte Carlo error."""
+    rng, studies = np.random.default_rng(6), 2000
+    false = np.mean([min(null_study(rng, 3, 5, images)) < 0.05 for _ in range(studies)])
+    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("difference", "p_holm", "margin", "higher", "diverged", "expected"),
+    [
+        (estimate(-0.2, 0.01), 0.001, 0.03, True, (0, 0), "worse"),
+        (estimate(-0.2, 0.01), 0.001, 0.03, False, (0, 0), "better"),
+        (estimate(+0.2, 0.01), 0.001, None, True, (0, 0), "better"),
+        (estimate(0.001, 0.005), 0.9, 0.03, True, (0, 0), "equivalent"),
+        (estimate(0.001, 0.005), 0.9, None, True, (0, 0), "not-resolved"),
+        (estimate(0.02, 0.02), 0.9, 0.03, True, (0, 0), "not-resolved"),
+        (estimate(0.2, 0.01), 0.05, None, True, (0, 0), "not-resolved"),
+        (Estimate(1, 0.2), None, 0.03, True, (0, 0), None),
+        (estimate(-0.2, 0.01), 0.001, 0.03, True, (2, 0), "worse"),
+        (estimate(+0.2, 0.01), 0.001, 0.03, True, (2, 0), "not-resolved"),
+        (estimate(0.001, 0.005), 0.9, 0.03, True, (1, 0), "not-resolved"),
+        (estimate(+0.2, 0.01), 0.001, 0.03, True, (0, 1), "better"),
+        (estimate(-0.2, 0.01), 0.001, 0.03, True, (0, 1), "not-resolved"),
+        (estimate(-0.2, 0.01), 0.001, 0.03, True, (1, 1), "not-resolved"),
+    ],
+)
+def test_verdict(
+    difference: Estimate,
+    p_holm: float | None,
+    margin: float | None,
+    higher: bool,
+    diverged: tuple[int, int],
+    expected: str | None,
+) -> None:
+    """Resolved in the metric's direction, else equivalent within the margin, else not resolved; divergence limits."""
+    assert verdict(difference, p_holm, margin=margin, higher_is_better=higher, diverged=diverged) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "difference", "images", "p_holm", "expected"),
+    [
+        ("worse", estimate(-0.2, 0.01), None, 0.001, None),
+        ("not-resolved", estimate(0.01, 0.01), None, 0.9, None),
+        ("not-resolved", estimate(0.2, 0.06), None, 0.09, "excludes 0"),
+        ("not-resolved", estimate(0.2, 0.01), None, 0.001, "diverged"),
+        ("equivalent", estimate(0.01, 0.008), None, 0.9, "90% interval"),
+        ("better", estimate(0.01, 0.001), None, 0.001, "within the margin of 3.00 points"),
+        ("better", estimate(0.2, 0.01), estimate(0.2, 0.1), 0.001, "seeds and images contains 0"),
+    ],
+)
+def test_a_note_says_why_interval_and_verdict_disagree(
+    word: str, difference: Estimate, images: Estimate | None, p_holm: float, expected: str | None
+) -> None:
+    """Wherever the marginal interval suggests another word, and only there."""
+    notes = disagreements(word, difference, images, p_holm, family=3, margin=0.03, unit=units.PERCENT)
+    assert [expected in note for note in notes] == ([] if expected is None else [True])

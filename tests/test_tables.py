@@ -1,0 +1,472 @@
+"""The table of a study: its keys, its numbers, its holes, and how it is written."""
+
+import csv
+import html.parser
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import synthetic
+from statsmodels.stats.multitest import multipletests
+
+from results import sentences, stats, store
+from results.study import load
+from results.tables import render, table
+
+ACCURACIES = {
+    "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
+    "position=1d": [0.94, 0.95, 0.93, 0.94, 0.96],
+    "position=2d": [0.95, 0.94, 0.94, 0.95, 0.95],
+    "position=relative": [0.91, 0.92, 0.91, 0.93, 0.90],
+}
+ROW = [
+    *("arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "published"),
+    *("params", "flops", "baseline", "n_pairs", "delta_ci95_images", "diverged", "failed", "missing", "notes"),
+]
+
+
+def made(plan: dict[str, Any] | None = None, **changes: list[float | None]) -> dict[str, Any]:
+    """The table of made-up accuracies; `none=[...]` replaces those of position=none."""
+    plan = plan or synthetic.position()
+    accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
+    return table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))
+
+
+def of(made: dict[str, Any], arm: str) -> dict[str, Any]:
+    return next(row for row in made["rows"] if row["arm"] == arm)
+
+
+def with_hole(status: str, reason: str = "", seed: int = 3, arm: str = "position=2d") -> dict[str, Any]:
+    plan = synthetic.position()
+    records = synthetic.from_accuracies(plan, ACCURACIES)
+    hole = {synthetic.trial_id(plan, arm, seed): synthetic.hole(status, reason)}
+    return table(synthetic.results(plan, records | hole))
+
+
+# -- the numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_keys_are_those_that_others_read() -> None:
+    """The JSON contract: the study's keys first, and every row in this order."""
+    found = made()
+    assert list(found)[:5] == ["study", "recipe", "metric", "baseline", "rows"]
+    assert [list(row) for row in found["rows"]] == [ROW] * 4
+    assert (found["study"], found["recipe"], found["baseline"]) == ("position-embedding", "digits", "position=1d")
+
+
+def test_numbers_are_those_of_scipy_and_statsmodels() -> None:
+    """Means, paired differences, p values and their Holm adjustment, from the libraries themselves."""
+    found = made()
+    others = [name for name in ACCURACIES if name != "position=1d"]
+    tests = [scipy.stats.ttest_rel(ACCURACIES[name], ACCURACIES["position=1d"]) for name in others]
+    adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
+    for name, test, p_holm in zip(others, tests, adjusted, strict=True):
+        row, interval = of(found, name), test.confidence_interval()
+        assert row["mean"] == pytest.approx(np.mean(ACCURACIES[name]))
+        assert row["sd"] == pytest.approx(np.std(ACCURACIES[name], ddof=1))
+        assert row["ci95"] == pytest.approx(list(scipy.stats.ttest_1samp(ACCURACIES[name], 0).confidence_interval()))
+        assert row["delta"] == pytest.approx(np.mean(ACCURACIES[name]) - 0.944)
+        assert row["delta_ci95"] == pytest.approx([interval.low, interval.high])
+        assert (row["p"], row["p_holm"]) == (pytest.approx(test.pvalue), pytest.approx(p_holm))
+
+
+def test_verdicts_follow_the_data() -> None:
+    """One arm far below, one a little below, one that cannot be told apart; the baseline has none."""
+    verdicts = {row["arm"]: row["verdict"] for row in made()["rows"]}
+    assert verdicts == {
+        "position=none": "worse",
+        "position=1d": None,
+        "position=2d": "equivalent",
+        "position=relative": "worse",
+    }
+
+
+def test_a_baseline_is_compared_with_nothing() -> None:
+    """Its own row has means and no differences."""
+    row = of(made(), "position=1d")
+    compared = ("delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "verdict", "n_pairs")
+    assert [row[name] for name in compared] == [None] * 7
+    assert row["baseline"] == "position=1d"
+
+
+def test_every_point_of_a_curve_has_its_own_baseline() -> None:
+    """An arm is compared at the same learning rate, and all points are one family."""
+    found = table(synthetic.results(synthetic.pooling()))
+    assert found["family"] == 3
+    for row in found["rows"]:
+        point = row["arm"].partition(",")[2]
+        assert row["baseline"] == f"pool=cls,{point}"
+        assert (row["delta"] is None) == row["arm"].startswith("pool=cls")
+
+
+def test_a_loss_is_better_when_it_is_lower() -> None:
+    """The verdict turns with the metric."""
+    plan = synthetic.position(metric="test_loss", margin=None, claims=[])
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES)))
+    row = of(found, "position=none")
+    assert row["delta"] > 0
+    assert row["verdict"] == "worse"
+
+
+def test_official_test_sets_have_a_second_interval() -> None:
+    """Where all seeds test the same images, an interval over seeds and images stands beside that over seeds."""
+    plan = synthetic.position(split={"kind": "official", "images": 500})
+    for row in table(synthetic.results(plan))["rows"]:
+        if row["delta"] is not None:
+            outer, inner = row["delta_ci95_images"], row["delta_ci95"]
+            assert outer[0] <= inner[0] <= inner[1] <= outer[1]
+
+
+def test_repetitions_of_folds_widen_the_interval() -> None:
+    """At n = 10 on five folds, SE^2 has (1 - 1/2) t^2 / 1797 more than the paired t test."""
+    plan = synthetic.position(seeds=10)
+    study = synthetic.results(plan)
+    row = of(table(study), "position=none")
+    wide = {}
+    for arm in ("position=none", "position=1d"):
+        mine = study.trials[study.trials["arm"] == arm]
+        whole = np.zeros((2, 1797))
+        for seed, trial in zip(mine["seed"], mine["id"], strict=True):
+            index, correct = study.correct[trial]
+            whole[seed // 5, index] = correct
+        wide[arm] = whole, mine["test_accuracy"].to_numpy()
+    differences = wide["position=none"][1] - wide["position=1d"][1]
+    shared = np.cov(wide["position=none"][0] - wide["position=1d"][0])[0, 1]
+    assert shared > 0
+    se = np.sqrt(differences.var(ddof=1) / 10 + 0.5 * shared / 1797)
+    half = scipy.stats.t.ppf(0.975, 9) * se
+    assert row["delta_ci95"] == pytest.approx([differences.mean() - half, differences.mean() + half])
+    assert row["p"] == pytest.approx(2 * scipy.stats.t.sf(abs(differences.mean()) / se, 9))
+
+
+# -- holes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "counted", "note"),
+    [
+        ("missing", "missing", "seed 3 missing: why"),
+        ("running", "missing", "seed 3 missing: why"),
+        ("interrupted", "missing", "seed 3 missing: why"),
+        ("broken", "missing", "seed 3 missing: why"),
+        ("failed", "failed", "seed 3 failed: why"),
+        ("diverged", "diverged", "seed 3 diverged"),
+    ],
+)
+def test_a_cell_without_a_number_is_counted_and_named(status: str, counted: str, note: str) -> None:
+    """Whatever became of a trial, its arm keeps its row, its planned n, and says what is not there and why."""
+    row = of(with_hole(status, "why"), "position=2d")
+    assert (row["n"], row["planned"], row["n_pairs"], row[counted]) == (4, 5, 4, 1)
+    assert row["diverged"] + row["failed"] + row["missing"] == 1
+    assert any(text.startswith(note) for text in row["notes"])
+    assert "the difference is over seeds 0, 1, 2, 4: what both arms finished" in row["notes"]
+
+
+def test_a_hole_in_the_baseline_is_seen_in_every_difference() -> None:
+    """The pairs are the seeds that both finished."""
+    found = with_hole("missing", "not started", arm="position=1d")
+    assert [row["n_pairs"] for row in found["rows"]] == [4, None, 4, 4]
+    assert [row["n"] for row in found["rows"]] == [5, 4, 5, 5]
+
+
+def test_a_missing_contrast_stays_in_the_family() -> None:
+    """An arm without any trial keeps its place in Holm's correction."""
+    whole, without = made(), made(relative=[None] * 5)
+    row = of(without, "position=relative")
+    assert (row["n"], row["mean"], row["delta"], row["p_holm"], row["verdict"]) == (0, None, None, None, None)
+    assert of(without, "position=none")["p_holm"] == of(whole, "position=none")["p_holm"]
+    assert of(without, "position=2d")["p_holm"] == pytest.approx(min(1, 2 * of(whole, "position=2d")["p"]))
+
+
+def test_divergence_is_an_outcome() -> None:
+    """k of n diverged with its exact interval; the mean is over the rest; the verdict can only be worse."""
+    row = of(with_hole("diverged"), "position=2d")
+    low, high = stats.clopper_pearson(1, 5)
+    assert f"1 of 5 diverged (95% interval {low:.0%} to {high:.0%})" in row["notes"]
+    assert row["verdict"] == "not-resolved"
+    assert of(with_hole("diverged", arm="position=none"), "position=none")["verdict"] == "worse"
+
+
+def test_identical_differences_have_no_verdict() -> None:
+    """Where every seed differs by the same amount there is no interval, no p and no verdict, but a note."""
+    row = of(made(none=[a - 0.125 for a in ACCURACIES["position=1d"]]), "position=none")
+    assert row["delta"] == pytest.approx(-0.125)
+    assert [row[name] for name in ("delta_ci95", "p", "p_holm", "verdict")] == [None] * 4
+    assert "no interval, p or verdict of the difference: all 5 are identical" in row["notes"]
+
+
+def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
+    """Every arm is a row without numbers, in every format."""
+    found = made(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
+    assert [(row["n"], row["missing"]) for row in found["rows"]] == [(0, 5)] * 4
+    for form in ("md", "latex", "csv", "json", "html"):
+        assert "position=none" in render(found, form)
+    assert "0 of 20 trials are over" in sentences.answer(found)
+
+
+def test_mixed_code_and_machines_are_named() -> None:
+    """A table whose trials ran under different code or threads says which did."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for seed in (3, 4):
+        key = synthetic.trial_id(plan, "position=none", seed)
+        records[key] = synthetic.changed(records[key], code="fedcba987654", threads="2")
+    notes = table(synthetic.results(plan, records))["notes"]
+    assert notes == [
+        "code differs between trials: 0123456789ab (18), fedcba987654 (position=none seeds 3, 4)",
+        "threads differs between trials: 1 (18), 2 (position=none seeds 3, 4)",
+    ]
+
+
+def test_confounds_of_the_plan_are_footnotes() -> None:
+    """What else moved between an arm and its baseline stands below the table."""
+    text = render(table(synthetic.results(synthetic.pooling())), "md")
+    assert "| pool=gap,lr=0.002 [1]" in text
+    assert "[1] one token fewer (no class token)" in text
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write(tmp_path_factory.mktemp("damage"), synthetic.position())
+
+
+def mutations(content: bytes, count: int) -> list[bytes]:
+    """Truncated, with bytes changed, with a digit edited, with other JSON, empty."""
+    rng = np.random.default_rng(0)
+    found = [b"", b"null", b"[]", b"{}", b'{"schema": 1}', content * 2, content.replace(b"0.", b"1.", 1)]
+    for _ in range(count):
+        found.append(content[: rng.integers(1, len(content) - 2)])
+        position = int(rng.integers(len(content) - 2))
+        found.append(
+            content[:position] + bytes([content[position] ^ int(rng.integers(1, 256))]) + content[position + 1 :]
+        )
+    return found
+
+
+def test_a_damaged_result_is_a_named_hole(runs: Path) -> None:
+    """Truncated or edited in any way, a result is never counted, crashes no table, and is named with its reason."""
+    path = runs / "trials" / synthetic.trial_id(synthetic.position(), "position=2d", 1) / "result.json"
+    whole = path.read_bytes()
+    for damaged in mutations(whole, 20):
+        if json_equal(damaged, whole):  # a space more or less says the same
+            continue
+        path.write_bytes(damaged)
+        row = of(table(load(runs)[0]), "position=2d")
+        assert (row["n"], row["missing"]) == (4, 1), damaged
+        assert any(note.startswith("seed 1 missing: result.json") for note in row["notes"]), row["notes"]
+    path.write_bytes(whole)
+    assert of(table(load(runs)[0]), "position=2d")["n"] == 5
+
+
+def json_equal(damaged: bytes, whole: bytes) -> bool:
+    try:
+        return bool(json.loads(damaged) == json.loads(whole))
+    except ValueError:
+        return False
+
+
+def test_damaged_images_are_named_and_the_number_stays(runs: Path) -> None:
+    """Without its per-image file a trial still has its accuracy."""
+    result = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=2d", 2)).state()
+    assert result.attempt is not None
+    path = result.attempt / "correct.npz"
+    whole = path.read_bytes()
+    for damaged in mutations(whole, 20):
+        path.write_bytes(damaged)
+        row = of(table(load(runs)[0]), "position=2d")
+        assert row["n"] == 5
+    path.write_bytes(whole[:40])
+    assert any(
+        note.startswith("seed 2 finished: correct.npz") for note in of(table(load(runs)[0]), "position=2d")["notes"]
+    )
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "env.json", "lease.json"])
+def test_damage_elsewhere_does_not_touch_the_table(runs: Path, name: str) -> None:
+    """Nothing but the result decides whether a trial counts."""
+    attempt = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=1d", 0)).state().attempt
+    assert attempt is not None
+    path = attempt / name
+    whole, before = path.read_bytes(), table(load(runs)[0])["rows"]
+    for damaged in mutations(whole, 5):
+        path.write_bytes(damaged)
+        assert table(load(runs)[0])["rows"] == before
+    path.write_bytes(whole)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def test_markdown_lines_up_in_a_terminal() -> None:
+    """Every line of the table is as wide as the others, with percents, intervals and the published numbers apart."""
+    text = render(made(), "md")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    assert re.search(r"\| position=none +\| +5 \| +76\.00 ± 1\.96 \| +-18\.40 ± \d\.\d\d \|", text)
+    assert "published†" in lines[0]
+    assert "61.38" in text
+    assert "† arXiv 2010.11929, Table 8: another setting" in text
+
+
+def test_published_numbers_have_a_column_only_where_there_are_some() -> None:
+    """A study without published numbers has no empty column."""
+    assert "published" not in render(table(synthetic.results(synthetic.patch_size())), "md")
+
+
+def test_json_is_the_table() -> None:
+    """Nothing is lost on the way."""
+    assert json.loads(render(made(), "json")) == made()
+
+
+def test_csv_has_raw_numbers() -> None:
+    """Fractions in full precision, an interval in two columns."""
+    found = made()
+    rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
+    assert [row["arm"] for row in rows] == list(ACCURACIES)
+    assert float(rows[0]["mean"]) == of(found, "position=none")["mean"]
+    assert float(rows[0]["delta_ci95_low"]) == of(found, "position=none")["delta_ci95"][0]
+    assert rows[1]["verdict"] == ""
+
+
+def test_latex_is_a_booktabs_table() -> None:
+    """Balanced, every row with its columns, no character left that LaTeX would take for a command."""
+    text = render(with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b>"), "latex")
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    assert {line.count("&") for line in body.splitlines() if line.endswith(r"\\")} == {8}
+    assert (
+        r"50\% of \$x\_1 \& \textbackslash{}y\{\}\#\textasciitilde{}\textasciicircum{}\textless{}b\textgreater{}"
+        in text
+    )
+
+
+class Cells(html.parser.HTMLParser):
+    """The sort keys of every cell, and the tags that were opened."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.sort: list[str | None] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag == "td":
+            self.sort.append(dict(attrs).get("data-sort"))
+
+
+def test_html_is_escaped_and_sorts_by_number() -> None:
+    """Text of a user makes no tag; every cell carries the number that it shows."""
+    found = with_hole("failed", "<script>alert(1)</script>")
+    cells = Cells(render(found, "html"))
+    assert "script" not in cells.tags
+    assert cells.sort[2] == str(of(found, "position=none")["mean"])
+    assert cells.tags.count("tr") == 5
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r\n="])
+def test_csv_starts_no_formula(start: str) -> None:
+    """A spreadsheet shows a user's text and runs none of it; negative numbers stay numbers."""
+    plan = synthetic.position(question="q")
+    plan["arms"][0]["notes"] = [f"{start}cmd()"]
+    found = table(synthetic.results(plan))
+    row = next(csv.DictReader(io.StringIO(render(found, "csv"), newline="")))
+    assert row["notes"] == f"'{start.strip()}cmd()"
+    assert float(row["delta"]) < 0
+
+
+def test_markdown_escapes_what_would_break_the_table() -> None:
+    """A pipe, a tag or a line break in a text stays a text."""
+    text = render(with_hole("failed", "a|b <img src=x> *c*\nd"), "md")
+    assert r"seed 3 failed: a\|b \<img src=x> \*c\* d" in text
+
+
+@pytest.mark.parametrize("form", ["md", "latex", "html"])
+def test_nothing_is_bold_or_ranked(form: str) -> None:
+    """Arms stand in the order of the study; no number is emphasised."""
+    text = render(made(), form)
+    places = [text.index(name) for name in ACCURACIES]
+    body = text[text.index("test accuracy") :]
+    assert "**" not in body
+    assert "textbf" not in body
+    assert "<b>" not in body
+    assert sorted(places[2:]) == places[2:]
+
+
+def test_columns_are_chosen_by_key() -> None:
+    """Any of a row's keys, in the order that is asked for."""
+    header = next(line for line in render(made(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|"))
+    assert [cell.strip() for cell in header.strip("|").split("|")] == ["arm", "verdict", "sd"]
+    assert render(made(), "csv", ["arm", "ci95"]).splitlines()[0] == "arm,ci95_low,ci95_high"
+    assert json.loads(render(made(), "json", ["n"]))["rows"][0] == {"n": 5}
+    for name in ROW:
+        assert render(made(), "md", ["arm", name])
+
+
+def test_an_unknown_column_or_format_names_the_nearest() -> None:
+    """One line that says what is allowed."""
+    with pytest.raises(ValueError, match=r"columns=means: one of arm, n, .* \(did you mean 'mean'\?\)"):
+        render(made(), "md", ["means"])
+    with pytest.raises(ValueError, match=r"format=markdown: one of md, latex, csv, json, html"):
+        render(made(), "markdown")
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def said(found: dict[str, Any], arm: str) -> str:
+    return sentences.sentence(of(found, arm), found)
+
+
+def test_sentences_say_what_the_verdict_allows() -> None:
+    """Resolved: by how much, with the interval; not resolved: how large a difference could be, never "none"."""
+    found = made(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
+    assert re.fullmatch(
+        r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", said(found, "position=none")
+    )
+    assert said(found, "position=2d") == "equivalent to position=1d within 3.00 points"
+    assert said(found, "position=1d") == "the baseline"
+    low, high = of(found, "position=relative")["delta_ci95"]
+    bound = re.fullmatch(
+        r"not resolved against position=1d: any difference is below (\d\.\d\d) points", said(found, "position=relative")
+    )
+    assert bound is not None
+    assert float(bound[1]) >= 100 * max(-low, high) > float(bound[1]) - 0.01
+
+
+def test_a_sentence_over_few_test_images_says_so() -> None:
+    """What an interval over other images does not exclude is said of these images."""
+    found = made()
+    row = of(found, "position=none") | {"delta_ci95_images": [-0.4, 0.1]}
+    assert sentences.sentence(row, found).endswith(" on these test images")
+    row = of(found, "position=none") | {"delta_ci95_images": [-0.3, 0.9], "verdict": "not-resolved"}
+    assert sentences.sentence(row, found).endswith("any difference is below 90.00 points")
+
+
+def test_diverged_trials_are_in_the_sentence() -> None:
+    """A mean over the trials that survived is never told alone."""
+    assert said(with_hole("diverged"), "position=2d").endswith(", and 1 of 5 trials diverged")
+
+
+def test_the_answer_tells_every_arm_and_its_setting() -> None:
+    """On what, with how many seeds, each verdict, and at whose learning rate."""
+    text = sentences.answer(made())
+    assert text.startswith("On digits, n = 5 seeds an arm: position=none is worse than position=1d by 18.40 points")
+    assert text.endswith("All at the baseline's learning rate.")
+    assert all(name in text for name in ACCURACIES)
+    assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))
+
+
+def test_an_incomplete_study_answers_so_far() -> None:
+    """The answer says how many trials it stands on."""
+    text = sentences.answer(with_hole("missing", "not started"))
+    assert text.startswith("On digits, n = 4 to 5 seeds an arm, so far (19 of 20 trials are over):")
