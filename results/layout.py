@@ -43,7 +43,7 @@ def of_planned(row: Row, unit: Unit) -> str:
 def word(row: Row, unit: Unit) -> str:
     if row["arm"] == row["baseline"]:
         return "baseline"
-    return str(row["verdict"] or "none").replace("-", " ")
+    return str(row["verdict"] or "–").replace("-", " ")  # "none" would read as an arm's value
 
 
 COLUMNS = {

@@ -322,6 +322,20 @@ def test_published_numbers_have_a_column_only_where_there_are_some() -> None:
     assert "published" not in render(table(synthetic.results(synthetic.patch_size())), "md")
 
 
+def test_a_cell_without_a_verdict_is_a_dash() -> None:
+    """Where nothing could be tested no word stands, least of all one that is also an arm's value."""
+    found = made(none=[None] * 5)
+    for form, dash in (("md", "–"), ("latex", "--"), ("html", "–")):
+        text = render(found, form, ["arm", "verdict"])
+        assert text.count("none") == text.count("position=none")
+        row = next(
+            line
+            for line in text.splitlines()
+            if "position=none" in line and ("&" in line or "|" in line or "<tr" in line)
+        )
+        assert dash in row
+
+
 def test_json_is_the_table() -> None:
     """Nothing is lost on the way."""
     assert json.loads(render(made(), "json")) == made()
