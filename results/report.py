@@ -78,6 +78,7 @@ def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
             for kind, width in (("wide", FULL), ("narrow", COLUMN))
         },
         "columns": columns,
+        "dagger": layout.dagger(table),
         "grid": layout.as_grid(table, columns),
         "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
         "cost": cost(study.trials, uses),

@@ -193,6 +193,14 @@ def test_what_users_write_is_text() -> None:
     assert evil in page.text
 
 
+def test_a_study_without_a_source_is_after_nothing() -> None:
+    """The page then speaks of the study's own claims and numbers."""
+    text = Page(report.render([synthetic.results(synthetic.position(source=""))], MADE)).text
+    assert "position-embedding@digits On digits" in text
+    assert "† the study: another setting" in text
+    assert "What the study claims, judged here" in text
+
+
 def test_write_makes_the_folder(tmp_path: Path) -> None:
     """And writes UTF-8."""
     path = tmp_path / "deep" / "report.html"

@@ -317,6 +317,13 @@ def test_markdown_lines_up_in_a_terminal() -> None:
     assert "† arXiv 2010.11929, Table 8: another setting" in text
 
 
+def test_a_study_without_a_source_names_none() -> None:
+    """Claims and published numbers are then those of the study."""
+    text = render(made(synthetic.position(source="")), "md")
+    assert "Claims of the study: position=none < position=1d: agree;" in text
+    assert "† the study: another setting" in text
+
+
 def test_published_numbers_have_a_column_only_where_there_are_some() -> None:
     """A study without published numbers has no empty column."""
     assert "published" not in render(table(synthetic.results(synthetic.patch_size())), "md")
@@ -464,6 +471,17 @@ def test_a_sentence_over_few_test_images_says_so() -> None:
     assert sentences.sentence(row, found).endswith(" on these test images")
     row = of(found, "position=none") | {"delta_ci95_images": [-0.3, 0.9], "verdict": "not-resolved"}
     assert sentences.sentence(row, found).endswith("any difference is below 90.00 points")
+
+
+def test_a_bound_that_says_nothing_is_not_told() -> None:
+    """No two accuracies differ by 100 points: an interval that wide bounds nothing; a loss has no such limit."""
+    found = made()
+    row = of(found, "position=none") | {"delta_ci95": [-1.3707, 1.01], "verdict": "not-resolved"}
+    nothing = "not resolved against position=1d: too few trials to bound the difference"
+    assert sentences.sentence(row, found) == nothing
+    assert sentences.sentence(row | {"diverged": 1}, found) == f"{nothing}, and 1 of 5 trials diverged"
+    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points")
+    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707")
 
 
 def test_diverged_trials_are_in_the_sentence() -> None:
