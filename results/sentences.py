@@ -80,6 +80,11 @@ def seeds(rows: Sequence[Row]) -> str:
     return f"n = {several} seeds an arm"
 
 
+def named(seeds: Sequence[int]) -> str:
+    """ "seed 3", "seeds 0, 1" """
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
 def closing(table: Mapping[str, Any]) -> list[str]:
     """The learning rate, where every arm was trained with the baseline's."""
     return [] if "lr" in table["varied"] else ["All at the baseline's learning rate."]

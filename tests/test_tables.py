@@ -223,6 +223,52 @@ def test_mixed_code_and_machines_are_named() -> None:
     ]
 
 
+def with_plugins(code: str, plugins: dict[str, str], seeds: tuple[int, ...] = (3, 4)) -> list[str]:
+    """The notes of a table in which some trials of position=none had plugins loaded."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for seed in seeds:
+        key = synthetic.trial_id(plan, "position=none", seed)
+        records[key] = synthetic.changed(records[key], code=code, plugins=json.dumps(plugins))
+    notes: list[str] = table(synthetic.results(plan, records))["notes"]
+    return notes
+
+
+def test_a_plugin_that_was_not_loaded_everywhere_is_no_mixed_code() -> None:
+    """A built-in baseline is shared with studies that load plugins: the suite's own sources are what must agree."""
+    assert with_plugins("0123456789ab+aaaa", {"patch.py": "aaaa"}) == []
+    assert with_plugins("fedcba987654+aaaa", {"patch.py": "aaaa"}) == [
+        "code differs between trials: 0123456789ab (18), fedcba987654 (position=none seeds 3, 4)"
+    ]
+
+
+def test_two_versions_of_one_plugin_are_named() -> None:
+    """By the plugin's name, among the trials that loaded it."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for arm, seed, digest in (("position=2d", 0, "aaaa"), ("position=2d", 1, "aaaa"), ("position=none", 2, "bbbb")):
+        key, plugins = synthetic.trial_id(plan, arm, seed), json.dumps({"patch.py": digest, "other.py": "cccc"})
+        records[key] = synthetic.changed(records[key], code=f"0123456789ab+{digest}+cccc", plugins=plugins)
+    assert table(synthetic.results(plan, records))["notes"] == [
+        "plugin patch.py differs between trials: aaaa (2), bbbb (position=none seed 2)"
+    ]
+
+
+def test_a_trial_resumed_under_other_code_is_named() -> None:
+    """Among others that were not, and where every trial was; other plugins alone are no other code."""
+    resumed = "0123456789ab then fedcba987654"
+    assert with_plugins(resumed, {}) == [
+        f"code differs between trials: 0123456789ab (18), {resumed} (position=none seeds 3, 4)"
+    ]
+    assert with_plugins("0123456789ab then 0123456789ab+aaaa", {"patch.py": "aaaa"}) == []
+    assert with_plugins("0123456789ab+aaaa then 0123456789ab+bbbb", {"patch.py": "aaaa then bbbb"}) == [
+        "plugin patch.py differs within trials: aaaa then bbbb (2)"
+    ]
+    study = synthetic.results(synthetic.position())
+    study.trials["code"] = resumed
+    assert table(study)["notes"] == [f"code differs within trials: {resumed} (20)"]
+
+
 def test_confounds_of_the_plan_are_footnotes() -> None:
     """What else moved between an arm and its baseline stands below the table."""
     text = render(table(synthetic.results(synthetic.pooling())), "md")
