@@ -171,4 +171,13 @@ def study_notes(study: StudyResults) -> list[str]:
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes
+    return notes + repeated(study.plan.get("looks", []))  # plans written before the field existed have none
+
+
+def repeated(looks: Sequence[int]) -> list[str]:
+    """What a study that was planned with several numbers of seeds, one after the other, owes its reader."""
+    if len(looks) < 2:
+        return []
+    seeds = " to ".join(map(str, looks))
+    inflated = "looking repeatedly inflates error; the p values are not corrected for it"
+    return [f"seeds were raised from {seeds} after a table: {inflated}"]
