@@ -24,7 +24,11 @@ BAD = [
     ({"device": "tpu"}, "device=tpu: one of auto, cpu, cuda"),
     ({"steps": 10, "epochs": 2}, "steps=10 and epochs=2: give one of them"),
     ({"model": "XL/7"}, "model=XL/7: a size of Ti, S, B, L, H"),
-    ({"position.base": 10.0}, "position=1d: unknown key 'base'"),
+    ({"width": 720_720, "heads": 17}, "heads=17 does not divide width=720720: one of 12, 13, 14, 15, 16, 18, 20, 21"),
+    ({"position.base": 10.0}, "position=1d: unknown key 'base': this variant has no options"),
+    ({"options": {"lr": 0.5}}, "unknown key 'lr': an option is spelt 'slot.name'"),
+    ({"options": {"position": 3}}, "unknown key 'position': an option is spelt 'slot.name'"),
+    ({"options": 3}, "options=3: a mapping from 'slot.name'"),
     ({"colour.depth": 8}, "unknown key 'colour.depth'"),
     ({"epochs": "many"}, "epochs=many"),
     ({"epochs": -1}, "epochs=-1"),
@@ -74,3 +78,23 @@ def test_config_is_frozen_and_round_trips() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.lr = 1.0  # type: ignore[misc]
     assert Config(**config.model_dump()) == config
+
+
+OPTION = {"position": "mine", "position.base": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("layers", "merged"),
+    [
+        ([OPTION, {"position": "none"}], {"position": "none"}),
+        ([OPTION, {"position": "other", "position.base": 8.0}], {"position": "other", "position.base": 8.0}),
+        ([OPTION, {"position": "mine"}], OPTION),
+        ([OPTION, {"pool": "gap"}], OPTION | {"pool": "gap"}),
+        ([OPTION, {"position": "other"}, {"position": "mine"}], {"position": "mine"}),
+        ([{"position": "mine", "options": {"position.base": 7.0}}, {"position": "none"}], {"position": "none"}),
+        ([{"position.base": 7.0}, {"position": "1d"}], {"position.base": 7.0, "position": "1d"}),
+    ],
+)
+def test_options_hold_with_their_variant(layers: list[dict[str, object]], merged: dict[str, object]) -> None:
+    """A layer that chooses another variant drops the options of the one before, and no others."""
+    assert merge(*layers) == merged

@@ -71,7 +71,8 @@ class Mine(Position):
     numerics = 3
 
     class Options(Options):
-        base: float = 100.0
+        base: float = 100
+        shift: float = 0.0
 
 
 def test_options_count_only_with_their_variant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +85,64 @@ def test_options_count_only_with_their_variant(monkeypatch: pytest.MonkeyPatch) 
         Config(position="mine", **{"position.base": "high"})
     with pytest.raises(ConfigError, match=r"position=mine: unknown key 'bas'; did you mean 'base'"):
         Config(position="mine", **{"position.bas": 7.0})
+
+
+SPELLINGS = [
+    {},
+    {"position.base": 100},
+    {"position.base": 100.0},
+    {"options": {"position.base": 100.0, "position.shift": -0.0}},
+    {"position.shift": 0},
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_options_are_one_trial_however_spelt(spelling: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset, an integer, a float, written by default: equal configs, whose dumps are equal, and one id."""
+    monkeypatch.setitem(POSITION, "mine", Mine)
+    config, plain = Config(position="mine", **spelling), Config(position="mine")
+    assert config == plain
+    assert repr(config) == repr(plain)
+    assert trial_id(config) == trial_id(plain)
+    assert Config(**config.model_dump()) == config
+
+
+def test_zeros_have_no_sign() -> None:
+    """-0.0 equals 0.0, so it is the same trial."""
+    assert trial_id(Config(weight_decay=-0.0)) == trial_id(Config(weight_decay=0.0)) == trial_id(Config(weight_decay=0))
+
+
+def test_changed_default_with_its_neutral_value_orphans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new option, or a new default beside the old one as neutral: what computes the same has the id it had."""
+
+    class Changed(Mine):
+        numerics = 3
+        neutral = {"base": 100}
+
+        class Options(Options):
+            base: float = 50.0
+            shift: float = 0.0
+            added: bool = False
+
+    monkeypatch.setitem(POSITION, "mine", Mine)
+    old = {base: trial_id(Config(position="mine", **{"position.base": base})) for base in (50.0, 100.0)}
+    saved = Config(position="mine").model_dump()
+    monkeypatch.setitem(POSITION, "mine", Changed)
+    assert trial_id(Config(position="mine")) == old[50.0]
+    assert trial_id(Config(position="mine", **{"position.base": 100.0})) == old[100.0]
+    assert Config(**saved).options_of("position", Changed.Options).base == 100.0
+    assert trial_id(Config(**saved)) == old[100.0]
+
+
+def test_part_without_numerics_or_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing says when its results are out of date, and what it inherits does not."""
+
+    class Undeclared(Mine):
+        """A part of a notebook."""
+
+    monkeypatch.setitem(POSITION, "mine", Undeclared)
+    with pytest.raises(ValueError, match="Undeclared is not from a plugin's file, so it has to declare numerics"):
+        trial_id(Config(position="mine"))
 
 
 def test_numerics_change_the_id_of_trials_that_use_the_part(monkeypatch: pytest.MonkeyPatch) -> None:

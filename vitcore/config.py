@@ -5,10 +5,11 @@ Config does, because a Config knows which parts exist.
 """
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 # name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
 SIZES = {
@@ -32,15 +33,24 @@ class ConfigError(ValueError):
 
 
 class Options(BaseModel):
-    """Base of the options that one variant alone understands, declared beside its class."""
+    """Base of the options that one variant alone understands, declared beside its class.
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    Values are plain JSON (a list, not a tuple). Equal records have equal JSON: an int in a float's field becomes a
+    float, in the defaults too, and -0.0 becomes 0.0.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError(explain(error, type(self))) from None
+
+    @field_validator("*")
+    @classmethod
+    def one_zero(cls, value: Any) -> Any:
+        return unsigned_zeros(value)
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -51,7 +61,8 @@ class Config(Options):
 
     `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes
     `steps`; `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is
-    spelt `Config(position="mine", **{"position.base": 100.0})`.
+    spelt `Config(position="mine", **{"position.base": 100.0})`; `options` then holds every option of the chosen
+    variants, validated, written out or not.
 
     Raises ConfigError for unknown keys, wrong types, impossible values and combinations.
     """
@@ -113,23 +124,30 @@ class Config(Options):
         from vitcore.parts import PARTS  # late: the parts are torch modules
 
         if self.width % self.heads:
-            divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {listed(divisors)}")
+            allowed = listed(divisors(self.width, self.heads))
+            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {allowed}")
         if self.image_size % self.patch:
-            divisors = [p for p in range(1, self.image_size + 1) if self.image_size % p == 0]
-            raise ConfigError(
-                f"patch={self.patch} does not divide image_size={self.image_size}: one of {listed(divisors)}"
-            )
+            allowed = listed(divisors(self.image_size, self.patch))
+            raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}: one of {allowed}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"device={self.device}: one of auto, cpu, cuda")
         for slot, dictionary in PARTS.items():
             name = getattr(self, slot)
             if name not in dictionary:
                 raise ConfigError(f"{slot}={name}: one of {listed(dictionary)}{nearest(name, dictionary)}")
-            dictionary[name].check(self)
         owners = [key for key in self.options if key.partition(".")[0] not in PARTS]
         if owners:
             raise ConfigError(f"unknown key '{owners[0]}': options are spelt {', '.join(PARTS)} + '.name'")
+        resolved = {
+            f"{slot}.{option}": value
+            for slot, dictionary in PARTS.items()
+            for option, value in self.options_of(slot, dictionary[getattr(self, slot)].Options)
+            .model_dump(mode="json")
+            .items()
+        }
+        object.__setattr__(self, "options", resolved)  # frozen from here on
+        for slot, dictionary in PARTS.items():
+            dictionary[getattr(self, slot)].check(self)
         return self
 
     @property
@@ -157,7 +175,10 @@ class Epochs(Options):
 
 
 def merge(*layers: Values) -> dict[str, Any]:
-    """Settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written."""
+    """Settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written.
+
+    Options hold with their variant: a layer that chooses another one drops those of its slot in the layers before.
+    """
     merged: dict[str, Any] = {}
     for layer in layers:
         if "steps" in layer and "epochs" in layer:
@@ -166,11 +187,20 @@ def merge(*layers: Values) -> dict[str, Any]:
             merged.pop("epochs", None)
         if "epochs" in layer:
             merged.pop("steps", None)
-        written = dict(layer)
+        written = spread_options(layer)
         if "model" in written:
             written = sizes(written.pop("model")) | written
+        for key in [key for key in merged if "." in key and chooses_another(written, merged, key.partition(".")[0])]:
+            del merged[key]
         merged |= written
     return merged
+
+
+def chooses_another(layer: Values, before: Values, slot: str) -> bool:
+    """Whether `layer` changes the variant of `slot`, which is the default until a layer writes it."""
+    if slot not in layer or slot not in Config.model_fields:
+        return False
+    return bool(layer[slot] != before.get(slot, Config.model_fields[slot].default))
 
 
 def sizes(model: object) -> dict[str, Any]:
@@ -182,13 +212,22 @@ def sizes(model: object) -> dict[str, Any]:
     return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": 4.0, "patch": int(patch)}
 
 
-def gather_options(values: dict[str, Any]) -> dict[str, Any]:
+def spread_options(values: Values) -> dict[str, Any]:
+    """What stands in `options` becomes dotted keys ('position.base')."""
+    options = values.get("options", {})
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")
+    for key in options:
+        if not isinstance(key, str) or "." not in key:
+            raise ConfigError(f"unknown key '{key}': an option is spelt 'slot.name', as in position.base")
+    return {**options, **{key: value for key, value in values.items() if key != "options"}}
+
+
+def gather_options(values: Values) -> dict[str, Any]:
     """Dotted keys ('position.base') move into `options`."""
     dotted = {key: value for key, value in values.items() if "." in key}
     plain = {key: value for key, value in values.items() if "." not in key}
-    if dotted:
-        plain["options"] = {**plain.get("options", {}), **dotted}
-    return plain
+    return plain | ({"options": dotted} if dotted else {})
 
 
 def default_sizes(values: Values) -> dict[str, Any]:
@@ -204,7 +243,9 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     known = [*model.model_fields, "model", "epochs"] if model is Config else list(model.model_fields)
     match problem["type"]:
         case "extra_forbidden":
-            allowed = nearest(key, known) or f": known are {listed(known)}"
+            allowed = nearest(key, known) or (
+                f": known are {listed(known)}" if known else ": this variant has no options"
+            )
             return f"unknown key '{key}'{allowed}"
         case "value_error":  # a ConfigError of ours, raised inside a validator
             return str(problem["ctx"]["error"])
@@ -212,6 +253,20 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
             return f"'{key}' is missing"
         case _:
             return f"{key}={problem['input']}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def divisors(number: int, near: int) -> list[int]:
+    """The (at most 8) divisors of `number` nearest to `near`, in order."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    every = {*small, *(number // d for d in small)}
+    return sorted(sorted(every, key=lambda d: (abs(d - near), d))[:8])
+
+
+def unsigned_zeros(value: Any) -> Any:
+    """-0.0, alone or in a list, becomes 0.0: they are equal, their JSON is not."""
+    if isinstance(value, list):
+        return [unsigned_zeros(one) for one in value]
+    return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

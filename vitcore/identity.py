@@ -32,13 +32,23 @@ def identity(config: Config) -> dict[str, Any]:
     """The fields that make the trial what it is, as plain JSON values."""
     fields = {
         name: value
-        for name, value in config
+        for name, value in (dict(config) | {"options": options(config)}).items()
         if name not in HOW_IT_RUNS and not (name in NEUTRAL and value == NEUTRAL[name](config))
     }
     fields["data"] = describe(config.data).fingerprint
     fields["parts"] = {slot: parts[getattr(config, slot)].version() for slot, parts in PARTS.items()}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
     return fields | ({"numerics": raised} if raised else {})
+
+
+def options(config: Config) -> dict[str, Any]:
+    """The options of the chosen variants that are not at their neutral value."""
+    neutral = {
+        f"{slot}.{option}": value
+        for slot, parts in PARTS.items()
+        for option, value in parts[getattr(config, slot)].neutral_options().items()
+    }
+    return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 
 
 def digest(fields: dict[str, Any]) -> str:
