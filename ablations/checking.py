@@ -23,9 +23,14 @@ def check_file(file: Path, recipe: str) -> bool:
 
 
 def check_plugin(file: Path) -> bool:
-    """The contract tests on every part that the plugin adds."""
+    """That it loads, and the contract tests on every part that it adds."""
     before = {(slot, name) for slot, parts in PARTS.items() for name in parts}
-    plugins.load([file])
+    try:
+        plugins.load([file])
+    except plugins.Refused as error:
+        print(file)
+        print(f"  FAILED  {said(error)}")
+        return False
     added = [(slot, name) for slot, parts in PARTS.items() for name in parts if (slot, name) not in before]
     if not added:
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in PARTS)}")
@@ -39,10 +44,15 @@ def check_part(slot: str, name: str) -> bool:
         try:
             contract(slot, name)
             print(f"  ok      {slot}={name}: {title}")
-        except Exception as error:  # whatever a user's part raises is the answer, not a crash
+        except (Exception, SystemExit) as error:  # whatever a user's part raises is the answer, not a crash
             passed = False
-            print(f"  FAILED  {slot}={name}: {title}: {error or type(error).__name__}")
+            print(f"  FAILED  {slot}={name}: {title}: {said(error)}")
     return passed
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def check_study(file: str, recipe: str) -> bool:

@@ -1,18 +1,34 @@
-"""A user's own parts: Python files, outside of the packages, that add entries to the dicts of vitcore."""
+"""A user's own parts: Python files, outside of the packages, that add entries to the dicts of vitcore.
+
+The file's digest identifies the parts that it adds. Modules that it imports are not in it: a part whose computation
+stands in one of them declares `numerics`.
+"""
 
 import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
+from vitcore.part import Part
 from vitcore.parts import PARTS
+from vitcore.pooling import Pooling
+from vitcore.position import Position
+from vitcore.stem import Stem
+
+BASES: dict[str, type[Part]] = {base.slot: base for base in (Position, Pooling, Stem)}
+
+
+class Refused(ValueError):
+    """A plugin that was read and cannot be used: one line that names the file and why."""
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
     """Runs each file once a process; returns file -> digest, for provenance.
 
-    Raises ValueError where a file does not import or redefines a name that exists.
+    Raises ValueError where a file cannot be read; Refused where it does not import, redefines a name that exists or
+    adds what is no part. Then the dicts are as they were.
     """
     return {str(path): load_one(path.expanduser().resolve()) for path in paths}
 
@@ -29,28 +45,56 @@ def load_one(path: Path) -> str:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None:
         raise ValueError(f"plugin {path}: is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    module.__digest__ = digest  # type: ignore[attr-defined]  # what identifies its parts
     before = {slot: dict(parts) for slot, parts in PARTS.items()}
-    sys.modules[name] = module
+    sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        exec(compile(source, path, "exec"), module.__dict__)
+        run(path, source, sys.modules[name])
         refuse_redefinition(path, before)
-    except BaseException as error:
+        identify(added(path, before), path, digest)
+    except BaseException:
         del sys.modules[name]
         for slot, parts in PARTS.items():
             parts.clear()
             parts.update(before[slot])
-        if isinstance(error, ValueError) and str(error).startswith("plugin "):
-            raise
-        if isinstance(error, Exception):
-            raise ValueError(f"plugin {path}: does not import: {type(error).__name__}: {error}") from error
         raise
     return digest
 
 
-def refuse_redefinition(path: Path, before: dict[str, dict[str, type]]) -> None:
+def run(path: Path, source: bytes, module: ModuleType) -> None:
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except SystemExit as end:
+        raise Refused(f"plugin {path}: does not import: it ends the program (exit status {end.code})") from None
+    except Exception as error:
+        raise Refused(f"plugin {path}: does not import: {type(error).__name__}: {error}") from error
+
+
+def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Part]]]) -> None:
     for slot, parts in PARTS.items():
         for name, part in before[slot].items():
             if parts.get(name) is not part:
-                raise ValueError(f"plugin {path}: redefines {slot}={name}: choose another name")
+                raise Refused(f"plugin {path}: redefines {slot}={name}: choose another name")
+
+
+def added(path: Path, before: dict[str, dict[str, type[Part]]]) -> list[type[Part]]:
+    """The classes that are new in the dicts, each of its slot's base class."""
+    new = [(slot, name) for slot, parts in PARTS.items() for name in parts if name not in before[slot]]
+    for slot, name in new:
+        part: object = PARTS[slot][name]
+        if not isinstance(name, str):
+            raise Refused(f"plugin {path}: {slot}={name!r}: a name is a string")
+        if not (isinstance(part, type) and issubclass(part, BASES[slot])):
+            raise Refused(f"plugin {path}: {slot}={name} is {part!r}, not a {BASES[slot].__name__} class")
+        if unknown := part.neutral.keys() - part.Options.model_fields:
+            raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
+    return [PARTS[slot][name] for slot, name in new]
+
+
+def identify(parts: Iterable[type[Part]], path: Path, digest: str) -> None:
+    """Parts that declare no `numerics` carry the digest of the file that added them, wherever the class stands."""
+    own = [part for part in parts if "numerics" not in part.__dict__]
+    for part in own:
+        if part.__dict__.get("digest", digest) != digest:
+            raise Refused(f"plugin {path}: adds {part.__name__}, which another plugin adds: let it declare numerics")
+    for part in own:
+        part.digest = digest

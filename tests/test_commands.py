@@ -109,6 +109,8 @@ PLUGINS = [
         "from vitcore.position import POSITION, Position\nclass Mine(Position): ...\nPOSITION['1d'] = Mine",
         "redefines position=1d: choose another name",
     ),
+    ("import sys; sys.exit(3)", "does not import: it ends the program (exit status 3)"),
+    ("from vitcore.position import POSITION\nPOSITION['x'] = 3", "position=x is 3, not a Position class"),
 ]
 
 
@@ -124,6 +126,9 @@ def test_bad_plugin_is_refused_and_leaves_no_trace(ablate: Ablate, tmp_path: Pat
     assert message in errors
     assert before == POSITION
     assert not (tmp_path / "runs").exists()
+    status, output, errors = ablate("check", "mine.py")
+    assert (status, errors, output.count("FAILED")) == (1, "", 1)
+    assert message in output
 
 
 def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Plugins: what a user's file adds is a part with an identity, or the file is refused in one line."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ablations import plugins
+from ablations.checking import check_plugin
+from vitcore.config import Config
+from vitcore.identity import identity, trial_id
+from vitcore.parts import PARTS
+
+Write = Callable[..., Path]
+ADDS = "from vitcore.position import POSITION, Position\n"
+HELPER = """
+    from vitcore.position import Position
+
+    class Mine(Position):
+        '''Nothing (arXiv 0000.00000).'''
+"""
+REFUSED = [
+    ("POSITION['x'] = 3", "position=x is 3, not a Position class"),
+    ("POSITION['x'] = Position.tokens", "not a Position class"),
+    ("POSITION[3] = Position", "position=3: a name is a string"),
+    ("from vitcore.pooling import GlobalAverage\nPOSITION['x'] = GlobalAverage", "not a Position class"),
+    ("POSITION.clear()", "redefines position=none"),
+    ("class X(Position):\n  neutral = {'base': 1.0}\nPOSITION['x'] = X", "'neutral' names base, which is no option"),
+    ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
+    ("exit()", "it ends the program"),
+    ("raise ValueError('plugin of\\ntwo lines')", "does not import: ValueError: plugin of"),
+]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a file into a folder that plugins import from; afterwards parts and modules are as they were."""
+    monkeypatch.syspath_prepend(tmp_path)
+    parts, modules = {slot: dict(named) for slot, named in PARTS.items()}, set(sys.modules)
+
+    def file(name: str, source: str) -> Path:
+        (tmp_path / name).write_text(dedent(source))
+        return tmp_path / name
+
+    yield file
+    for slot, named in PARTS.items():
+        named.clear()
+        named.update(parts[slot])
+    for name in set(sys.modules) - modules:
+        if name.startswith(("plugin_", "helper_")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(("source", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_is_no_part_is_refused(
+    write: Write, source: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ValueError that names the file, with the dicts as they were; one FAILED line of the check."""
+    path, before = write("mine.py", ADDS + source), {slot: dict(parts) for slot, parts in PARTS.items()}
+    with pytest.raises(ValueError, match=r"plugin .*mine\.py: ") as error:
+        plugins.load([path])
+    assert message in str(error.value)
+    assert before == PARTS
+    assert not check_plugin(path)
+    failed = [line for line in capsys.readouterr().out.splitlines() if line != str(path)]
+    assert len(failed) == 1
+    assert failed[0].startswith("  FAILED  plugin ")
+    assert message in failed[0]
+
+
+def test_interrupt_passes(write: Write) -> None:
+    """Ctrl-C while a plugin is imported is no fault of the plugin."""
+    path = write("mine.py", ADDS + "POSITION['x'] = Position\nraise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        plugins.load([path])
+    assert "x" not in PARTS["position"]
+
+
+def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> None:
+    """Wherever the class stands, the digest of the file that added it is in the identity."""
+    write("helper_one.py", HELPER)
+    path = write("mine.py", "from helper_one import Mine\nfrom vitcore.position import POSITION\nPOSITION['x'] = Mine")
+    digest = plugins.load([path])[str(path)]
+    assert identity(Config(position="x"))["parts"]["position"] == digest
+
+
+def test_two_plugins_cannot_both_identify_a_class(write: Write) -> None:
+    """Its id would hang on which was loaded last."""
+    write("helper_two.py", HELPER)
+    add = "from helper_two import Mine\nfrom vitcore.position import POSITION\n"
+    plugins.load([write("first.py", add + "POSITION['first'] = Mine")])
+    with pytest.raises(ValueError, match=r"adds Mine, which another plugin adds: let it declare numerics"):
+        plugins.load([write("second.py", add + "POSITION['second'] = Mine")])
+
+
+def test_name_for_a_built_in_part_keeps_its_numerics(write: Write) -> None:
+    """A class that declares numerics is identified by them, whoever adds it."""
+    add = "from vitcore.position import POSITION, Learned2D\nPOSITION['x'] = Learned2D"
+    before = trial_id(Config(position="2d"))
+    plugins.load([write("mine.py", add)])
+    assert identity(Config(position="x"))["parts"]["position"] == 1
+    assert trial_id(Config(position="2d")) == before
+
+
+def test_part_that_ends_the_program_fails_its_contract(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """sys.exit inside a part is a FAILED line, and the other contracts are still asked."""
+    source = """
+        import sys
+        from vitcore.position import POSITION, Position
+
+        class Ends(Position):
+            '''Ends (arXiv 0000.00000).'''
+            def __init__(self, config):
+                sys.exit(3)
+
+        POSITION["ends"] = Ends
+    """
+    assert not check_plugin(write("mine.py", source))
+    output = capsys.readouterr().out
+    assert "  FAILED  position=ends: trains: 3\n" in output
+    assert "  ok      position=ends: names its source\n" in output
