@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
+from ablations.plan import check_names
 from ablations.study import Design, read_recipe, read_study
 from vitcore.config import Config
 from vitcore.contracts import contracts
@@ -58,6 +59,7 @@ def said(error: BaseException) -> str:
 def check_study(file: str, recipe: str) -> bool:
     """Every arm is built; what else moves in it is said."""
     design = Design(read_study(file), read_recipe(recipe), {})
+    check_names(design)
     measured = {arm.name: measure(arm.config) for arm in design.arms}
     print(file)
     for arm in design.arms:

@@ -65,6 +65,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Planned studies (default: all that are planned)."),
 ]
+StudiesOrTrials = Annotated[list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.")]
 ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME|FILE", help="What to ask the cluster for.")]
 RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
 Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
@@ -91,6 +92,9 @@ def main() -> None:
             raise
         print(f"ablate: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 # -- what the words mean -----------------------------------------------------------------------------------------------
@@ -126,15 +130,16 @@ def designs(asked: Asked, recipe_name: str) -> "list[Design]":
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
     studies = [read_study(name) for name in dict.fromkeys(names)]
     recipe = read_recipe(recipe_name)
+    recipe = recipe.model_copy(update={"config": named_data(recipe.config)})
     return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
 
 
-def named_data(overrides: Json) -> Json:
-    """data=NAME as ablate.toml maps it."""
+def named_data(config: Json) -> Json:
+    """With data=NAME as ablate.toml maps it."""
     folders = settings.read(Path()).data
-    if (name := overrides.get("data")) in folders:
-        return overrides | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
-    return overrides
+    if (name := config.get("data")) in folders:
+        return config | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
+    return config
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -173,7 +178,7 @@ def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "li
     from results import study
 
     asked = split(words or [])
-    if asked.studies == ["all"]:
+    if "all" in asked.studies:
         asked = Asked([], asked.overrides)
     names = [
         name if "@" in name else plan_name(stem(name), stem(recipe_name), named_data(asked.overrides))
@@ -252,7 +257,7 @@ def run(
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
     from ablations import jobs
     from ablations import plan as planning
-    from results import tables
+    from ablations.publishing import publish
     from results.study import load
 
     place = make_place(runs, data_dir, plugin)
@@ -269,8 +274,7 @@ def run(
             ids.discard(job.id)
             if not ids:
                 del open_trials[name]
-                study = load(place.runs, [name])[0]
-                print(tables.render(tables.table(study), "md"), end="\n\n", flush=True)
+                print(publish(load(place.runs, [name])[0], place.runs), end="\n\n", flush=True)
 
     finish(train_here(todo, place, workers, show_complete), len(todo))
 
@@ -297,7 +301,7 @@ def train(
     asked = split(words)
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
-    config = Config(**merge(read_recipe(recipe).config, named_data(asked.overrides)))
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
     ensure_writable(place.runs)
@@ -312,18 +316,20 @@ def train(
 
 
 @app.command()
-def retry(words: Words, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
+def retry(words: StudiesOrTrials, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
     """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
     from ablations.jobs import jobs
     from results import lease, store
 
     folder = runs_folder(runs)
-    asked = jobs([results.plan for results in found(folder, words, recipe)], arm)
-    failed = [job for job in asked if store.trial(folder, job.id).state().status == "failed"]
-    for job in failed:
-        if attempt := store.trial(folder, job.id).claim(lease.Watch()):
+    ids = [word for word in words if (folder / "trials" / word).is_dir()]
+    if studies := [word for word in words if word not in ids]:
+        ids += [job.id for job in jobs([results.plan for results in found(folder, studies, recipe)], arm)]
+    failed = [key for key in ids if store.trial(folder, key).state().status == "failed"]
+    for key in failed:
+        if attempt := store.trial(folder, key).claim(lease.Watch()):
             attempt.release()
-    print(f"{len(failed)} failed trials may be run again: ablate run {' '.join(words)}")
+    print(f"{len(failed)} failed trials may be run again")
 
 
 def make_place(runs: Path | None, data_dir: Path | None, plugin: list[Path] | None) -> "Place":
@@ -372,7 +378,8 @@ def finish(tally: "Tally", asked: int) -> None:
         )
         raise typer.Exit(INTERRUPTED)
     if tally.failed:
-        print(f"{len(tally.failed)} trials failed: `ablate retry` lets them run again", file=sys.stderr)
+        ids = " ".join(list(tally.failed)[:3])
+        print(f"{len(tally.failed)} trials failed: `ablate retry {ids}` lets them run again", file=sys.stderr)
         raise typer.Exit(FAILED)
 
 
@@ -441,7 +448,7 @@ def status(
 
 @app.command()
 def logs(
-    words: Annotated[list[str], typer.Argument(metavar="STUDY|TRIAL...", help="A study, or ids of trials.")],
+    words: StudiesOrTrials,
     recipe: RecipeName = "digits",
     runs: Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
@@ -660,7 +667,10 @@ def bench(
     from ablations.study import read_recipe
     from vitcore.config import Config, merge
 
-    config = Config(**merge(read_recipe(recipe).config, split(words or []).overrides, {"device": "cpu"}))
+    asked = split(words or [])
+    if asked.studies:
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: bench takes a config")
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, {"device": "cpu"})))
     found = measure(config, rounds, steps, data_folder(data_dir)).summary()
     if as_json:
         show_json([found])

@@ -6,10 +6,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from results import store
+from results import lease, store
 from vitcore.config import listed
 
 Json = dict[str, Any]
+TURN_SECONDS = 30.0
 
 
 def read(runs: Path, plan_name: str) -> Json | None:
@@ -20,7 +21,23 @@ def read(runs: Path, plan_name: str) -> Json | None:
 
 
 def write(runs: Path, plan: Json) -> None:
-    store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
+    """Writes the plan unless it is there already; a plan that grew meanwhile, by another run, is an error.
+
+    Raises ValueError: the same command, given again, plans on top of the other.
+    """
+    folder = store.study_folder(runs, plan["name"])
+    with lease.turn(folder / "turns", TURN_SECONDS):
+        there = read(runs, plan["name"])
+        if there is not None and lost(there, plan):
+            raise ValueError(f"{plan['name']}: another run planned more of it meanwhile: give the command again")
+        if there != plan:
+            store.write_json(folder / "plan.json", plan)
+
+
+def lost(there: Json, plan: Json) -> bool:
+    """Whether writing `plan` would forget arms or seeds; a pruned plan says that it means to."""
+    arms = {arm["name"] for arm in there["arms"]} - {arm["name"] for arm in plan["arms"]}
+    return not plan.get("pruned") and bool(arms or set(there["seeds"]) - set(plan["seeds"]))
 
 
 @dataclass(frozen=True)

@@ -107,15 +107,12 @@ def progress(campaign: Campaign) -> list[int]:
 
 
 def publish(campaign: Campaign) -> None:
-    """Tables, figures and the report, as `ablate table` and `ablate report` would write them."""
-    from results import plots, report, tables
+    """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
+    from ablations.publishing import publish as publish_study
+    from results import report
     from results.study import load
 
     studies = load(campaign.runs, campaign.plans)
     for study in studies:
-        folder = store.study_folder(campaign.runs, study.name)
-        for format in ("md", "csv", "json", "latex"):
-            text = tables.render(tables.table(study), format)
-            store.write_bytes(folder / "tables" / f"table.{format}", f"{text}\n".encode())
-        plots.draw(study, folder / "figures", "png")
+        publish_study(study, campaign.runs)
     report.write(studies, campaign.runs / "report.html")

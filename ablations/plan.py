@@ -10,9 +10,9 @@ from typing import Any
 
 from ablations.confounds import footnotes
 from ablations.jobs import read
-from ablations.study import Arm, Design
+from ablations.study import Arm, Design, claim_arms
 from results import store
-from vitcore.config import Config, ConfigError
+from vitcore.config import Config, ConfigError, listed, nearest
 from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
 from vitcore.measure import measure
@@ -23,6 +23,7 @@ Json = dict[str, Any]
 def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
+    check_names(design)
     measured = {arm.name: measured_arm(arm) for arm in design.arms}
     arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
     return {
@@ -36,18 +37,39 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "found": study.found,
         "description": recipe.description,
         "metric": study.metric,
-        "margin": study.margin if study.margin is not None else recipe.margin,
+        "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
-        "caveats": recipe.caveats,
+        "caveats": own(design, recipe.caveats) or [],
         "figure": study.figure,
         "factors": design.factors,
         "curves": design.curves,
         "baseline": design.main_baseline,
         "split": describe(design.arms[0].config.data).split,
         "seeds": list(seeds),
+        "looks": [len(seeds)],
         "arms": arms,
         "family": sum(entry["name"] != entry["baseline"] for entry in arms),
     }
+
+
+def check_names(design: Design) -> None:
+    """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
+    from results.plots import FIGURES  # late, both: pandas and matplotlib
+    from results.study import METRICS
+
+    study, arms = design.study, [arm.name for arm in design.arms]
+    wanted = [("metric", study.metric, METRICS), ("figure", study.figure, FIGURES)]
+    if not design.curves:
+        wanted += [("published", name, arms) for name in study.published]
+    wanted += [("claims", name, arms) for claim in study.claims for name in claim_arms(claim, study.name)]
+    for key, name, known in wanted:
+        if name not in known and not (key == "claims" and design.curves):
+            raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def own(design: Design, said: Any) -> Any:
+    """What the recipe says of its own data; nothing where the data are others."""
+    return None if "data" in design.overrides else said
 
 
 def measured_arm(arm: Arm) -> Json:
@@ -64,19 +86,18 @@ def arm_entry(design: Design, arm: Arm, measured: dict[str, Json], seeds: Sequen
         "baseline": arm.baseline,
         "values": arm.values,
         "key": arm_key(arm.config),
-        "config": settings(arm.config),
+        "config": settings(arm),
         "published": published(design, arm),
         **own,
         "notes": [] if arm.name == arm.baseline else footnotes(own, measured[arm.baseline]),
-        "trials": trials(settings(arm.config), seeds),
+        "trials": trials(settings(arm), seeds),
     }
 
 
-def settings(config: Config) -> Json:
-    """The resolved config of an arm, to which a seed is added."""
-    own = config.model_dump()
-    seed, data_seed = own.pop("seed"), own.pop("data_seed")
-    return own if data_seed == seed else own | {"data_seed": data_seed}
+def settings(arm: Arm) -> Json:
+    """The resolved config of an arm, to which a seed is added; a data_seed only where one is written."""
+    left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
+    return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
 def trials(settings: Json, seeds: Sequence[int]) -> list[Json]:
@@ -105,8 +126,10 @@ def grown(old: Json, new: Json) -> Json:
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
     names = {arm["name"] for arm in new["arms"]}
+    looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
     kept = [extended(arm, new["seeds"]) for arm in old["arms"] if arm["name"] not in names]
     return new | {
+        "looks": looks,
         "arms": new["arms"] + kept,
         "family": new["family"] + sum(a["name"] != a["baseline"] for a in kept),
     }
@@ -127,13 +150,16 @@ def baseline_arm(plan: Json) -> Json:
 def difference(old: Json, new: Json) -> str:
     """What two configs differ in, the first three keys."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3]) or "what a part computes"
+    changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
+    return changed or "the images of its data, or what one of its parts computes"
 
 
 def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) -> Json:
     """The plan to run: what is asked for, and whatever was planned under the same name before."""
     asked = list(range(seeds if seeds is not None else design.recipe.seeds))
-    old = None if prune else read(runs, design.name)
+    old = read(runs, design.name)
     if old is None:
         return build(design, asked)
+    if prune:
+        return build(design, asked) | {"pruned": store.now()}
     return grown(old, build(design, sorted({*old["seeds"], *asked})))

@@ -274,7 +274,7 @@ class Pool:
         job = slot.job
         if not slot.ready:
             self.failed_starts += 1
-            if self.failed_starts == (FAILED_STARTS if code > 0 else KILLED_STARTS):
+            if self.failed_starts >= (FAILED_STARTS if code > 0 else KILLED_STARTS):
                 raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
         assert slot.process is not None
         hang_up(slot.process)
@@ -288,7 +288,7 @@ class Pool:
     def count_death(self, job: Job, cause: str) -> None:
         """The trial waits again; after some deaths without a newer checkpoint it is recorded as failed."""
         trial = store.trial(self.place.runs, job.id)
-        step = max((int(file.name.partition("-")[0]) for file in trial.checkpoints()), default=0)
+        step = newest_step(trial)
         before, deaths = self.deaths.get(job.id, (step, 0))
         deaths = deaths + 1 if step <= before else 1
         self.deaths[job.id] = (step, deaths)
@@ -315,6 +315,13 @@ class Pool:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def newest_step(trial: store.Trial) -> int:
+    """How far any attempt came, by its checkpoints and its metrics."""
+    saved = [int(file.name.partition("-")[0]) for file in trial.checkpoints()]
+    logged = [int(line["step"]) for attempt in trial.attempts() for line in store.read_lines(attempt / "metrics.jsonl")]
+    return max([0, *saved, *logged])
 
 
 def hang_up(process: subprocess.Popen[str]) -> None:
@@ -345,6 +352,7 @@ def run(
             todo.append(job)
         else:
             if state == "over":
+                store.trial(place.runs, job.id).sweep()
                 settled.done.append(job.id)
             else:
                 settled.failed[job.id] = reason

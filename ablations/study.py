@@ -123,11 +123,17 @@ def typed(record: type[Record], path: Path) -> Record:
 def check_text_names(study: Study, path: Path) -> None:
     """Names in `published` and `claims` begin with something that varies; every list has distinct values."""
     varied = [*study.factors, *study.curves]
+    for key in varied:
+        refuse_unvariable(path, key)
+    if not study.factors and not study.curves and not study.arms:
+        raise ValueError(f"{path}: nothing varies: give factors, curves or arms")
     if clash := set(study.factors) & set(study.curves):
         raise ValueError(f"{path}: {listed(clash)} stands in factors and in curves")
     for axis, values in (study.factors | study.curves).items():
         if isinstance(values, list):
             refuse_duplicates(path, axis, values)
+            if not values:
+                raise ValueError(f"{path}: {axis} lists no value")
     names = [
         *study.published,
         *itertools.chain.from_iterable(claim_arms(claim, path) for claim in study.claims),
@@ -138,13 +144,27 @@ def check_text_names(study: Study, path: Path) -> None:
             raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
 
 
-def claim_arms(claim: str, path: Path) -> tuple[str, str]:
+def refuse_unvariable(path: Path, key: str) -> None:
+    """A factor or curve is a field of Config; what is sugar for several, or the pairing itself, cannot vary."""
+    reasons = {
+        "seed": "seeds are given with --seeds",
+        "data_seed": "it is what pairs the arms",
+        "model": "name width, depth, heads or patch, or give sizes as arms",
+        "epochs": "give steps",
+    }
+    if key in reasons:
+        raise ValueError(f"{path}: {key} cannot be a factor or curve: {reasons[key]}")
+    if key not in Config.model_fields and "." not in key:
+        raise ValueError(f"{path}: {key} is no setting{nearest(key, Config.model_fields)}")
+
+
+def claim_arms(claim: str, where: object) -> tuple[str, str]:
     """'a < b' or 'a ~ b' -> (a, b)."""
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)
         if found:
             return left.strip(), right.strip()
-    raise ValueError(f"{path}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")
+    raise ValueError(f"{where}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")
 
 
 def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
@@ -172,6 +192,9 @@ class Design:
                 )
             if key in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        for where, settings in (("recipe", self.recipe.config), *self.study.arms.items()):
+            if "seed" in settings:
+                raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
 
     @property
     def name(self) -> str:
@@ -208,7 +231,7 @@ class Design:
     def baseline(self) -> Values:
         """The baseline's own value of every factor."""
         config = Config(**self.base)
-        return {name: getattr(config, name) for name in self.factors}
+        return {name: value_of(config, name) for name in self.factors}
 
     @cached_property
     def arms(self) -> list[Arm]:
@@ -251,9 +274,14 @@ class Design:
         """The baseline arm at the recipe's own point of the curves, else at the first point."""
         own = Config(**self.base)
         points = list(self.points())
-        point = {name: getattr(own, name) for name in self.curves}
+        point = {name: value_of(own, name) for name in self.curves}
         suffix = assigned(point if point in points else points[0])
         return ",".join(part for part in (assigned(self.baseline) or "baseline", suffix) if part)
+
+
+def value_of(config: Config, key: str) -> Any:
+    """A setting's value; of an option of one variant, 'position.base', None where it is not set."""
+    return config.options.get(key) if "." in key else getattr(config, key)
 
 
 def plan_name(study: str, recipe: str, overrides: Values) -> str:

@@ -61,24 +61,26 @@ class Worker:
         """One trial, and the event that says how it ended: finished, diverged, failed, stopped, held, interrupted."""
         trial = store.trial(self.runs, job["id"])
         try:
-            config = Config(**job["config"])
-            if trial_id(config) != job["id"]:
-                raise ValueError(f"trial {job['id']} was planned by other code (now {trial_id(config)}): plan it anew")
-            trial.create({"config": config.model_dump(), "identity": identity(config)})
             attempt = trial.claim(self.watch)
             if attempt is None:
                 return self.emit("held")
             with attempt:
                 self.emit("started", attempt=attempt.path.name)
-                self.attempt(config, attempt)
+                self.attempt(job, trial, attempt)
         except OSError as error:
             if error.errno not in INFRASTRUCTURE:
                 raise
             self.emit("interrupted", cause=str(error))
 
-    def attempt(self, config: Config, attempt: store.Attempt) -> None:
+    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt) -> None:
         try:
             with logged(attempt.path / "log"):
+                config = Config(**job["config"])
+                if trial_id(config) != job["id"]:
+                    raise ValueError(
+                        f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew"
+                    )
+                trial.create({"config": config.model_dump(), "identity": identity(config)})
                 attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
                 attempt.on_progress = self.report
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)

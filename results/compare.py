@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import contrast, grid, layout, stats, tables, units, verdict
+from results import contrast, grid, layout, mixed, sentences, stats, tables, units, verdict
 from results.contrast import Sample
 from results.grid import Cell, Grid
 from results.stats import Estimate
@@ -15,7 +15,6 @@ from results.study import StudyResults
 Json = dict[str, Any]
 
 IDENTICAL = "identical"
-PROVENANCE = (*tables.COMPARABLE, "revision", "host")
 
 
 @dataclass(frozen=True)
@@ -263,9 +262,9 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
     elif test.method == "welch":
         found.append("not paired (Welch): fewer than 2 common seeds, or another split")
     if test.identical and test.method != "none":
-        found.append(f"{tables.named(test.identical)}: the same trial on both sides, left out of the test")
+        found.append(f"{sentences.named(test.identical)}: the same trial on both sides, left out of the test")
     if test.repeated:
-        found.append(f"{tables.named(test.repeated)}: the same trial gave another number")
+        found.append(f"{sentences.named(test.repeated)}: the same trial gave another number")
     return found
 
 
@@ -306,13 +305,20 @@ def described(studies: Sequence[StudyResults]) -> Json:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
-    """What differs: code, versions, device; field -> the values found on either side."""
-    found = {name: {"a": values(a, name), "b": values(b, name)} for name in PROVENANCE}
-    return {name: both for name, both in found.items() if both["a"] != both["b"]}
+    """What differs: code, versions, device, a plugin that both sides loaded; field -> the values on either side."""
+    left, right = origins(a), origins(b)
+    both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
+    return {name: values for name, values in both.items() if values["a"] != values["b"]}
 
 
-def values(studies: Sequence[StudyResults], name: str) -> list[str]:
-    return sorted({value for study in studies for value in study.trials[name] if value})
+def origins(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
+    """Field -> the values that one side's trials have."""
+    found: dict[str, set[str]] = {}
+    for study in studies:
+        own = [*mixed.compared(study.trials), *((name, study.trials[name]) for name in ("revision", "host"))]
+        for name, values in own:
+            found.setdefault(name, set()).update(values)
+    return {name: sorted(values - {""}) for name, values in found.items()}
 
 
 # -- rendering ---------------------------------------------------------------------------------------------------------

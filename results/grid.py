@@ -75,6 +75,7 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
+    "–": "--",
     "†": r"\dag{}",
     **{special: f"\\{special}" for special in "&%$#_{}"},
 }

@@ -43,7 +43,7 @@ def of_planned(row: Row, unit: Unit) -> str:
 def word(row: Row, unit: Unit) -> str:
     if row["arm"] == row["baseline"]:
         return "baseline"
-    return str(row["verdict"] or "none").replace("-", " ")
+    return str(row["verdict"] or "–").replace("-", " ")  # "none" would read as an arm's value
 
 
 COLUMNS = {
@@ -159,14 +159,24 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
     """Below the footnotes: what is published, the answer, the claims, what to know, what is not covered."""
     lines = []
     if "published" in columns:
-        lines.append(f"† {table['source']}: another setting, shown beside ours, not compared.")
+        lines.append(dagger(table))
     lines.append(f"Answer: {sentences.answer(table)}")
     if table["claims"]:
         judged = [f"{c['claim']}: {(c['verdict'] or 'untested').replace('-', ' ')}" for c in table["claims"]]
-        lines.append(f"Claims of {table['source']}: {'; '.join(judged)}.")
+        lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table["notes"]]
     lines += [f"Not covered: {caveat}" for caveat in table["caveats"]]
     return lines
+
+
+def dagger(table: Table) -> str:
+    """What † says of published numbers."""
+    return f"† {origin(table)}: another setting, shown beside ours, not compared."
+
+
+def origin(table: Table) -> str:
+    """Whose claims and published numbers they are: a study need not name a source."""
+    return table["source"] or "the study"
 
 
 # -- CSV -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Leases: who holds an attempt, and whether the holder still lives. Safe on NFS; no locks, no clocks compared.
 
-A holder is a process: host, boot, pid, start time. Dead means that this process is gone (seen from the same host
-and boot), that it let go, or that its lease did not change for 60 s of the reader's own clock.
+A holder is a process: host, boot, pid (and whose), start time. Dead means that this process is gone (seen from where
+its pid means something), that it let go, or that its lease did not change for 60 s of the reader's own clock.
 """
 
 import contextlib
@@ -20,12 +20,13 @@ HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
 NAME = "lease.json"
+RELEASED = "released.json"
 
 
 def holder() -> dict[str, Any]:
     """This process, as a lease names it."""
     pid = os.getpid()
-    return {"host": socket.gethostname(), "boot": boot(), "pid": pid, "started": started(pid)}
+    return {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace(), "pid": pid, "started": started(pid)}
 
 
 def boot() -> str:
@@ -33,6 +34,14 @@ def boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:  # not Linux: leases are then judged by their changes alone
         return uuid.uuid4().hex
+
+
+def pid_namespace() -> str:
+    """Where a process id means something: containers may share host and boot but not this."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def started(pid: int) -> str | None:
@@ -120,10 +129,9 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
 
 
 def release(attempt: Path) -> None:
-    """The holder lives on but has let go."""
-    temporary = attempt / f".{NAME}"
-    temporary.write_text(json.dumps({**read(attempt), "released": True}))
-    os.rename(temporary, attempt / NAME)
+    """The holder lives on but has let go: a rename, which a full disk cannot refuse."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(attempt / NAME, attempt / RELEASED)
 
 
 def read(attempt: Path) -> dict[str, Any]:
@@ -137,9 +145,10 @@ def read(attempt: Path) -> dict[str, Any]:
 
 def known(content: dict[str, Any]) -> bool | None:
     """Whether the holder lives, where this host can tell at once; else None."""
-    if content.get("released"):
-        return False
-    if content.get("host") == socket.gethostname() and content.get("boot") == boot():
+    if not content:
+        return None
+    here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
+    if all(content.get(key) == value for key, value in here.items()):
         return bool(started(int(content.get("pid", 0))) == content.get("started", ""))
     return None
 
@@ -151,9 +160,14 @@ def changed(attempt: Path) -> int:
         return 0
 
 
+def held(attempt: Path) -> bool | None:
+    """Whether somebody holds the attempt, where this host can tell at once; else None."""
+    return False if (attempt / RELEASED).exists() else known(read(attempt))
+
+
 def seems_alive(attempt: Path) -> bool:
     """For showing only: judged at once, for another host by the lease's age on this host's clock."""
-    alive = known(read(attempt))
+    alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 
 
@@ -165,7 +179,7 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def dead(self, attempt: Path) -> bool:
-        alive = known(read(attempt))
+        alive = held(attempt)
         if alive is not None:
             return not alive
         change, now = changed(attempt), self.clock()

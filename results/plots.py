@@ -1,8 +1,9 @@
 """A study's figure as a file, or as text for the report: deterministic bytes, fonts embedded, no window."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -64,14 +65,21 @@ def picture(study: StudyResults, format: str, width: float = FULL, titled: bool 
 def figure(study: StudyResults, table: Table, width: float, titled: bool = True) -> Figure:
     """The study's figure under its question, with what was measured and what is absent written on it."""
     kind = study.plan["figure"]
-    if kind not in FIGURES:
-        raise ValueError(f"figure={kind} of study {study.plan['study']}: one of {', '.join(FIGURES)}")
+    if wrong := unknown(study.plan):
+        raise ValueError(wrong)
     page = Figure(figsize=(width, 3.0), layout="constrained")
     notes = FIGURES[kind](study, table, page)
     frame = arms(study, table)
     title = study.plan["question"] if titled else ""
     compose(page, title, subtitle(study, table), [*notes, *absences(frame)])
     return page
+
+
+def unknown(plan: Mapping[str, Any]) -> str:
+    """Which figure a plan asks for that is none of FIGURES, and which there are; "" where there is nothing wrong."""
+    if plan["figure"] in FIGURES:
+        return ""
+    return f"figure={plan['figure']} of study {plan['study']}: one of {', '.join(FIGURES)}"
 
 
 def subtitle(study: StudyResults, table: Table) -> str:

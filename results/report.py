@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import layout, plots, sentences, tables, units
+from results import layout, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
 from results.study import StudyResults
 
@@ -20,10 +20,9 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "python", "tor
 
 
 def write(studies: Sequence[StudyResults], path: Path) -> None:
-    """Writes the report of `studies`, in their order, to `path`."""
+    """Writes the report of `studies`, in their order, to `path`: all of it or nothing."""
     page = render(studies, datetime.now(UTC))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    store.write_bytes(path, page.encode())
 
 
 def render(studies: Sequence[StudyResults], made: datetime) -> str:
@@ -71,18 +70,27 @@ def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
         "answer": sentences.answer(table),
         "summary": summary(table),
         "incomplete": incomplete(study.trials),
-        "figures": {
-            kind: inline(
-                plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", plan["question"]
-            )
-            for kind, width in (("wide", FULL), ("narrow", COLUMN))
-        },
+        "figures": figures(study),
+        "no_figure": plots.unknown(plan),
         "columns": columns,
+        "dagger": layout.dagger(table),
         "grid": layout.as_grid(table, columns),
         "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
         "cost": cost(study.trials, uses),
         "provenance": provenance(study.trials),
         "command": command(plan),
+    }
+
+
+def figures(study: StudyResults) -> dict[str, Markup]:
+    """The study's figure for a wide and a narrow page; none where the plan asks for one that is not there."""
+    if plots.unknown(study.plan):
+        return {}
+    return {
+        kind: inline(
+            plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan["question"]
+        )
+        for kind, width in (("wide", FULL), ("narrow", COLUMN))
     }
 
 

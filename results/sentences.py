@@ -25,13 +25,16 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
         return f"{row['verdict']} than {baseline} by {by}{here(row)}{lost(row)}"
     if row["verdict"] == EQUIVALENT:
         return f"equivalent to {baseline} within {measure.size(table['margin'])}"
-    return f"not resolved against {baseline}: any difference is below {bound(row, measure)}{lost(row)}"
+    return f"not resolved against {baseline}: {bound(row, measure)}{lost(row)}"
 
 
 def bound(row: Row, measure: Unit) -> str:
-    """The largest difference that either interval holds."""
+    """The largest difference that either interval holds, where that is less than any two values can differ by."""
     intervals = [row["delta_ci95"], row["delta_ci95_images"] or row["delta_ci95"]]
-    return measure.bound(max(abs(end) for interval in intervals for end in interval))
+    largest = max(abs(end) for interval in intervals for end in interval)
+    if largest >= measure.range:
+        return "too few trials to bound the difference"
+    return f"any difference is below {measure.bound(largest)}"
 
 
 def here(row: Row) -> str:
@@ -75,6 +78,11 @@ def seeds(rows: Sequence[Row]) -> str:
     counts = sorted({row["n"] for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {several} seeds an arm"
+
+
+def named(seeds: Sequence[int]) -> str:
+    """ "seed 3", "seeds 0, 1" """
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
 def closing(table: Mapping[str, Any]) -> list[str]:

@@ -220,6 +220,11 @@ class Trial:
                 os.rename(self.path / "result.json", aside)
             return False
 
+    def sweep(self) -> None:
+        """A trial that is over keeps no checkpoints, also where its last worker was killed before removing them."""
+        for attempt in self.attempts():
+            shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
+
     def checkpoints(self) -> list[Path]:
         """Newest first, over all attempts."""
         found = [file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")]
@@ -241,7 +246,7 @@ class Attempt:
         self.path = path
         self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
         self.weights_sha256: str | None = None
-        self.resumed_step = 0
+        self.env: Json = {}
         self._metrics: io.TextIOWrapper | None = None
         self._heartbeat = lease.Heartbeat(path)
 
@@ -267,6 +272,8 @@ class Attempt:
         self.on_progress(step, accuracy)
 
     def write_env(self, env: Json) -> None:
+        """Where this attempt runs, and which attempt's checkpoint it goes on from."""
+        self.env = env
         write_json(self.path / "env.json", env)
 
     def checkpoint(self) -> bytes | None:
@@ -276,7 +283,7 @@ class Attempt:
             payload = file.read_bytes()
             if hashlib.sha256(payload).hexdigest().startswith(digest):
                 self._carry_metrics(file.parent.parent, int(step))
-                self.resumed_step = int(step)
+                self.write_env({**self.env, "resumed_from": {"attempt": file.parent.parent.name, "step": int(step)}})
                 return payload
         return None
 
@@ -328,8 +335,7 @@ class Attempt:
         except FileExistsError:
             raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
         sync(self.trial.path)
-        for attempt in self.trial.attempts():
-            shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
+        self.trial.sweep()
 
     def fail(self, cause: str, traceback: str, code: str) -> None:
         """Records why this attempt failed, and under which code."""

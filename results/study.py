@@ -2,9 +2,10 @@
 
 import difflib
 import io
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from results import store
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 PROVENANCE = ("code", "revision", "host", "device", "threads", "python", "torch", "numpy", "plugins")
+THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "config")
 NUMBERS = (*METRICS, *MEASURES)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
@@ -150,13 +152,39 @@ def read_config(trial: store.Trial) -> str:
 
 
 def read_provenance(attempt: Path) -> dict[str, Any]:
-    """The machine and the code, each as text."""
-    try:
-        env = store.read_json(attempt / "env.json")
-    except (FileNotFoundError, store.Broken):
-        return {}
-    known = {name: env[name] for name in PROVENANCE if env.get(name) not in (None, {})}
-    return {name: v if isinstance(v, str) else json.dumps(v, sort_keys=True) for name, v in known.items()}
+    """The machine and the code, each as text: "A then B" where the attempts that led here differ."""
+    envs = read_envs(attempt)
+    found = {name: in_turn(env.get(name) for env in envs) for name in PROVENANCE if name != "plugins"}
+    loaded = [env["plugins"] for env in envs if isinstance(env.get("plugins"), dict)]
+    plugins = {
+        name: in_turn(one.get(name) for one in loaded) for name in dict.fromkeys(n for one in loaded for n in one)
+    }
+    found["plugins"] = json.dumps(plugins, sort_keys=True) if plugins else ""
+    return {name: text for name, text in found.items() if text}
+
+
+def read_envs(attempt: Path) -> list[dict[str, Any]]:
+    """env.json of every attempt that this one was resumed through, oldest first, as far back as they can be read."""
+    envs: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    while attempt.name not in seen:
+        seen.add(attempt.name)
+        try:
+            envs.append(store.read_json(attempt / "env.json"))
+        except (FileNotFoundError, store.Broken):
+            break
+        resumed = envs[-1].get("resumed_from")
+        earlier = resumed.get("attempt") if isinstance(resumed, dict) else None
+        if not isinstance(earlier, str) or not earlier.isdigit():
+            break
+        attempt = attempt.with_name(earlier)
+    return envs[::-1]
+
+
+def in_turn(values: Iterable[Any]) -> str:
+    """The known values as text, each once as long as it lasts: "A", "A then B"."""
+    texts = [v if isinstance(v, str) else json.dumps(v, sort_keys=True) for v in values if v is not None]
+    return THEN.join(text for text, _ in itertools.groupby(texts))
 
 
 def read_correct(path: Path) -> Correct:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import claims, contrast, layout, stats, units, verdict
+from results import claims, contrast, layout, mixed, sentences, stats, units, verdict
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
@@ -15,7 +15,6 @@ from results.study import StudyResults
 Row = dict[str, Any]
 Table = dict[str, Any]
 
-COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy")  # plugins are part of the code's digest
 FEW = 5
 
 
@@ -116,7 +115,7 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         "delta_ci95_images": listed(images.interval()) if images else None,
     }
     if difference.n < max(row["n"], baseline["n"]):
-        common = named(pairs.seeds) if pairs.seeds else "no seed"
+        common = sentences.named(pairs.seeds) if pairs.seeds else "no seed"
         row["notes"].append(f"the difference is over {common}: what both arms finished")
     if difference.se is None:
         row["notes"].append(f"no interval, p or verdict of the difference: {difference.why}")
@@ -137,18 +136,13 @@ def listed(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def named(seeds: Sequence[int]) -> str:
-    """ "seed 3", "seeds 0, 1" """
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
 def holes(cells: pd.DataFrame, metric: str) -> list[str]:
     """Every planned trial without a number, by name and reason; what of a finished one is damaged."""
     found: dict[tuple[str, str], list[int]] = {}
     for cell in cells.to_dict("records"):
         if described := hole(cell, metric):
             found.setdefault(described, []).append(cell["seed"])
-    notes = [f"{named(seeds)} {state}{reason and f': {reason}'}" for (state, reason), seeds in found.items()]
+    notes = [f"{sentences.named(seeds)} {state}{reason and f': {reason}'}" for (state, reason), seeds in found.items()]
     diverged = int((cells["status"] == "diverged").sum())
     if diverged:
         low, high = stats.clopper_pearson(diverged, len(cells))
@@ -172,23 +166,18 @@ def hole(cell: Mapping[Any, Any], metric: str) -> tuple[str, str] | None:
 
 
 def study_notes(study: StudyResults) -> list[str]:
-    """What a reader of the whole table must know: code or machines that differ, too few seeds."""
-    over = study.trials[study.trials["status"].isin(["finished", "diverged"])]
-    known = {name: over[over[name] != ""] for name in COMPARABLE}
-    notes = [mixed(trials, name) for name, trials in known.items() if trials[name].nunique() > 1]
+    """What a reader of the whole table must know: code or machines that differ, seeds that are few or were raised."""
+    notes = mixed.notes(study.trials[study.trials["status"].isin(["finished", "diverged"])])
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes
+    return notes + repeated(study.plan.get("looks", []))  # plans written before the field existed have none
 
 
-def mixed(trials: pd.DataFrame, name: str) -> str:
-    """ "code differs between trials: a1b2 (18), c3d4 (position=none seed 3; position=2d seeds 0, 1)" """
-    groups = sorted(((str(v), group) for v, group in trials.groupby(name)), key=lambda pair: -len(pair[1]))
-    most, rest = groups[0], groups[1:]
-    parts = [f"{most[0]} ({len(most[1])})"]
-    for value, group in rest:
-        arms = group.groupby("arm", sort=False)["seed"]
-        where = "; ".join(f"{arm} {named(seeds.tolist())}" for arm, seeds in arms)
-        parts.append(f"{value} ({where})")
-    return f"{name} differs between trials: {', '.join(parts)}"
+def repeated(looks: Sequence[int]) -> list[str]:
+    """What a study that was planned with several numbers of seeds, one after the other, owes its reader."""
+    if len(looks) < 2:
+        return []
+    seeds = " to ".join(map(str, looks))
+    inflated = "looking repeatedly inflates error; the p values are not corrected for it"
+    return [f"seeds were raised from {seeds} after a table: {inflated}"]

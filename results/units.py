@@ -8,12 +8,16 @@ LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 @dataclass(frozen=True)
 class Unit:
-    """value = number x scale, with so many decimals; `of_value` and `of_difference` name the unit."""
+    """value = number x scale, with so many decimals; `of_value` and `of_difference` name the unit.
+
+    range: what two numbers can differ by at most.
+    """
 
     scale: float
     decimals: int
     of_value: str
     of_difference: str
+    range: float
 
     def value(self, number: float | None) -> str:
         return "" if number is None else f"{number * self.scale:.{self.decimals}f}"
@@ -31,8 +35,8 @@ class Unit:
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
 
 
-PERCENT = Unit(scale=100.0, decimals=2, of_value="%", of_difference=" points")
-PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="")
+PERCENT = Unit(scale=100.0, decimals=2, of_value="%", of_difference=" points", range=1.0)
+PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="", range=math.inf)
 
 
 def unit(metric: str) -> Unit:

@@ -201,6 +201,15 @@ def test_provenance_names_what_differs() -> None:
     }
 
 
+def test_provenance_compares_a_plugin_where_both_sides_loaded_it() -> None:
+    """Code is the suite's own; a plugin on one side only says nothing of the trials that do not use it."""
+    a, b = made(), made()
+    b.trials["code"], b.trials["plugins"] = "0123456789ab+bbbb", json.dumps({"patch.py": "bbbb"})
+    assert compare([a], [b])["provenance"] == {}
+    a.trials.loc[0, "plugins"] = json.dumps({"patch.py": "aaaa"})
+    assert compare([a], [b])["provenance"] == {"plugin patch.py": {"a": ["aaaa"], "b": ["bbbb"]}}
+
+
 def test_every_format_has_every_row() -> None:
     """Markdown that lines up, LaTeX, CSV with raw numbers, JSON, HTML; another one is an error."""
     found = compare([made()], [made(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())])

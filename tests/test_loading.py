@@ -6,6 +6,7 @@ import pytest
 import synthetic
 
 from results import store
+from results.lease import Watch
 from results.study import load
 
 
@@ -70,6 +71,66 @@ def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
     for key, (index, correct) in expected.correct.items():
         assert (found.correct[key][0] == index).all()
         assert (found.correct[key][1] == correct).all()
+
+
+ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugins": {}}
+
+
+def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
+    """The provenance, as read, of a trial that took an attempt for each of `envs`, in turn; the last one finished."""
+    plan = synthetic.position()
+    key = synthetic.trial_id(plan, "position=2d", 1)
+    trial, record = store.trial(runs, key), synthetic.simulate(plan)[key]
+    for _ in envs[1:]:
+        attempt = trial.claim(Watch())
+        assert attempt is not None
+        attempt.release()
+    synthetic.write_trial(trial, record)
+    for attempt_path, env in zip(trial.attempts(), envs, strict=True):
+        store.write_json(attempt_path / "env.json", env)
+    found: dict[str, str] = load(synthetic.write(runs, plan))[0].trials.set_index("id").loc[key].to_dict()
+    assert found["status"] == "finished"
+    return found
+
+
+def test_a_resumed_trial_tells_all_that_made_it(tmp_path: Path) -> None:
+    """What changed on the way from attempt to attempt is "A then B", what did not is said once."""
+    found = resumed(
+        tmp_path,
+        ENV,
+        ENV | {"code": "bbbb+eeee", "plugins": {"p.py": "eeee"}, "resumed_from": {"attempt": "0001", "step": 400}},
+        ENV | {"code": "cccc", "device": "H200"},  # came to nothing: the last attempt did not resume from it
+        ENV | {"code": "dddd", "threads": 2, "resumed_from": {"attempt": "0002", "step": 800}},
+    )
+    assert {name: found[name] for name in ENV} == {
+        "code": "aaaa then bbbb+eeee then dddd",
+        "device": "cpu",
+        "torch": "2.14.1",
+        "threads": "1 then 2",
+        "plugins": '{"p.py": "eeee"}',
+    }
+
+
+def test_a_trial_that_started_again_is_its_last_attempt(tmp_path: Path) -> None:
+    """An attempt without a checkpoint to resume from owes nothing to those before it."""
+    assert resumed(tmp_path, ENV, ENV | {"code": "bbbb"})["code"] == "bbbb"
+
+
+@pytest.mark.parametrize("origin", ["0001", "0002", "0009", "../x", 1, None, [], {}])
+def test_a_damaged_origin_ends_the_chain(tmp_path: Path, origin: object) -> None:
+    """Attempts that name each other, nothing, or what is not there: what can be read is told."""
+    first = ENV | {"resumed_from": {"attempt": "0002", "step": 1}}
+    found = resumed(tmp_path, first, ENV | {"code": "bbbb", "resumed_from": {"attempt": origin, "step": 1}})
+    assert found["code"] == ("aaaa then bbbb" if origin == "0001" else "bbbb")
+    assert found["device"] == "cpu"
+
+
+def test_plugins_that_changed_on_the_way_are_told_by_name(tmp_path: Path) -> None:
+    """A plugin's digests in turn; what is no table of plugins is none."""
+    first, second = ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, ENV | {"plugins": {"p.py": "ffff"}}
+    second |= {"resumed_from": {"attempt": "0001", "step": 400}}
+    assert resumed(tmp_path / "a", first, second)["plugins"] == '{"p.py": "eeee then ffff", "q.py": "0000"}'
+    assert resumed(tmp_path / "b", ENV | {"plugins": "p.py"}, second)["plugins"] == '{"p.py": "ffff"}'
 
 
 def test_a_newer_schema_is_one_clear_line(tmp_path: Path) -> None:

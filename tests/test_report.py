@@ -193,11 +193,44 @@ def test_what_users_write_is_text() -> None:
     assert evil in page.text
 
 
+def test_a_study_without_a_source_is_after_nothing() -> None:
+    """The page then speaks of the study's own claims and numbers."""
+    text = Page(report.render([synthetic.results(synthetic.position(source=""))], MADE)).text
+    assert "position-embedding@digits On digits" in text
+    assert "† the study: another setting" in text
+    assert "What the study claims, judged here" in text
+
+
 def test_write_makes_the_folder(tmp_path: Path) -> None:
     """And writes UTF-8."""
     path = tmp_path / "deep" / "report.html"
     report.write([with_holes()], path)
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the page or nothing of it, and no rest beside it."""
+
+    def full(descriptor: int) -> None:
+        raise OSError("No space left on device")
+
+    path = tmp_path / "report.html"
+    path.write_text("the old report")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        report.write([with_holes()], path)
+    assert path.read_text() == "the old report"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unknown_figure_costs_only_itself() -> None:
+    """The study keeps its table, the others their figures; a line says what was asked for and what there is."""
+    text = report.render([synthetic.results(synthetic.patch_size(figure="patch")), with_holes()], MADE)
+    page = Page(text)
+    expected = "No figure: figure=patch of study patch-size: one of intervals, learning-rate, axis, scale, compute"
+    assert page.text.count(expected) == 1
+    assert len(re.findall(r"<svg", text)) == 2
+    assert any(row.startswith("patch=4") for row in page.rows)
 
 
 def test_the_template_is_packaged() -> None:

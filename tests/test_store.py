@@ -150,6 +150,7 @@ def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.T
     """A foreign lease counts as dead only when the reader's own clock saw no change for 60 s."""
     with claim(trial) as attempt:
         pass
+    (attempt.path / "released.json").unlink()
     held = {"host": "elsewhere", "boot": "b", "pid": 1, "started": "1"}
     (attempt.path / "lease.json").write_text(json.dumps(held))
     clock = [0.0]
@@ -162,6 +163,52 @@ def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.T
     assert not watch.dead(attempt.path)
     clock[0] = 119.0
     assert watch.dead(attempt.path)
+
+
+def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Trial) -> None:
+    """Containers that share host and boot do not share pids: the minute's rule applies."""
+    with claim(trial) as attempt:
+        held = {**lease.holder(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
+        (attempt.path / "lease.json").write_text(json.dumps(held))
+        assert lease.held(attempt.path) is None
+        assert not lease.Watch().dead(attempt.path)
+
+
+def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk nothing can be written, and the trial is let go all the same."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    attempt = claim(trial)
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("builtins.open", full)
+    attempt.release()
+    monkeypatch.undo()
+    with claim(trial) as second:
+        assert second.path.name == "0002"
+
+
+def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> None:
+    """Killed between the result and the clean-up: the next run removes what is left."""
+    with claim(trial) as attempt:
+        attempt.publish(RESULT)
+        (attempt.path / "checkpoints").mkdir()
+        (attempt.path / "checkpoints/000000001-0.safetensors").touch()
+    trial.sweep()
+    assert trial.checkpoints() == []
+
+
+def test_resumed_attempt_says_from_which_it_goes_on(trial: store.Trial) -> None:
+    """env.json of a resumed attempt names the attempt and the step of its checkpoint."""
+    with claim(trial) as first:
+        first.write_env({"code": "a"})
+        first.save_checkpoint(10, b"state")
+    with claim(trial) as second:
+        second.write_env({"code": "b"})
+        second.checkpoint()
+    env = store.read_json(second.path / "env.json")
+    assert env == {"code": "b", "resumed_from": {"attempt": "0001", "step": 10}}
 
 
 def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:

@@ -223,6 +223,71 @@ def test_mixed_code_and_machines_are_named() -> None:
     ]
 
 
+def with_plugins(code: str, plugins: dict[str, str], seeds: tuple[int, ...] = (3, 4)) -> list[str]:
+    """The notes of a table in which some trials of position=none had plugins loaded."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for seed in seeds:
+        key = synthetic.trial_id(plan, "position=none", seed)
+        records[key] = synthetic.changed(records[key], code=code, plugins=json.dumps(plugins))
+    notes: list[str] = table(synthetic.results(plan, records))["notes"]
+    return notes
+
+
+def test_a_plugin_that_was_not_loaded_everywhere_is_no_mixed_code() -> None:
+    """A built-in baseline is shared with studies that load plugins: the suite's own sources are what must agree."""
+    assert with_plugins("0123456789ab+aaaa", {"patch.py": "aaaa"}) == []
+    assert with_plugins("fedcba987654+aaaa", {"patch.py": "aaaa"}) == [
+        "code differs between trials: 0123456789ab (18), fedcba987654 (position=none seeds 3, 4)"
+    ]
+
+
+def test_two_versions_of_one_plugin_are_named() -> None:
+    """By the plugin's name, among the trials that loaded it."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for arm, seed, digest in (("position=2d", 0, "aaaa"), ("position=2d", 1, "aaaa"), ("position=none", 2, "bbbb")):
+        key, plugins = synthetic.trial_id(plan, arm, seed), json.dumps({"patch.py": digest, "other.py": "cccc"})
+        records[key] = synthetic.changed(records[key], code=f"0123456789ab+{digest}+cccc", plugins=plugins)
+    assert table(synthetic.results(plan, records))["notes"] == [
+        "plugin patch.py differs between trials: aaaa (2), bbbb (position=none seed 2)"
+    ]
+
+
+def test_a_trial_resumed_under_other_code_is_named() -> None:
+    """Among others that were not, and where every trial was; other plugins alone are no other code."""
+    resumed = "0123456789ab then fedcba987654"
+    assert with_plugins(resumed, {}) == [
+        f"code differs between trials: 0123456789ab (18), {resumed} (position=none seeds 3, 4)"
+    ]
+    assert with_plugins("0123456789ab then 0123456789ab+aaaa", {"patch.py": "aaaa"}) == []
+    assert with_plugins("0123456789ab+aaaa then 0123456789ab+bbbb", {"patch.py": "aaaa then bbbb"}) == [
+        "plugin patch.py differs within trials: aaaa then bbbb (2)"
+    ]
+    study = synthetic.results(synthetic.position())
+    study.trials["code"] = resumed
+    assert table(study)["notes"] == [f"code differs within trials: {resumed} (20)"]
+
+
+@pytest.mark.parametrize(("looks", "raised"), [([5, 10], "5 to 10"), ([3, 5, 10], "3 to 5 to 10")])
+def test_seeds_that_were_raised_after_a_table_are_noted(looks: list[int], raised: str) -> None:
+    """p values hold for one look; a study that looked again says so, in the table as it is written too."""
+    found = table(synthetic.results(synthetic.position(seeds=10, looks=looks)))
+    note = (
+        f"seeds were raised from {raised} after a table: looking repeatedly inflates error; "
+        "the p values are not corrected for it"
+    )
+    assert found["notes"] == [note]
+    assert f"Note: {note}." in render(found, "md")
+
+
+def test_a_study_that_looked_once_has_nothing_to_note() -> None:
+    """Nor has one whose plan is older than the field."""
+    assert table(synthetic.results(synthetic.position(looks=[5])))["notes"] == []
+    assert "looks" not in synthetic.position()
+    assert made()["notes"] == []
+
+
 def test_confounds_of_the_plan_are_footnotes() -> None:
     """What else moved between an arm and its baseline stands below the table."""
     text = render(table(synthetic.results(synthetic.pooling())), "md")
@@ -317,9 +382,30 @@ def test_markdown_lines_up_in_a_terminal() -> None:
     assert "† arXiv 2010.11929, Table 8: another setting" in text
 
 
+def test_a_study_without_a_source_names_none() -> None:
+    """Claims and published numbers are then those of the study."""
+    text = render(made(synthetic.position(source="")), "md")
+    assert "Claims of the study: position=none < position=1d: agree;" in text
+    assert "† the study: another setting" in text
+
+
 def test_published_numbers_have_a_column_only_where_there_are_some() -> None:
     """A study without published numbers has no empty column."""
     assert "published" not in render(table(synthetic.results(synthetic.patch_size())), "md")
+
+
+def test_a_cell_without_a_verdict_is_a_dash() -> None:
+    """Where nothing could be tested no word stands, least of all one that is also an arm's value."""
+    found = made(none=[None] * 5)
+    for form, dash in (("md", "–"), ("latex", "--"), ("html", "–")):
+        text = render(found, form, ["arm", "verdict"])
+        assert text.count("none") == text.count("position=none")
+        row = next(
+            line
+            for line in text.splitlines()
+            if "position=none" in line and ("&" in line or "|" in line or "<tr" in line)
+        )
+        assert dash in row
 
 
 def test_json_is_the_table() -> None:
@@ -450,6 +536,17 @@ def test_a_sentence_over_few_test_images_says_so() -> None:
     assert sentences.sentence(row, found).endswith(" on these test images")
     row = of(found, "position=none") | {"delta_ci95_images": [-0.3, 0.9], "verdict": "not-resolved"}
     assert sentences.sentence(row, found).endswith("any difference is below 90.00 points")
+
+
+def test_a_bound_that_says_nothing_is_not_told() -> None:
+    """No two accuracies differ by 100 points: an interval that wide bounds nothing; a loss has no such limit."""
+    found = made()
+    row = of(found, "position=none") | {"delta_ci95": [-1.3707, 1.01], "verdict": "not-resolved"}
+    nothing = "not resolved against position=1d: too few trials to bound the difference"
+    assert sentences.sentence(row, found) == nothing
+    assert sentences.sentence(row | {"diverged": 1}, found) == f"{nothing}, and 1 of 5 trials diverged"
+    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points")
+    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707")
 
 
 def test_diverged_trials_are_in_the_sentence() -> None:

@@ -95,12 +95,12 @@ class Config(Options):
     weight_decay: NonNegative = 0.05
     clip_norm: Positive = 1.0
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    evaluations: Count = 10  # points of the curves; train_loss is the mean since the one before
     seed: Seed = 0
 
     # how it runs, not what is learned
     device: str = "auto"
     threads: Count = 1
-    evaluations: Count = 10
 
     @model_validator(mode="before")
     @classmethod

@@ -13,13 +13,14 @@ from vitcore.config import Config
 from vitcore.data import describe
 from vitcore.parts import PARTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "evaluations"})
+HOW_IT_RUNS = frozenset({"device", "threads"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "data_fraction": lambda config: 1.0,
     "data_seed": lambda config: config.seed,
     "label_smoothing": lambda config: 0.0,
+    "evaluations": lambda config: 10,
     "options": lambda config: {},
 }
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Status = Literal["finished", "diverged", "stopped"]
 EVALUATION_BATCH = 512  # images; how much memory an evaluation takes, nothing else
+CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -118,10 +119,12 @@ def train(
     *,
     data_dir: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
-    checkpoint_seconds: float = 10.0,
+    checkpoint_seconds: float = 2.0,
 ) -> Outcome:
     """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
+    A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
+    0: before every step.
     Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
     """
     run = run or Memory()
@@ -140,11 +143,13 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     config = training.config
     due, line = evaluation_steps(config), dict[str, Any]()
     saved = shown = time.monotonic()
+    pause = checkpoint_seconds
     while training.step < config.steps:
         now = time.monotonic()
-        if (stopping := stop()) or now - saved >= checkpoint_seconds:
+        if (stopping := stop()) or now - saved >= pause:
             run.save_checkpoint(training.step, training.save())
-            saved = now
+            saved = time.monotonic()
+            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
         if stopping:
             return training.outcome("stopped", {})
         if now - shown >= TICK:

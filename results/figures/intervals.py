@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
+from results import layout
 from results.figures.frame import arms, each, metric_label, number, seeds, signed
 from results.figures.page import narrow, wrapped
 from results.figures.style import BLACK, BLUE, GREY, LIGHT, PALE, SMALL, TEXT, VERMILION
@@ -40,8 +41,8 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     interval_rows(frame, seeds(study, metric), panels[0], metric)
     (text_above if stacked else text_beside)(frame, panels[0], metric)
     if aside:
-        published_rows(frame, panels[1], wrapped(table["source"], 1.35, SMALL))
-    elsewhere = f"* published in another setting, its level is not comparable: {table['source']}."
+        published_rows(frame, panels[1], wrapped(layout.origin(table), 1.35, SMALL))
+    elsewhere = f"* published in another setting, its level is not comparable: {layout.origin(table)}."
     return [MARKS, elsewhere] if published and stacked else [MARKS]
 
 

@@ -27,7 +27,7 @@ class Settings:
     extra: dict[str, str] = field(default_factory=dict)  # further lines of slurm.conf, or other values for ours
 
     def __post_init__(self) -> None:
-        for name, lowest in {"nodes": 1, "cpus": 1, "memory": 1, "gpus": 0, "max_array": 1, "requeue_delay": 1}.items():
+        for name, lowest in {"nodes": 1, "cpus": 1, "memory": 1, "gpus": 0, "max_array": 1, "requeue_delay": 5}.items():
             if getattr(self, name) < lowest:
                 raise ValueError(f"{name}={getattr(self, name)}: at least {lowest}")
         if self.max_submit is not None and not self.accounting:
