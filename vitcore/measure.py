@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from vitcore.config import Config
-from vitcore.parts import PARTS
 from vitcore.vit import ViT
 
 
