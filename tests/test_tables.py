@@ -355,7 +355,7 @@ def test_damaged_images_are_named_and_the_number_stays(runs: Path) -> None:
     path.write_bytes(whole)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "env.json", "lease.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "env.json", "released.json"])
 def test_damage_elsewhere_does_not_touch_the_table(runs: Path, name: str) -> None:
     """Nothing but the result decides whether a trial counts."""
     attempt = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=1d", 0)).state().attempt
