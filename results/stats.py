@@ -19,8 +19,7 @@ IDENTICAL = 1e-12  # spread, relative to size, below which numbers differ by rou
 class Estimate:
     """A mean or a difference of means, with its standard error where the data can say.
 
-    n: how many numbers (pairs; of two samples the smaller) it comes from. se and df are None where there is
-    no
+    n: how many numbers (pairs; of two samples the smaller) it comes from. se and df are None where there is no
     interval: `why` says why.
     """
 

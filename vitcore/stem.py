@@ -56,12 +56,10 @@ class PatchStem(Stem):
 
 
 class ConvStem(Stem):
-    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of
-    ViT_C).
+    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of ViT_C).
 
-    The paper's batch norm is a group norm here (a statistic of the batch would tie the images of a batch
-    together); its ViT_C also has one block fewer, which a study says if it wants it. P = 1 is one 3x3
-    convolution of stride 1.
+    The paper's batch norm is a group norm here (a statistic of the batch would tie the images of a batch together); its
+    ViT_C also has one block fewer, which a study says if it wants it. P = 1 is one 3x3 convolution of stride 1.
     """
 
     numerics = 1
@@ -89,13 +87,11 @@ class ConvStem(Stem):
 
 
 class SmallResNetStem(Stem):
-    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section
-    3.1).
+    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
 
-    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks
-    are timm's `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224
-    pixels, are one 3x3 convolution of stride 1; every stage has two blocks and halves the side, so that P = 2
-    has one stage, P = 16 four.
+    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks are timm's
+    `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224 pixels, are one 3x3
+    convolution of stride 1; every stage has two blocks and halves the side, so that P = 2 has one stage, P = 16 four.
     """
 
     numerics = 1
