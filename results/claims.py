@@ -20,8 +20,7 @@ Claim = dict[str, Any]
 
 
 def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sample]) -> list[Claim]:
-    """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where
-    untested.
+    """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where untested.
 
     An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own.
     Raises ValueError for a claim that is not "a < b" or "a ~ b".

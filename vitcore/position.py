@@ -21,8 +21,7 @@ Grid = tuple[int, int]
 
 
 class Position(Part):
-    """What tells a patch where it is. This base class says nothing; a variant overrides the sites that it
-    needs.
+    """What tells a patch where it is. This base class says nothing; a variant overrides the sites it needs.
 
     The encoder asks at the same sites whatever the variant, and passes the layer (0 is the first) and the
     grid (rows, columns). Prefix tokens are cut off before and put back after: only `class_token` ever sees

@@ -26,8 +26,7 @@ def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
 
 
 def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """The first `share` of each class, in a random order, and the rest. A larger share contains a smaller
-    one.
+    """The first `share` of each class, in a random order, and the rest. A larger share contains a smaller one.
 
     At least one image of each class is in the first part, and one in the rest where the class has two.
     """
