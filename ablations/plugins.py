@@ -65,7 +65,7 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:
         raise Refused(f"plugin {path}: does not import: it ends the program (exit status {end.code})") from None
-    except Exception as error:
+    except Exception as error:  # importing a user's file may raise anything
         raise Refused(f"plugin {path}: does not import: {type(error).__name__}: {error}") from error
 
 
