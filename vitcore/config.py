@@ -101,6 +101,7 @@ class Config(Options):
     # how it runs, not what is learned
     device: str = "auto"
     threads: Count = 1
+    micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
 
     @model_validator(mode="before")
     @classmethod

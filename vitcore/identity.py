@@ -13,7 +13,7 @@ from vitcore.config import Config
 from vitcore.data import describe
 from vitcore.parts import PARTS
 
-HOW_IT_RUNS = frozenset({"device", "threads"})
+HOW_IT_RUNS = frozenset({"device", "threads", "micro_batch"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {
