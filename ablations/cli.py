@@ -377,9 +377,13 @@ def finish(tally: "Tally", asked: int) -> None:
             file=sys.stderr,
         )
         raise typer.Exit(INTERRUPTED)
+    if tally.interrupted:
+        causes = "; ".join(dict.fromkeys(tally.interrupted.values()))
+        print(f"{len(tally.interrupted)} trials interrupted ({causes}): the same command goes on", file=sys.stderr)
     if tally.failed:
         ids = " ".join(list(tally.failed)[:3])
         print(f"{len(tally.failed)} trials failed: `ablate retry {ids}` lets them run again", file=sys.stderr)
+    if tally.failed or tally.interrupted:
         raise typer.Exit(FAILED)
 
 

@@ -29,7 +29,8 @@ def share(folder: str, *ids: str) -> int:
     signal.signal(signal.SIGUSR2, lambda *_: on_notice(end))
     jobs = [job_of(campaign.runs, key) for key in ids]
     tally = runner.run(jobs, campaign.place(), Lines(), workers(campaign), deadline=end - margin(campaign))
-    print(f"{len(tally.done)} over, {len(tally.failed)} failed, of {len(jobs)}", flush=True)
+    interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
+    print(f"{len(tally.done)} over, {len(tally.failed)} failed, {interrupted}of {len(jobs)}", flush=True)
     try:
         campaigns.make_sure_of_last(campaign)
     except (Unreachable, Refused, TimeoutError) as error:

@@ -22,10 +22,9 @@ from typing import Any, Protocol
 
 from ablations import provenance
 from ablations.jobs import Job
-from results import lease, store
+from results import store
 
 Json = dict[str, Any]
-DEATHS_WITHOUT_PROGRESS = 5
 FAILED_STARTS = 3
 KILLED_STARTS = 20
 HELD_SECONDS = 2.0
@@ -73,6 +72,7 @@ class Tally:
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
 
 
@@ -135,9 +135,9 @@ class Pool:
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
-        self.deaths: dict[str, tuple[int, int]] = {}  # id -> step of the newest checkpoint, deaths since
         self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
         self.tally = Tally()
+        self.warned: set[str] = set()
         self.failed_starts = 0
         self.stopping = False
 
@@ -243,23 +243,37 @@ class Pool:
             self.bury(slot, event["code"])
         elif job is not None and kind == "progress":
             self.display.running(slot.number, job, event["step"], event["accuracy"])
+        elif job is not None and kind == "waiting":
+            self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
         elif job is not None and kind != "started":
             slot.job = None
+            slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
             self.settle(job, event)
+
+    def warn_once(self, text: str) -> None:
+        if text not in self.warned:
+            self.warned.add(text)
+            self.display.say(text)
 
     def settle(self, job: Job, event: Json) -> None:
         match event["event"]:
             case "held":
                 self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)
-            case "stopped" | "interrupted":
-                if cause := event.get("cause"):
-                    self.display.say(f"{job.arm} seed {job.config['seed']} interrupted: {cause}; trying again")
-                    self.count_death(job, cause)
-                else:
-                    self.waiting.append(job)
+            case "stopped":
+                self.waiting.append(job)
+            case "again":
+                self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again")
+                self.waiting.append(job)
+            case "interrupted":
+                self.interrupt(job, event["cause"])
             case kind:
                 self.finish(job, kind, event)
+
+    def interrupt(self, job: Job, cause: str) -> None:
+        """The trial is left as it is: what it needs is not here, and the others are tried all the same."""
+        self.tally.interrupted[job.id] = cause
+        self.display.say(f"{job.arm} seed {job.config['seed']} interrupted: {cause}; what it saved stays")
 
     def finish(self, job: Job, kind: str, detail: Json) -> None:
         if kind == "failed":
@@ -270,10 +284,10 @@ class Pool:
         self.on_over(job)
 
     def bury(self, slot: Slot, code: int) -> None:
-        """A worker died: its trial goes on in another, unless it keeps killing them."""
+        """A worker died: its trial goes on in another, which gives up a trial that keeps killing them."""
         job = slot.job
         if not slot.ready:
-            self.failed_starts += 1
+            self.failed_starts += code != 0
             if self.failed_starts >= (FAILED_STARTS if code > 0 else KILLED_STARTS):
                 raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
         assert slot.process is not None
@@ -283,23 +297,7 @@ class Pool:
         if job is not None and not self.stopping:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
             self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
-            self.count_death(job, f"its worker died {DEATHS_WITHOUT_PROGRESS} times without progress, last by {how}")
-
-    def count_death(self, job: Job, cause: str) -> None:
-        """The trial waits again; after some deaths without a newer checkpoint it is recorded as failed."""
-        trial = store.trial(self.place.runs, job.id)
-        step = newest_step(trial)
-        before, deaths = self.deaths.get(job.id, (step, 0))
-        deaths = deaths + 1 if step <= before else 1
-        self.deaths[job.id] = (step, deaths)
-        if deaths < DEATHS_WITHOUT_PROGRESS:
             self.waiting.appendleft(job)
-        elif attempt := trial.claim(lease.Watch()):
-            with attempt:
-                attempt.fail(cause, "", self.place.code)
-            self.finish(job, "failed", {"cause": cause})
-        else:
-            self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)
 
     def dismiss(self) -> None:
         """Every worker stops at its next step with a checkpoint, or is killed after a minute."""
@@ -315,13 +313,6 @@ class Pool:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def newest_step(trial: store.Trial) -> int:
-    """How far any attempt came, by its checkpoints and its metrics."""
-    saved = [int(file.name.partition("-")[0]) for file in trial.checkpoints()]
-    logged = [int(line["step"]) for attempt in trial.attempts() for line in store.read_lines(attempt / "metrics.jsonl")]
-    return max([0, *saved, *logged])
 
 
 def hang_up(process: subprocess.Popen[str]) -> None:
@@ -362,5 +353,6 @@ def run(
         tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline)
         settled.done += tally.done
         settled.failed |= tally.failed
+        settled.interrupted = tally.interrupted
         settled.stopped = tally.stopped
     return settled

@@ -5,7 +5,6 @@ to the log of its attempt. It stops at a step boundary, with a checkpoint, on SI
 """
 
 import contextlib
-import errno
 import json
 import os
 import platform
@@ -20,24 +19,31 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import plugins, provenance
+from ablations import attempts, faults, plugins, provenance
 from results import lease, store
-from vitcore.config import Config
+from results.patience import FULL, Patience
+from vitcore.config import Config, ConfigError
 from vitcore.identity import identity, trial_id
+from vitcore.memory import OutOfMemory
 from vitcore.train import Outcome, device_of, train
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
-INFRASTRUCTURE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS}
+FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long a full disk is waited for
 
 
 class Worker:
     """What all trials of one process share."""
 
-    def __init__(self, runs: Path, data_dir: Path | None, plugin_files: list[Path], channel: TextIO) -> None:
+    def __init__(
+        self, runs: Path, data_dir: Path | None, plugin_files: list[Path], channel: TextIO, gpu: bool = False
+    ) -> None:
         self.runs = runs
         self.data_dir = data_dir
         self.channel = channel
+        self.gpu = gpu
+        self.broken = False  # nothing more can be done in this process
+        self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
         self.plugins = plugins.load(plugin_files)
         self.watch = lease.Watch()
         self.parent = os.getppid()
@@ -58,21 +64,34 @@ class Worker:
             self.emit("progress", step=step, accuracy=accuracy)
 
     def serve(self, job: Json) -> None:
-        """One trial, and the event that says how it ended: finished, diverged, failed, stopped, held, interrupted."""
+        """One trial, and the event that says how it ended.
+
+        finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
+        attempt; interrupted: the disk is full.
+        """
         trial = store.trial(self.runs, job["id"])
         try:
-            attempt = trial.claim(self.watch)
+            attempt = self.patience(lambda: trial.claim(self.watch))
             if attempt is None:
                 return self.emit("held")
+            attempt.patience = self.patience
             with attempt:
                 self.emit("started", attempt=attempt.path.name)
-                self.attempt(job, trial, attempt)
+                past = attempts.earlier(trial, attempt.path, self.code)
+                if cause := attempts.spent(trial, past):
+                    attempt.fail(cause, "", self.code, kind=faults.MACHINE)
+                    return self.emit("failed", cause=cause)
+                self.attempt(job, trial, attempt, past)
         except OSError as error:
-            if error.errno not in INFRASTRUCTURE:
+            if error.errno not in faults.MACHINE_ERRORS:
                 raise
             self.emit("interrupted", cause=str(error))
 
-    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt) -> None:
+    @property
+    def code(self) -> str:
+        return provenance.code(self.plugins)
+
+    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
         try:
             with logged(attempt.path / "log"):
                 config = Config(**job["config"])
@@ -80,7 +99,10 @@ class Worker:
                     raise ValueError(
                         f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew"
                     )
-                trial.create({"config": config.model_dump(), "identity": identity(config)})
+                if self.gpu or config.device == "cuda":
+                    require_gpu()
+                content = {"config": config.model_dump(), "identity": identity(config)}
+                self.patience(lambda: trial.create(content))
                 attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
                 attempt.on_progress = self.report
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
@@ -92,11 +114,22 @@ class Worker:
         except store.Superseded as error:
             self.emit("held", cause=str(error))
         except Exception as error:  # one bad trial never stops the others: its cause is recorded
-            if isinstance(error, OSError) and error.errno in INFRASTRUCTURE:
+            if isinstance(error, OSError) and error.errno in FULL:
                 raise
-            cause = f"{type(error).__name__}: {error}"
-            attempt.fail(cause, traceback.format_exc(), provenance.code(self.plugins))
-            self.emit("failed", cause=cause)
+            self.fail(error, trial, attempt, past)
+
+    def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
+        """Records what went wrong, and whether the trial is tried again."""
+        fault, place = faults.classify(error), faults.where(error)
+        cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
+        again = fault.kind == faults.MACHINE or (fault.kind == faults.BUG and attempts.again(past, place))
+        if fault.kind == faults.MACHINE:
+            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step", 0))
+            if spent := attempts.spent(trial, [*past, mine]):
+                cause, again = spent, False
+        self.broken = fault.fatal
+        attempt.fail(cause, traceback.format_exc(), self.code, kind=fault.kind, where=place, again=again)
+        self.emit("again" if again else "failed", cause=cause, leaving=self.broken)
 
 
 def hardware(config: Config) -> str:
@@ -110,15 +143,17 @@ def hardware(config: Config) -> str:
     return platform.processor() or "cpu"
 
 
+class NoGpu(ConfigError):
+    """A GPU is asked for where none can be used."""
+
+
 def require_gpu() -> None:
-    """A trial that asks for a GPU never falls back to the CPU. Raises RuntimeError naming driver and CUDA."""
+    """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu naming driver and CUDA."""
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-            raise RuntimeError(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
-        raise RuntimeError(
-            f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})"
-        )
+            raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
+        raise NoGpu(f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})")
 
 
 def summary(outcome: Outcome) -> Json:
@@ -153,6 +188,7 @@ def main() -> None:
         Path(order["data_dir"]) if order["data_dir"] else None,
         [Path(file) for file in order["plugins"]],
         channel,
+        order["gpu"],
     )
 
     def stop(*_: object) -> None:
@@ -164,7 +200,7 @@ def main() -> None:
     worker.emit("ready")
     for line in sys.stdin:
         worker.serve(json.loads(line))
-        if worker.stop():
+        if worker.stop() or worker.broken:
             break
 
 

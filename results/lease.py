@@ -76,8 +76,12 @@ def take(attempt: Path) -> bool:
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")
-    staging.mkdir()
-    (staging / NAME).write_text(json.dumps({**holder(), "nonce": nonce}))
+    try:
+        staging.mkdir()
+        (staging / NAME).write_text(json.dumps({**holder(), "nonce": nonce}))
+    except OSError:  # a full disk: nothing half done stays
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
     try:
         os.rename(staging, attempt)  # fails where the folder exists: it is never empty
     except OSError:

@@ -9,6 +9,7 @@ Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name
 carries its own: what was torn or edited is never taken for what was written.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -24,9 +25,11 @@ from typing import Any
 import numpy as np
 
 from results import lease
+from results.patience import Patience
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
+RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
 
 Json = dict[str, Any]
 
@@ -60,6 +63,17 @@ def write_bytes(path: Path, payload: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def append(file: io.FileIO, content: bytes) -> None:
+    """All of `content` at the end of an unbuffered file, or nothing."""
+    end, left = os.fstat(file.fileno()).st_size, memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) or 0 :]
+    except OSError:
+        file.truncate(end)
+        raise
 
 
 def write_json(path: Path, content: object) -> None:
@@ -166,14 +180,18 @@ class Trial:
             return TrialState(result["status"], "", self.path / "attempts" / result["attempt"], result)
         if newest is None:
             return TrialState("missing", "not started")
-        if (failure := self.failure()) is not None:
+        failure = self.failure()
+        if failure is not None and not failure.get("again"):
             return TrialState("failed", str(failure.get("cause", "unknown cause")), newest)
-        if lease.seems_alive(newest):
+        if failure is None and lease.seems_alive(newest):
             return TrialState("running", "running", newest)
-        return TrialState("interrupted", "interrupted", newest)
+        return TrialState("interrupted", "interrupted" + (f": {failure['cause']}" if failure else ""), newest)
 
     def failure(self) -> Json | None:
-        """Why the newest attempt failed; None where it did not (a torn report counts as one without details)."""
+        """Why the newest attempt failed; None where it did not (a torn report counts as one without details).
+
+        cause, traceback, code; kind (ablations.faults) and where; again: the trial has another attempt to come.
+        """
         attempts = self.attempts()
         try:
             return read_json(attempts[-1] / "failure.json") if attempts else None
@@ -211,6 +229,21 @@ class Trial:
             return None
         return attempt
 
+    def reopen(self, watch: lease.Watch) -> bool:
+        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more. False: it is held.
+
+        It is done under a claim, by an attempt that holds nothing but the result.
+        """
+        path = lease.take_next(self.path / "attempts", watch)
+        if path is None:
+            return False
+        write_json(path / RETRY, {"schema": SCHEMA, "when": now()})
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path / "result.json", path / "retried-result.json")
+        sync(self.path)
+        lease.release(path)
+        return True
+
     def _over(self, aside: Path | None = None) -> bool:
         """Whether a valid result exists; a broken one is moved to `aside`, if given."""
         try:
@@ -237,7 +270,11 @@ def age(checkpoint: Path) -> tuple[int, str, int]:
         written = checkpoint.stat().st_mtime_ns
     except FileNotFoundError:  # the trial has ended meanwhile, or another attempt has newer ones
         written = 0
-    return int(checkpoint.name.partition("-")[0]), checkpoint.parent.parent.name, written
+    return step_of(checkpoint), checkpoint.parent.parent.name, written
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[0])
 
 
 # -- one attempt -----------------------------------------------------------------------------------------------------
@@ -256,7 +293,8 @@ class Attempt:
         self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
         self.weights_sha256: str | None = None
         self.env: Json = {}
-        self._metrics: io.TextIOWrapper | None = None
+        self.patience = Patience()  # with a full disk
+        self._metrics: io.FileIO | None = None
         self._heartbeat = lease.Heartbeat(path)
 
     def __enter__(self) -> "Attempt":
@@ -287,7 +325,7 @@ class Attempt:
     def write_env(self, env: Json) -> None:
         """Where this attempt runs, and which attempt's checkpoint it goes on from."""
         self.env = env
-        write_json(self.path / "env.json", env)
+        self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
         """The newest checkpoint of any attempt whose checksum holds; this attempt's metrics then reach up to it.
@@ -308,34 +346,37 @@ class Attempt:
 
     def _carry_metrics(self, earlier: Path, step: int) -> None:
         lines = [line for line in read_lines(earlier / "metrics.jsonl") if line["step"] <= step]
-        write_bytes(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         digest = hashlib.sha256(payload).hexdigest()[:16]
-        write_bytes(self.path / "checkpoints" / f"{step:09d}-{digest}.safetensors", payload)
+        file = self.path / "checkpoints" / f"{step:09d}-{digest}.safetensors"
+        self.patience(lambda: write_bytes(file, payload))
+        self.ensure_current()
         for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
             old.unlink(missing_ok=True)
 
     def log(self, line: Json) -> None:
         """Appends a line to metrics.jsonl."""
         if self._metrics is None:
-            self._metrics = open(self.path / "metrics.jsonl", "a")  # noqa: SIM115 - closed by release()
-        self._metrics.write(json.dumps(line) + "\n")
-        self._metrics.flush()
+            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a")  # closed by release()
+        file, content = self._metrics, (json.dumps(line) + "\n").encode()
+        self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
         """The final weights, as safetensors; the result names their sha256."""
-        write_bytes(self.path / "weights.safetensors", payload)
+        self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
 
     def save_correct(self, index: np.ndarray, correct: np.ndarray) -> None:
         """Which test images were classified correctly: index (n,), correct (n,)."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, index=index.astype(np.int32), correct=correct.astype(np.uint8))
-        write_bytes(self.path / "correct.npz", buffer.getvalue())
+        self.patience(lambda: write_bytes(self.path / "correct.npz", buffer.getvalue()))
 
     def publish(self, result: Json) -> None:
         """Ends the trial, once. Raises Superseded where another attempt has taken over or published."""
@@ -348,17 +389,19 @@ class Attempt:
             **result,
         }
         content["checksum"] = checksum(content)
-        write_json(self.path / "result.json", content)
+        self.patience(lambda: write_json(self.path / "result.json", content))
+        self.ensure_current()
         try:
-            os.link(self.path / "result.json", self.trial.path / "result.json")
+            self.patience(lambda: os.link(self.path / "result.json", self.trial.path / "result.json"))
         except FileExistsError:
             raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
         sync(self.trial.path)
         self.trial.sweep()
 
-    def fail(self, cause: str, traceback: str, code: str) -> None:
-        """Records why this attempt failed, and under which code."""
-        write_json(self.path / "failure.json", {"cause": cause, "traceback": traceback, "code": code})
+    def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
+        """Records why this attempt failed, and under which code; more: as `Trial.failure` says."""
+        content = {"cause": cause, "traceback": traceback, "code": code, **more}
+        self.patience(lambda: write_json(self.path / "failure.json", content))
 
 
 # -- a run directory -------------------------------------------------------------------------------------------------

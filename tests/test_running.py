@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from ablations import runner
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.study import Design, read_recipe, read_study
-from results import store
+from results import lease, store
+from vitcore.config import Config
+from vitcore.identity import trial_id
 
 RECIPE = """
 description: Small enough to kill.
@@ -97,22 +100,26 @@ def test_second_run_trains_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_workers_leave_no_trace_in_the_results(
-    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]]
 ) -> None:
     """Workers killed with SIGKILL again and again: the same weights, metrics and curves, bit for bit."""
     jobs, calm = undisturbed
-    monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 1000)
     kills = 0
     over = threading.Event()
 
     def kill() -> None:
+        """Each time that a trial has a newer checkpoint, at some moment after it, whoever holds that trial."""
         nonlocal kills
-        while not over.wait(2.6):
-            for pid in workers_of(os.getpid()):
-                os.kill(pid, signal.SIGKILL)
-                kills += 1
-            if kills >= 6:
-                return
+        seen: set[Path] = set()
+        choose = random.Random(0)
+        while not over.wait(0.05) and kills < 6:
+            for file in set((tmp_path / "storm/trials").glob("*/attempts/*/checkpoints/*.safetensors")) - seen:
+                seen.add(file)
+                time.sleep(choose.uniform(0, 0.5))
+                holder = lease.read(store.Trial(file.parents[3]).attempts()[-1])
+                if holder and lease.known(holder):
+                    os.kill(holder["pid"], signal.SIGKILL)
+                    kills += 1
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -171,22 +178,63 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     assert "Traceback" in failure["traceback"]
     again = runner.run(jobs, place, Quiet())
     assert again.failed == tally.failed
-    assert len(store.trial(place.runs, failed).attempts()) == 1
+    assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
     other_code = runner.Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
     assert runner.outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
 
 
 @pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
-def test_trial_that_kills_its_workers_fails_in_the_end(
-    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trial whose worker dies without progress, time and again, is given up with the signal's name."""
-    monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 2)
+def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, bad_part: Path) -> None:
+    """A trial whose worker dies without progress, time and again, is given up."""
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
     place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet())
     assert len(tally.done) == 1
-    assert list(tally.failed.values()) == ["its worker died 2 times without progress, last by signal SIGKILL"]
+    assert list(tally.failed.values()) == [
+        "3 attempts without progress: the last was killed, or its machine was: it left no word"
+    ]
+
+
+ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = not once.exists(); once.touch()"
+
+
+@pytest.mark.parametrize("bad_part", [f"{ONCE}\n        assert not first\n        return x"], indirect=True)
+def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) -> None:
+    """What happened once and not again leaves a finished trial, and its traceback in the first attempt."""
+    jobs = [job for job in jobs_of([bad_plan(tmp_path)]) if job.arm == "position=bad"][:1]
+    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    display = Quiet()
+    tally = runner.run(jobs, place, display)
+    assert tally.done == [jobs[0].id]
+    assert any("trying again" in line for line in display.said)
+    first = store.trial(place.runs, jobs[0].id).attempts()[0]
+    assert "AssertionError" in store.read_json(first / "failure.json")["traceback"]
+
+
+@pytest.mark.parametrize("bad_part", ["raise RuntimeError('CUDA error: unspecified launch failure')"], indirect=True)
+def test_lost_cuda_context_takes_another_process(tmp_path: Path, bad_part: Path) -> None:
+    """The process ends with the context; after three without progress the trial does too, the other arm does not."""
+    jobs = jobs_of([bad_plan(tmp_path)])[:2]
+    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    tally = runner.run(jobs, place, Quiet(), workers=1)
+    assert len(tally.done) == 1
+    (key,) = tally.failed
+    assert tally.failed[key] == (
+        "3 attempts without progress: the last was RuntimeError: CUDA error: unspecified launch failure"
+    )
+    pids = [json.loads((path / lease.RELEASED).read_text())["pid"] for path in store.trial(place.runs, key).attempts()]
+    assert len(set(pids)) == 3
+
+
+def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> None:
+    """Where there is none it fails at once, and says what is missing."""
+    if runner.gpus():
+        pytest.skip("this machine has a GPU")
+    config = Config(device="cuda", steps=2, width=16, depth=1, heads=2)
+    job = Job(trial_id(config), config.model_dump(), "a", "s")
+    tally = runner.run([job], runner.Place(tmp_path, None), Quiet())
+    assert "no usable GPU" in tally.failed[job.id]
+    assert len(store.trial(tmp_path, job.id).attempts()) == 1
 
 
 def bad_plan(folder: Path) -> dict[str, Any]:

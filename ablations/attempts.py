@@ -1,0 +1,71 @@
+"""What the earlier attempts at a trial, as they lie on disk, leave of its chances; the same on every machine.
+
+An attempt ends with a result, with a failure on record, having let go of its lease (it was told to stop), or without a
+word: then it was killed, or its machine was. Counted are those under the same code since the last `retry`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results import lease, store
+
+Json = dict[str, Any]
+WITHOUT_PROGRESS = 3  # attempts that the machine ended without a newer checkpoint
+EXCEPTIONS = 3  # attempts that ended with an exception, each with another one
+KILLED = "killed, or its machine was: it left no word"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt did. step: where it began; None: not known. where: type and place of an exception."""
+
+    machine: bool
+    cause: str
+    step: int | None
+    where: tuple[str, ...] = ()
+
+
+def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
+    """The attempts before `current` that ended badly, oldest first."""
+    paths = [path for path in trial.attempts() if path.name < current.name]
+    retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
+    ended = [how(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
+    return [one for one in ended if one is not None]
+
+
+def how(path: Path, code: str) -> Ended | None:
+    """None for an attempt that counts for nothing: stopped when told, published, or under other code."""
+    env, failure = known(path / "env.json"), known(path / "failure.json")
+    if env.get("code", code) != code or failure.get("code", code) != code:
+        return None
+    step = env.get("resumed_from", {}).get("step", 0) if env else None
+    if failure:
+        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, tuple(failure.get("where", ())))
+    if (path / lease.RELEASED).exists() or (path / "result.json").exists():
+        return None
+    return Ended(True, KILLED, step)
+
+
+def known(path: Path) -> Json:
+    """Empty where there is none, or none that can be read."""
+    try:
+        return store.read_json(path)
+    except (FileNotFoundError, store.Broken):
+        return {}
+
+
+def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
+    """Why the machine's faults leave no further attempt; "" where they do."""
+    newest = max((store.step_of(file) for file in trial.checkpoints()), default=0)
+    idle = [one for one in past if one.machine and (one.step is None or one.step >= newest)]
+    if len(idle) < WITHOUT_PROGRESS:
+        return ""
+    return f"{len(idle)} attempts without progress: the last was {idle[-1].cause}"
+
+
+def again(past: Sequence[Ended], place: Sequence[str]) -> bool:
+    """Whether an exception at `place` leaves another attempt: not the second time, nor after some others."""
+    raised = [one for one in past if not one.machine]
+    return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)

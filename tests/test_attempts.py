@@ -1,0 +1,130 @@
+"""Attempts: what those on disk leave of a trial's chances, whoever looks, and from wherever."""
+
+from pathlib import Path
+
+import pytest
+
+from ablations import attempts
+from results import lease, store
+
+CODE = "0123"
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> store.Trial:
+    made = store.trial(tmp_path, "0123456789ab")
+    made.create({"config": {}})
+    return made
+
+
+def end(trial: store.Trial, how: str, step: int = 0, code: str = CODE, where: str = "a", saves: int = 0) -> None:
+    """One attempt that began at `step`, may have saved a checkpoint, and ended in a way."""
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    origin = {"resumed_from": {"attempt": "0001", "step": step}} if step else {}
+    attempt.write_env({"code": code, **origin})
+    if saves:
+        attempt.save_checkpoint(saves, b"state %d" % saves)
+    if how in ("bug", "machine"):
+        attempt.fail(how, "", code, kind=how, where=[where], again=True)
+    attempt.release()
+    if how == "killed":
+        (attempt.path / lease.RELEASED).rename(attempt.path / lease.NAME)
+        held = {"host": "gone", "boot": "b", "pid": 1, "started": "1"}
+        store.write_json(attempt.path / lease.NAME, {**lease.holder(), "started": "0"} | ({} if how else held))
+
+
+def chances(trial: store.Trial, code: str = CODE) -> str:
+    """What the next attempt would find: why there is none, or ""."""
+    with attempts_next(trial) as current:
+        return attempts.spent(trial, attempts.earlier(trial, current.path, code))
+
+
+def attempts_next(trial: store.Trial) -> store.Attempt:
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    return attempt
+
+
+def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
+    """Two are not; the third is named with its cause."""
+    end(trial, "killed")
+    end(trial, "machine")
+    past = attempts.earlier(trial, trial.path / "attempts/0003", CODE)
+    assert attempts.spent(trial, past) == ""
+    end(trial, "killed")
+    assert chances(trial) == ("3 attempts without progress: the last was killed, or its machine was: it left no word")
+
+
+def test_newer_checkpoint_starts_the_count_again(trial: store.Trial) -> None:
+    """A trial that is killed for ever but comes further each time goes on."""
+    for step in (0, 10, 20, 30, 40):
+        end(trial, "killed", step, saves=step + 10)
+    assert chances(trial) == ""
+
+
+def test_attempts_that_stopped_when_told_do_not_count(trial: store.Trial) -> None:
+    """Preemption with notice, Ctrl-C and time limits are no faults."""
+    for _ in range(5):
+        end(trial, "stopped")
+    assert chances(trial) == ""
+
+
+def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
+    """What failed under other code, or before `retry`, says nothing of this."""
+    for _ in range(3):
+        end(trial, "killed", code="4567")
+    assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", "4567"))
+    assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", CODE)) == ""
+    assert trial.reopen(lease.Watch())
+    assert chances(trial, "4567") == ""
+
+
+def test_attempt_that_died_before_it_wrote_anything_counts(trial: store.Trial) -> None:
+    """No env.json: it certainly made no progress."""
+    for _ in range(3):
+        end(trial, "killed")
+        (trial.attempts()[-1] / "env.json").unlink()
+    assert chances(trial) != ""
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "again"),
+    [
+        ([], "a", True),
+        (["a"], "a", False),
+        (["a"], "b", True),
+        (["a", "b"], "c", False),
+        (["a", "b"], "b", False),
+    ],
+)
+def test_same_traceback_twice_or_three_exceptions_end_it(
+    trial: store.Trial, before: list[str], now: str, again: bool
+) -> None:
+    """One more try for each new exception, three attempts in all."""
+    for where in before:
+        end(trial, "bug", where=where)
+    past = attempts.earlier(trial, trial.path / "attempts/9999", CODE)
+    assert attempts.again(past, [now]) is again
+
+
+def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial) -> None:
+    """A failure that is to be tried again is no end, also where the run was killed before it tried."""
+    end(trial, "bug")
+    state = trial.state()
+    assert (state.status, state.reason) == ("interrupted", "interrupted: bug")
+    with attempts_next(trial) as attempt:
+        attempt.fail("bug", "", CODE, kind="bug", where=["a"], again=False)
+    assert trial.state().status == "failed"
+
+
+def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> None:
+    """The old result stays readable in the attempt that moved it, and the trial is to do again."""
+    with attempts_next(trial) as attempt:
+        attempt.publish({"status": "diverged", "metrics": {}})
+    assert trial.claim(lease.Watch()) is None
+    assert trial.reopen(lease.Watch())
+    assert trial.state().status == "interrupted"
+    assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
+    with attempts_next(trial):
+        assert not trial.reopen(lease.Watch())

@@ -1,0 +1,193 @@
+"""A full disk: the old checkpoint stays, the trial waits or is interrupted, nothing corrupt is ever read."""
+
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablations import runner
+from ablations.jobs import Job
+from results import lease, store
+from results.patience import Patience
+from vitcore.config import Config
+from vitcore.identity import trial_id
+
+MEGABYTES = 4
+
+
+class Said:
+    """A display that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class Disk:
+    """A small file system of its own, which can be filled to the last byte."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ballast = folder / "ballast"
+
+    def fill(self) -> None:
+        with open(self.ballast, "ab", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                try:
+                    while file.write(bytes(size)):
+                        pass
+                except OSError:
+                    continue
+
+    def free(self) -> None:
+        self.ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A tmpfs of some megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield Disk(folder)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def job(steps: int = 1200) -> Job:
+    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=steps, batch=16, evaluations=40)
+    return Job(trial_id(config), config.model_dump(), "a", "s")
+
+
+def ended(runs: Path, one: Job) -> tuple[Any, ...]:
+    """Weights and curve."""
+    state = store.trial(runs, one.id).state()
+    assert state.result is not None, state
+    assert state.attempt is not None
+    lines = store.read_lines(state.attempt / "metrics.jsonl")
+    return state.result["weights_sha256"], [(line["step"], line["val_loss"]) for line in lines]
+
+
+def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
+    """Full for a while, then free for a while, at random moments."""
+    choose = random.Random(1)
+    for _ in range(fills):
+        if over.wait(choose.uniform(0.2, 1.5)):
+            return
+        disk.fill()
+        over.wait(choose.uniform(0.5 * hold, hold))
+        disk.free()
+
+
+@pytest.mark.parametrize("patience", ["60", "0.2"])
+def test_disk_filled_again_and_again_leaves_no_trace(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: str
+) -> None:
+    """Waited for, or interrupted and run again: the weights and curves of a disk that was never full."""
+    one = job()
+    runner.run([one], runner.Place(tmp_path / "calm", None), Said())
+    monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
+    over, said = threading.Event(), Said()
+    filler = threading.Thread(target=storm, args=(disk, 4, 3.0, over))
+    filler.start()
+    try:
+        for _ in range(60):
+            tally = runner.run([one], runner.Place(disk.folder / "runs", None), said)
+            assert not tally.failed
+            if tally.done:
+                break
+            assert "No space left on device" in tally.interrupted[one.id]
+            time.sleep(0.2)
+    finally:
+        over.set()
+        filler.join()
+    assert ended(disk.folder / "runs", one) == ended(tmp_path / "calm", one)
+    if patience == "60":
+        assert not any("interrupted" in line for line in said.lines)
+
+
+def test_run_on_a_full_disk_says_so_and_goes_on_later(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills during a training: it waits, is interrupted, and nothing is called failed or finished."""
+    one = job(100_000)
+    monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", "1")
+    runs = disk.folder / "runs"
+
+    def fill() -> None:
+        while not store.trial(runs, one.id).checkpoints():
+            time.sleep(0.05)
+        disk.fill()
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    said = Said()
+    tally = runner.run([one], runner.Place(runs, None), said)
+    filler.join()
+    assert (tally.done, tally.failed) == ([], {})
+    assert "No space left on device" in tally.interrupted[one.id]
+    assert any("waits: no space left on device" in line for line in said.lines)
+    trial = store.trial(runs, one.id)
+    assert trial.state().status == "interrupted"
+    assert trial.checkpoints(), "the old checkpoint stays"
+
+
+def test_torn_write_is_undone(disk: Disk) -> None:
+    """On a full disk a line is written whole or not at all, and a checkpoint never replaces what it cannot."""
+    trial = store.trial(disk.folder, "0123456789ab")
+    trial.create({"config": {}})
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.log({"step": 1, "text": "x" * 5000})
+        attempt.save_checkpoint(1, b"first")
+        disk.fill()
+        for write in (
+            lambda: attempt.log({"step": 2, "text": "y" * 50_000}),
+            lambda: attempt.save_checkpoint(2, b"z" * 50_000),
+            lambda: attempt.save_weights(b"w" * 50_000),
+        ):
+            with pytest.raises(OSError, match="No space left"):
+                write()
+        assert [line["step"] for line in store.read_lines(attempt.path / "metrics.jsonl")] == [1]
+        assert [file.name[:9] for file in trial.checkpoints()] == ["000000001"]
+        disk.free()
+        attempt.log({"step": 2})
+        attempt.save_checkpoint(2, b"second")
+    assert [line["step"] for line in store.read_lines(attempt.path / "metrics.jsonl")] == [1, 2]
+    assert not list(disk.folder.rglob(".*safetensors*"))
+
+
+def test_patience_ends() -> None:
+    """When told to stop, after its time, and at once for any other error."""
+    tries = []
+
+    def full() -> None:
+        tries.append(1)
+        raise OSError(28, "No space left on device")
+
+    told: list[str] = []
+    with pytest.raises(OSError):
+        Patience(60, lambda: len(tries) == 3, told.append, pause=0)(full)
+    assert told == ["No space left on device"] * 2
+    tries.clear()
+    with pytest.raises(OSError):
+        Patience(0)(full)
+    assert len(tries) <= 2
+
+    def other() -> None:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        Patience(60)(other)
