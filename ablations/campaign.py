@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import estimate, runner
+from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
 from ablations.provenance import HOME, PACKAGES
 from results import lease, store
@@ -42,6 +43,8 @@ class Campaign:
     profile: profiles.Profile
     plugins: tuple[str, ...]  # their files inside of the snapshot
     data_dir: str | None
+    checkpoints: str | None = None  # scratch space, which need not be there on other nodes
+    keep_weights: Keep = "all"
 
     @property
     def runs(self) -> Path:
@@ -58,7 +61,16 @@ class Campaign:
     def place(self) -> runner.Place:
         digests = tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins)
         data_dir = Path(self.data_dir) if self.data_dir else None
-        return runner.Place(self.runs, data_dir, tuple(map(Path, self.plugins)), digests, bool(self.profile.gpus))
+        scratch = Path(self.checkpoints).expanduser() if self.checkpoints else None
+        return runner.Place(
+            self.runs,
+            data_dir,
+            tuple(map(Path, self.plugins)),
+            digests,
+            bool(self.profile.gpus),
+            scratch,
+            self.keep_weights,
+        )
 
     def read_plans(self) -> list[Json]:
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
@@ -105,6 +117,8 @@ def create(
         profile,
         tuple(plugins),
         str(place.data_dir.absolute()) if place.data_dir else None,
+        str(place.checkpoints) if place.checkpoints else None,
+        place.keep_weights,
     )
     content = {
         "schema": store.SCHEMA,
@@ -112,6 +126,8 @@ def create(
         "profile": profile.model_dump(exclude_none=True),
         "plugins": campaign.plugins,
         "data_dir": campaign.data_dir,
+        "checkpoints": campaign.checkpoints,
+        "keep_weights": campaign.keep_weights,
     }
     store.write_json(staging / "campaign.json", content)
     staging.rename(folder)
@@ -121,7 +137,15 @@ def create(
 def load(folder: Path) -> Campaign:
     content = store.read_json(folder / "campaign.json")
     profile = profiles.Profile.of(content["profile"], str(folder))
-    return Campaign(folder, tuple(content["plans"]), profile, tuple(content["plugins"]), content["data_dir"])
+    return Campaign(
+        folder,
+        tuple(content["plans"]),
+        profile,
+        tuple(content["plugins"]),
+        content["data_dir"],
+        content.get("checkpoints"),
+        content.get("keep_weights", "all"),
+    )
 
 
 def campaigns(runs: Path) -> list[Campaign]:

@@ -1,6 +1,6 @@
 """What a run directory could do without: said first, removed only when asked. No result is ever among it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,15 +20,24 @@ class Waste:
     why: str
 
 
-def waste(runs: Path, plans: Sequence[Json], keep: Keep) -> list[Waste]:
+def keeps(keep: Keep, trial_id: str, plans: Iterable[Json]) -> bool:
+    """Whether a trial's weights are kept; the plans are only looked at where it depends on them."""
+    return keep == "all" or (keep == "baseline" and trial_id in baselines(plans))
+
+
+def baselines(plans: Iterable[Json]) -> set[str]:
+    """The trials of every plan's baselines."""
+    return {trial["id"] for plan in plans for arm in plan["arms"] if is_baseline(arm) for trial in arm["trials"]}
+
+
+def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = None) -> list[Waste]:
     """Everything that may go: of finished trials the weights not kept, and what lost attempts left behind."""
-    baselines = {trial["id"] for plan in plans for arm in plan["arms"] if is_baseline(arm) for trial in arm["trials"]}
     found = []
     for path in sorted((runs / "trials").glob("*")):
-        trial = store.Trial(path)
+        trial = store.Trial(path, scratch)
         state = trial.state()
         if state.over and state.attempt is not None:
-            kept = keep == "all" or (keep == "baseline" and trial.id in baselines)
+            kept = keeps(keep, trial.id, plans)
             found += list(of_finished(trial, state.attempt, kept))
         found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
     return found
@@ -45,8 +54,10 @@ def of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterato
     for attempt in trial.attempts():
         if attempt != winner and not lease.seems_alive(attempt):
             yield Waste(attempt, size(attempt), "an attempt that was superseded")
-        elif (attempt / "checkpoints").exists():
-            yield Waste(attempt / "checkpoints", size(attempt / "checkpoints"), "checkpoints of a finished trial")
+        for folder in trial.checkpoint_folders(attempt):
+            inside = folder.is_relative_to(attempt) and attempt != winner  # goes with the attempt
+            if folder.exists() and not inside:
+                yield Waste(folder, size(folder), "checkpoints of a finished trial")
 
 
 def stale_claims(trial: store.Trial) -> list[Path]:

@@ -14,6 +14,7 @@ import typer
 from ablations import settings, strict_yaml
 
 if TYPE_CHECKING:
+    from ablations.cleaning import Keep
     from ablations.jobs import Job
     from ablations.runner import Place, Tally
     from ablations.study import Design
@@ -80,6 +81,12 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data set
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
+Checkpoints = Annotated[
+    str | None, typer.Option("--checkpoints", metavar="DIR", help="Scratch space.  [default: the run directory]")
+]
+Keeping = Annotated[
+    KeepWeights | None, typer.Option("--keep-weights", help="Whose final weights to keep.  [default: all]")
+]
 Workers = Annotated[int | None, typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores]")]
 
 
@@ -222,6 +229,8 @@ def plan(
     seeds: Seeds = None,
     prune: Prune = False,
     plugin: Plugins = None,
+    workers: Workers = None,
+    keep_weights: Keeping = None,
     as_json: AsJson = False,
 ) -> None:
     """What a run would do: trials finished, shared and to do; confounds; cost; what it could resolve."""
@@ -231,7 +240,8 @@ def plan(
     load_plugins(plugin)
     folder = runs_folder(runs)
     plans = [prepare(design, folder, seeds, prune) for design in designs(split(words), recipe)]
-    views = [overview(plan, folder, plans[:position]) for position, plan in enumerate(plans)]
+    keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
+    views = [overview(plan, folder, plans[:position], keep, workers) for position, plan in enumerate(plans)]
     if as_json:
         show_json(views)
     else:
@@ -253,6 +263,8 @@ def run(
     prune: Prune = False,
     plugin: Plugins = None,
     data_dir: DataDir = None,
+    checkpoints: Checkpoints = None,
+    keep_weights: Keeping = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
     from ablations import jobs
@@ -260,11 +272,13 @@ def run(
     from ablations.publishing import publish
     from results.study import load
 
-    place = make_place(runs, data_dir, plugin)
+    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     todo = jobs.jobs(plans, arm)
     ensure_data(todo, place)
     ensure_writable(place.runs)
+    if place.checkpoints:
+        ensure_scratch(place.checkpoints)
     for planned in plans:
         jobs.write(place.runs, planned)
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
@@ -288,6 +302,7 @@ def train(
     runs: Runs = None,
     plugin: Plugins = None,
     data_dir: DataDir = None,
+    checkpoints: Checkpoints = None,
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
@@ -297,7 +312,7 @@ def train(
     from vitcore.config import Config, merge
     from vitcore.identity import trial_id
 
-    place = make_place(runs, data_dir, plugin)
+    place = make_place(runs, data_dir, plugin, checkpoints)
     asked = split(words)
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
@@ -316,8 +331,17 @@ def train(
 
 
 @app.command()
-def retry(words: StudiesOrTrials, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
-    """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
+def retry(
+    words: StudiesOrTrials,
+    recipe: RecipeName = "digits",
+    runs: Runs = None,
+    arm: ArmGlob = "*",
+    failed: Annotated[bool, typer.Option("--failed", help="All that failed: the default.")] = False,
+    oom: Annotated[bool, typer.Option("--oom", help="Those that ran out of memory.")] = False,
+    diverged: Annotated[bool, typer.Option("--diverged", help="Those that diverged; old results stay.")] = False,
+) -> None:
+    """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
+    from ablations import retrying
     from ablations.jobs import jobs
     from results import lease, store
 
@@ -325,18 +349,33 @@ def retry(words: StudiesOrTrials, recipe: RecipeName = "digits", runs: Runs = No
     ids = [word for word in words if (folder / "trials" / word).is_dir()]
     if studies := [word for word in words if word not in ids]:
         ids += [job.id for job in jobs([results.plan for results in found(folder, studies, recipe)], arm)]
-    failed = [key for key in ids if store.trial(folder, key).state().status == "failed"]
-    for key in failed:
-        if attempt := store.trial(folder, key).claim(lease.Watch()):
-            attempt.release()
-    print(f"{len(failed)} failed trials may be run again")
+    trials = [store.trial(folder, key) for key in dict.fromkeys(ids)]
+    wanted = retrying.wanted(failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
+    chosen = [trial for trial in trials if wanted(trial)]
+    reopened = sum(trial.reopen(lease.Watch()) for trial in chosen)
+    print(retrying.told(len(trials), len(chosen), reopened, oom=oom, diverged=diverged))
 
 
-def make_place(runs: Path | None, data_dir: Path | None, plugin: list[Path] | None) -> "Place":
+def make_place(
+    runs: Path | None,
+    data_dir: Path | None,
+    plugin: list[Path] | None,
+    checkpoints: str | None = None,
+    keep_weights: "Keep | None" = None,
+) -> "Place":
     from ablations.runner import Place
 
     files, digests = load_plugins(plugin)
-    return Place(runs_folder(runs).absolute(), data_folder(data_dir), files, digests)
+    here = settings.read(Path())
+    checkpoints = checkpoints or here.checkpoints
+    return Place(
+        runs_folder(runs).absolute(),
+        data_folder(data_dir),
+        files,
+        digests,
+        checkpoints=settings.scratch(checkpoints) if checkpoints else None,
+        keep_weights=keep_weights or here.keep_weights,
+    )
 
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:
@@ -355,6 +394,15 @@ def ensure_writable(runs: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
+
+
+def ensure_scratch(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise ValueError(f"--checkpoints {folder}: cannot be written ({error.strerror})") from None
 
 
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
@@ -400,14 +448,17 @@ def submit(
     prune: Prune = False,
     plugin: Plugins = None,
     data_dir: DataDir = None,
+    checkpoints: Checkpoints = None,
+    keep_weights: Keeping = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
 ) -> None:
     """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits."""
     from ablations import jobs, submitting
     from ablations import plan as planning
 
-    place = make_place(runs, data_dir, plugin)
     chosen = submitting.read_profile(profile)
+    keep = keep_weights.value if keep_weights else chosen.keep_weights
+    place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     ensure_data(jobs.jobs(plans), place)
     if dry_run:
@@ -491,7 +542,8 @@ def cancel(words: Words, recipe: RecipeName = "digits", runs: Runs = None) -> No
 @app.command()
 def clean(
     runs: Runs = None,
-    keep_weights: Annotated[KeepWeights, typer.Option(help="Whose weights to keep.")] = KeepWeights.all,
+    keep_weights: Keeping = None,
+    checkpoints: Checkpoints = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
 ) -> None:
     """What a run directory can do without. Lists it; removes it with --yes. Results always stay."""
@@ -501,7 +553,14 @@ def clean(
     from results import store
 
     folder = runs_folder(runs)
-    found_waste = cleaning.waste(folder, list(store.plans(folder)), keep_weights.value)
+    here = settings.read(Path())
+    scratch = checkpoints or here.checkpoints
+    found_waste = cleaning.waste(
+        folder,
+        list(store.plans(folder)),
+        keep_weights.value if keep_weights else here.keep_weights,
+        settings.scratch(scratch) if scratch else None,
+    )
     for one in found_waste:
         print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
         if yes:

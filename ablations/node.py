@@ -101,10 +101,10 @@ def stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Trials that are over, and the steps of the newest checkpoints of the others."""
-    trials = [store.trial(campaign.runs, job.id) for job in campaign.jobs()]
-    steps = [file.name.partition("-")[0] for trial in trials for file in trial.checkpoints()[:1]]
-    return [sum(trial.state().over for trial in trials), sum(map(int, steps))]
+    """Trials that are over, and how far the others have come."""
+    trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
+    over = [trial for trial in trials if trial.state().over]
+    return [len(over), sum(trial.step() for trial in trials if trial not in over)]
 
 
 def publish(campaign: Campaign) -> None:

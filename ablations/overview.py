@@ -6,17 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs, read
+from ablations.runner import cores, gpus
 from results import stats, store
 from results.contrast import sample
 from results.study import StudyResults, load
 
 Json = dict[str, Any]
-BYTES_A_PARAMETER = 4  # the weights that are kept; everything else of a trial is small beside them
+BYTES_A_PARAMETER = 4
+CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's weight and its two moments
+CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: those kept, and the one being written
+FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images were right
 
 
-def overview(plan: Json, runs: Path, earlier: Sequence[Json]) -> Json:
-    """The JSON of `ablate plan`. `earlier`: plans of the same command whose trials this one shares."""
+def overview(plan: Json, runs: Path, earlier: Sequence[Json], keep: Keep = "all", workers: int | None = None) -> Json:
+    """The JSON of `ablate plan`. `earlier`: plans of the same command whose trials this one shares.
+
+    keep: whose weights stay; workers: trials at a time, by default as many as this machine would run.
+    """
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
     finished = [key for key in ids if store.trial(runs, key).state().over]
@@ -27,9 +35,21 @@ def overview(plan: Json, runs: Path, earlier: Sequence[Json]) -> Json:
         "recipe": plan["recipe"],
         "trials": {"planned": len(ids), "finished": len(finished), "shared": len(shared), "todo": len(todo)},
         "hours": hours(plan, runs, set(todo)),
-        "disk_bytes": sum(BYTES_A_PARAMETER * arm["params"] * len(arm["trials"]) for arm in plan["arms"]),
+        "disk_bytes": sum((disk := peak_disk(plan, len(todo), keep, workers)).values()),
+        "disk": disk,
         "resolvable_difference": resolvable(plan, runs),
         "confounds": {arm["name"]: arm["notes"] for arm in plan["arms"] if arm["notes"]},
+    }
+
+
+def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
+    """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
+    trials = [(arm["params"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
+    running = min(todo, workers or len(gpus()) or cores())
+    return {
+        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keeps(keep, key, [plan])),
+        "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
+        "files": FILES * len(trials),
     }
 
 
@@ -77,13 +97,21 @@ def render(view: Json, plan: Json) -> str:
         f"  {len(plan['arms'])} arms x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
         f"  time    {time_text(view)}",
-        f"  disk    {view['disk_bytes'] / 1e6:,.1f} MB of weights",
+        f"  disk    {disk_text(view)}",
         f"  resolves {resolves_text(view, plan)}",
     ]
     notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}
     width = max(map(len, notes))
     lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
     return "\n".join(lines)
+
+
+def disk_text(view: Json) -> str:
+    weights, checkpoints, files = (f"{view['disk'][name] / 1e6:,.1f}" for name in ("weights", "checkpoints", "files"))
+    return (
+        f"{view['disk_bytes'] / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
+        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
+    )
 
 
 def time_text(view: Json) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ablations import provenance
+from ablations.cleaning import Keep
 from ablations.jobs import Job
 from results import store
 
@@ -49,6 +50,8 @@ class Place:
     plugins: tuple[Path, ...] = ()
     plugin_digests: tuple[str, ...] = ()
     gpu: bool = False  # workers refuse to run without one
+    checkpoints: Path | None = None  # scratch space; None: in the run directory
+    keep_weights: Keep = "all"
 
     @property
     def code(self) -> str:
@@ -198,6 +201,8 @@ class Pool:
             "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
             "plugins": [str(path) for path in self.place.plugins],
             "gpu": self.place.gpu,
+            "checkpoints": str(self.place.checkpoints) if self.place.checkpoints else None,
+            "keep_weights": self.place.keep_weights,
         }
         path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         slot.process = subprocess.Popen(
@@ -343,7 +348,7 @@ def run(
             todo.append(job)
         else:
             if state == "over":
-                store.trial(place.runs, job.id).sweep()
+                store.trial(place.runs, job.id, place.checkpoints).sweep()
                 settled.done.append(job.id)
             else:
                 settled.failed[job.id] = reason

@@ -3,6 +3,8 @@
 runs = "runs"                # default of --runs
 data_dir = "~/datasets"      # default of --data-dir, before the environment variable ABLATE_DATA
 plugins = ["mine.py"]        # beside those named by --plugin
+checkpoints = "/scratch/me"  # where checkpoints go, else into the run directory; default of --checkpoints
+keep_weights = "baseline"    # all, baseline or none; default of --keep-weights
 
 [data]                       # names for folders: data=pets
 pets = "~/datasets/pets"
@@ -10,6 +12,7 @@ pets = "~/datasets/pets"
 
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,6 +25,8 @@ class Settings(BaseModel):
     runs: str = "runs"
     data_dir: str | None = None
     plugins: list[str] = []
+    checkpoints: str | None = None
+    keep_weights: Literal["all", "baseline", "none"] = "all"
     data: dict[str, str] = {}
 
 
@@ -43,3 +48,13 @@ def read(folder: Path) -> Settings:
         key = ".".join(str(part) for part in problem["loc"])
         known = ", ".join(Settings.model_fields)
         raise ValueError(f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})") from None
+
+
+def scratch(folder: str) -> Path:
+    """The folder that `checkpoints` names. Raises ValueError: it must mean the same everywhere, also to SLURM."""
+    path = Path(folder).expanduser()
+    if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
+        raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"checkpoints={folder!r}: is not a folder")
+    return path

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import campaign
+from ablations import campaign, retrying
 from ablations.progress import clock
 from results import store
 from slurm.ask import NoSlurm, Unreachable
@@ -60,7 +60,7 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
 def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
     counts = dict.fromkeys(KINDS, 0)
     details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "causes": []}
-    causes: dict[str, list[Json]] = defaultdict(list)
+    causes: dict[tuple[str, str], list[Json]] = defaultdict(list)
     for entry in arm["trials"]:
         trial = store.trial(runs, entry["id"])
         state = trial.state()
@@ -72,11 +72,12 @@ def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
         if kind == "running":
             details["now_running"].append({"seed": entry["seed"], **progress(arm, state)})
         if kind == "failed":
-            causes[state.reason].append({"seed": entry["seed"], "id": entry["id"]})
+            failure = trial.failure() or {}
+            causes[state.reason, failure.get("kind", "")].append({"seed": entry["seed"], "id": entry["id"]})
         counts[kind] += 1
     details["causes"] = [
-        {"cause": cause, "seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
-        for cause, trials in causes.items()
+        {"cause": cause, "kind": kind, "seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
+        for (cause, kind), trials in causes.items()
     ]
     return counts | details
 
@@ -127,14 +128,13 @@ def queued_text(arms: Sequence[Json]) -> list[str]:
 
 def failed_text(view: Json) -> list[str]:
     """Grouped by cause: the arms, and the commands that help."""
-    grouped: dict[str, list[str]] = defaultdict(list)
+    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
     for arm in view["arms"]:
         for one in arm["causes"]:
-            grouped[one["cause"]].append(f"{arm['arm']} seeds {', '.join(map(str, one['seeds']))}")
+            grouped[one["cause"], one["kind"]].append(f"{arm['arm']} seeds {', '.join(map(str, one['seeds']))}")
     return [
-        f"  failed   {cause}\n           {'; '.join(arms)}\n"
-        f"           look: ablate logs {view['study']} --failed; again: ablate retry {view['study']}"
-        for cause, arms in grouped.items()
+        f"  failed   {cause}\n           {'; '.join(arms)}\n           {retrying.advice(kind, view['study'])}"
+        for (cause, kind), arms in grouped.items()
     ]
 
 

@@ -53,9 +53,14 @@ def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile)
 
 def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> bool:
     """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
-    mine = (tuple(plans), profile, sorted(place.plugin_digests))
-    theirs = (campaign.plans, campaign.profile, sorted(campaign.place().plugin_digests))
+    mine = (tuple(plans), profile, *kept(place))
+    theirs = (campaign.plans, campaign.profile, *kept(campaign.place()))
     return mine == theirs and not campaign.cancelled and provenance.sources(campaign.code) == provenance.sources()
+
+
+def kept(place: runner.Place) -> tuple[Any, ...]:
+    """What of a place a submission keeps."""
+    return sorted(place.plugin_digests), place.checkpoints, place.keep_weights
 
 
 def told(look: Look, profile: profiles.Profile) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import torch
 
 from ablations import attempts, faults, plugins, provenance
+from ablations.cleaning import Keep, keeps
 from results import lease, store
 from results.patience import FULL, Patience
 from vitcore.config import Config, ConfigError
@@ -35,16 +36,16 @@ FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how l
 class Worker:
     """What all trials of one process share."""
 
-    def __init__(
-        self, runs: Path, data_dir: Path | None, plugin_files: list[Path], channel: TextIO, gpu: bool = False
-    ) -> None:
-        self.runs = runs
-        self.data_dir = data_dir
+    def __init__(self, order: Json, channel: TextIO) -> None:
+        self.runs = Path(order["runs"])
+        self.data_dir = Path(order["data_dir"]) if order["data_dir"] else None
+        self.scratch = Path(order["checkpoints"]) if order["checkpoints"] else None
+        self.keep: Keep = order["keep_weights"]
+        self.gpu: bool = order["gpu"]
         self.channel = channel
-        self.gpu = gpu
+        self.plugins = plugins.load([Path(file) for file in order["plugins"]])
         self.broken = False  # nothing more can be done in this process
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
-        self.plugins = plugins.load(plugin_files)
         self.watch = lease.Watch()
         self.parent = os.getppid()
         self.told_to_stop = False
@@ -69,12 +70,13 @@ class Worker:
         finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
         attempt; interrupted: the disk is full.
         """
-        trial = store.trial(self.runs, job["id"])
+        trial = store.trial(self.runs, job["id"], self.scratch)
         try:
             attempt = self.patience(lambda: trial.claim(self.watch))
             if attempt is None:
                 return self.emit("held")
             attempt.patience = self.patience
+            attempt.keep_weights = keeps(self.keep, trial.id, store.plans(self.runs))
             with attempt:
                 self.emit("started", attempt=attempt.path.name)
                 past = attempts.earlier(trial, attempt.path, self.code)
@@ -183,13 +185,7 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    worker = Worker(
-        Path(order["runs"]),
-        Path(order["data_dir"]) if order["data_dir"] else None,
-        [Path(file) for file in order["plugins"]],
-        channel,
-        order["gpu"],
-    )
+    worker = Worker(order, channel)
 
     def stop(*_: object) -> None:
         worker.told_to_stop = True

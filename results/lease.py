@@ -147,6 +147,14 @@ def read(attempt: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def nonce(attempt: Path) -> str:
+    """What tells the attempt from one of the same number in another run directory; "" where it cannot be read."""
+    for name in (NAME, RELEASED):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return str(json.loads((attempt / name).read_bytes()).get("nonce", ""))
+    return ""
+
+
 def known(content: dict[str, Any]) -> bool | None:
     """Whether the holder lives, where this host can tell at once; else None."""
     if not content:

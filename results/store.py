@@ -146,11 +146,12 @@ class TrialState:
 
 
 class Trial:
-    """One trial's folder."""
+    """One trial's folder. Its checkpoints are written below `scratch`, where there is one, and read from both."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, scratch: Path | None = None) -> None:
         self.path = path
         self.id = path.name
+        self.scratch = scratch
 
     def attempts(self) -> list[Path]:
         """Oldest first."""
@@ -256,12 +257,30 @@ class Trial:
     def sweep(self) -> None:
         """A trial that is over keeps no checkpoints, also where its last worker was killed before removing them."""
         for attempt in self.attempts():
-            shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
+            for folder in self.checkpoint_folders(attempt):
+                shutil.rmtree(folder, ignore_errors=True)
+        if self.scratch is not None:
+            for folder in [*(self.scratch / self.id).glob("*"), self.scratch / self.id]:
+                with contextlib.suppress(OSError):  # another run directory's trial of the same id may be there
+                    folder.rmdir()
+
+    def checkpoint_folders(self, attempt: Path) -> list[Path]:
+        """Where an attempt's checkpoints may be, the one to write to first. Scratch space may be gone, or another's."""
+        inside = [attempt / "checkpoints"]
+        nonce = lease.nonce(attempt)
+        return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
 
     def checkpoints(self) -> list[Path]:
         """Newest first, over all attempts."""
-        found = [file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")]
+        folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
+        found = [file for folder in folders for file in folder.glob("*.safetensors")]
         return sorted(found, key=age, reverse=True)
+
+    def step(self) -> int:
+        """How far any attempt came, by checkpoints and metrics: also where the checkpoints lie on another machine."""
+        logged = [read_lines(attempt / "metrics.jsonl")[-1:] for attempt in self.attempts()]
+        steps = [int(line["step"]) for lines in logged for line in lines]
+        return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
 
 
 def age(checkpoint: Path) -> tuple[int, str, int]:
@@ -294,6 +313,7 @@ class Attempt:
         self.weights_sha256: str | None = None
         self.env: Json = {}
         self.patience = Patience()  # with a full disk
+        self.keep_weights = True
         self._metrics: io.FileIO | None = None
         self._heartbeat = lease.Heartbeat(path)
 
@@ -335,7 +355,11 @@ class Attempt:
         self._close_metrics()
         for file in self.trial.checkpoints():
             step, _, digest = file.stem.partition("-")
-            payload, earlier = file.read_bytes(), file.parent.parent
+            earlier = self.trial.path / "attempts" / file.parent.parent.name
+            try:
+                payload = file.read_bytes()
+            except OSError:  # scratch space that fails, or was cleared meanwhile
+                continue
             if hashlib.sha256(payload).hexdigest().startswith(digest):
                 self._carry_metrics(earlier, int(step))
                 if earlier != self.path:
@@ -354,7 +378,7 @@ class Attempt:
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         digest = hashlib.sha256(payload).hexdigest()[:16]
-        file = self.path / "checkpoints" / f"{step:09d}-{digest}.safetensors"
+        file = self.trial.checkpoint_folders(self.path)[0] / f"{step:09d}-{digest}.safetensors"
         self.patience(lambda: write_bytes(file, payload))
         self.ensure_current()
         for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
@@ -368,8 +392,9 @@ class Attempt:
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """The final weights, as safetensors; the result names their sha256."""
-        self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
+        """The final weights, as safetensors, unless they are not to be kept; the result names their sha256."""
+        if self.keep_weights:
+            self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
 
     def save_correct(self, index: np.ndarray, correct: np.ndarray) -> None:
@@ -407,8 +432,8 @@ class Attempt:
 # -- a run directory -------------------------------------------------------------------------------------------------
 
 
-def trial(runs: Path, trial_id: str) -> Trial:
-    return Trial(runs / "trials" / trial_id)
+def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
+    return Trial(runs / "trials" / trial_id, scratch)
 
 
 def study_folder(runs: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -57,7 +57,8 @@ class Profile(BaseModel):
     setup: tuple[str, ...] = ()
     environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
     extra: dict[str, options.Value] = {}
-    checkpoints: str | None = None
+    checkpoints: str | None = None  # scratch space; None: in the run directory
+    keep_weights: Literal["all", "baseline", "none"] | None = None
 
     def __init__(self, **values: Any) -> None:
         try:

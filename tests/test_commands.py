@@ -223,9 +223,11 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
     plan = json.loads(ablate(*words)[1])
     assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
     assert set(plan) == {
-        "study", "recipe", "trials", "hours", "disk_bytes", "resolvable_difference", "confounds"
+        "study", "recipe", "trials", "hours", "disk_bytes", "disk", "resolvable_difference", "confounds"
     }  # fmt: skip
     assert plan["hours"] > 0
+    assert plan["disk_bytes"] == sum(plan["disk"].values())
+    assert plan["disk"].keys() == {"weights", "checkpoints", "files"}
     assert plan["resolvable_difference"] > 0
 
 

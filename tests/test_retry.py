@@ -1,0 +1,104 @@
+"""retry: the trials asked for are to do again, what they left stays, and status says what helps."""
+
+from pathlib import Path
+
+import pytest
+import synthetic
+from typer.testing import CliRunner
+
+from ablations import cli
+from ablations import status as statuses
+from ablations.retrying import advice
+from results import lease, store
+
+ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study in which one trial failed of a bug, one of memory, and one diverged."""
+    monkeypatch.chdir(tmp_path)
+    plan = synthetic.position()
+    holes = {synthetic.trial_id(plan, "position=none", 3): synthetic.hole("diverged")}
+    holes |= {synthetic.trial_id(plan, *cell): synthetic.hole("missing") for cell in ARMS.values()}
+    folder = synthetic.write(tmp_path / "runs", plan, holes)
+    for kind, cell in ARMS.items():
+        trial = store.trial(folder, synthetic.trial_id(plan, *cell))
+        trial.create({"config": {}})
+        attempt = trial.claim(lease.Watch())
+        assert attempt is not None
+        with attempt:
+            attempt.fail(f"of {kind}", "Traceback ...", "code", kind=kind, where=["a"], again=False)
+    return folder
+
+
+def ablate(*words: str) -> str:
+    done = CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def states(runs: Path) -> dict[str, str]:
+    """The statuses of the three."""
+    plan = synthetic.position()
+    cells = {**ARMS, "diverged": ("position=none", 3)}
+    return {name: store.trial(runs, synthetic.trial_id(plan, *cell)).state().status for name, cell in cells.items()}
+
+
+OPEN = "interrupted"
+LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "reopened"),
+    [
+        ([], "2 trials may be run again", ["bug", "memory"]),
+        (["--failed"], "2 trials may be run again", ["bug", "memory"]),
+        (["--oom"], "1 trials may be run again", ["memory"]),
+        (["--diverged"], "1 trials may be run again", ["diverged"]),
+        (["--oom", "--diverged"], "2 trials may be run again", ["memory", "diverged"]),
+        (["--failed", "--diverged"], "3 trials may be run again", ["bug", "memory", "diverged"]),
+    ],
+)
+def test_what_is_asked_for_is_to_do_again(runs: Path, options: list[str], said: str, reopened: list[str]) -> None:
+    """And nothing else."""
+    assert said in ablate("retry", "position-embedding", *options)
+    assert states(runs) == LEFT | dict.fromkeys(reopened, OPEN)
+
+
+def test_diverged_result_is_kept_aside(runs: Path) -> None:
+    """In the attempt that reopened the trial."""
+    key = synthetic.trial_id(synthetic.position(), "position=none", 3)
+    ablate("retry", key, "--diverged")
+    newest = store.trial(runs, key).attempts()[-1]
+    assert store.read_json(newest / "retried-result.json")["status"] == "diverged"
+
+
+def test_nothing_to_retry_is_said(runs: Path) -> None:
+    """Each by the name of what was asked for."""
+    finished = synthetic.trial_id(synthetic.position(), "position=1d", 0)
+    assert ablate("retry", finished) == "none of 1 trials failed: there is nothing to retry\n"
+    assert "none of 1 trials ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")
+
+
+def test_trial_that_is_held_is_left_alone(runs: Path) -> None:
+    """A worker has it: it runs already."""
+    trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.fail("of bug", "", "code", kind="bug")
+        assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)
+
+
+def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
+    """Each cause with its own command."""
+    text = statuses.render(statuses.status(synthetic.position(), runs, statuses.Seen({})))
+    assert (
+        f"failed   of bug\n           position=none seeds 1\n           {advice('bug', 'position-embedding')}" in text
+    )
+    assert (
+        f"failed   of memory\n           position=2d seeds 2\n           {advice('memory', 'position-embedding')}"
+        in text
+    )
+    assert "ablate retry position-embedding --oom" in advice("memory", "position-embedding")

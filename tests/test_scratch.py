@@ -1,0 +1,133 @@
+"""Checkpoints on scratch space, and whose weights are kept."""
+
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import synthetic
+
+from ablations import cleaning, runner, settings
+from ablations.jobs import Job
+from results import lease, store
+from vitcore.config import Config
+from vitcore.identity import trial_id
+
+
+class Silent:
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def attempt_at(trial: store.Trial) -> store.Attempt:
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    return attempt
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> store.Trial:
+    made = store.trial(tmp_path / "runs", "0123456789ab", tmp_path / "scratch")
+    made.create({"config": {}})
+    return made
+
+
+def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Path) -> None:
+    """DIR/<id>/<attempt>/: the run directory holds none, the next attempt goes on from there, and both are cut."""
+    with attempt_at(trial) as attempt:
+        for step in (1, 2, 3):
+            attempt.save_checkpoint(step, b"state %d" % step)
+    files = list((tmp_path / "scratch").rglob("*.safetensors"))
+    assert len(files) == 2
+    assert all(file.is_relative_to(tmp_path / "scratch/0123456789ab/0001") for file in files)
+    assert not list((tmp_path / "runs").rglob("*.safetensors"))
+    with attempt_at(trial) as attempt:
+        attempt.write_env({})
+        assert attempt.checkpoint() == b"state 3"
+        assert store.read_json(attempt.path / "env.json")["resumed_from"] == {"attempt": "0001", "step": 3}
+
+
+def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> None:
+    """A trial begun without scratch space, or with it, goes on with the other; the newest counts."""
+    inside = store.Trial(trial.path)
+    with attempt_at(inside) as attempt:
+        attempt.save_checkpoint(7, b"inside")
+    with attempt_at(trial) as attempt:
+        assert attempt.checkpoint() == b"inside"
+        attempt.save_checkpoint(8, b"outside")
+        assert attempt.checkpoint() == b"outside"
+    with attempt_at(inside) as attempt:
+        assert attempt.checkpoint() == b"inside"
+
+
+def test_scratch_space_that_is_gone_is_a_start_from_what_is_left(trial: store.Trial, tmp_path: Path) -> None:
+    """Another node's disk, or swept by its owner: no error."""
+    with attempt_at(trial) as attempt:
+        attempt.log({"step": 4})
+        attempt.save_checkpoint(5, b"state")
+    shutil.rmtree(tmp_path / "scratch")
+    assert trial.step() == 4  # the metrics still tell how far it came
+    with attempt_at(trial) as attempt:
+        assert attempt.checkpoint() is None
+        attempt.save_checkpoint(1, b"anew")
+
+
+def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store.Trial, tmp_path: Path) -> None:
+    """The same trial, the same attempt's number: neither reads or removes the other's checkpoints."""
+    other = store.trial(tmp_path / "others", trial.id, tmp_path / "scratch")
+    other.create({"config": {}})
+    with attempt_at(trial) as mine, attempt_at(other) as theirs:
+        mine.save_checkpoint(5, b"mine")
+        theirs.save_checkpoint(9, b"theirs")
+        assert mine.checkpoint() == b"mine"
+        mine.publish({"status": "finished"})
+        assert theirs.checkpoint() == b"theirs"
+        theirs.publish({"status": "finished"})
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("folder", ["scratch", "../scratch", "/a/%j", "/a/../b", "/a\nb", "/a\x1bb"])
+def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) -> None:
+    """Relative, with SLURM's patterns, or with what a terminal would act on."""
+    with pytest.raises(ValueError, match="checkpoints=.*an absolute folder"):
+        settings.scratch(folder)
+    assert settings.scratch("~/scratch") == Path.home() / "scratch"
+
+
+def job(steps: int = 20) -> Job:
+    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=steps, batch=16, evaluations=2)
+    return Job(trial_id(config), config.model_dump(), "a", "s")
+
+
+def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
+    """By the workers: stopped at once, the checkpoint is there; run again, it is gone and the result is here."""
+    one = job(3000)
+    place = runner.Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
+    display = Silent()
+    pool = runner.Pool([one], place, runner.slots([one], 1), display)
+    display.running = lambda *_: setattr(pool, "stopping", True)  # type: ignore[method-assign]
+    assert pool.run(lambda job: None, float("inf")).stopped
+    assert list((tmp_path / "scratch" / one.id / "0001").rglob("*.safetensors"))
+    runner.run([one], place, Silent())
+    state = store.trial(place.runs, one.id).state()
+    assert state.status == "finished"
+    assert state.attempt is not None
+    assert store.read_json(state.attempt / "env.json")["resumed_from"]["attempt"] == "0001"
+    assert not (state.attempt / "weights.safetensors").exists()
+    assert state.result is not None
+    assert len(state.result["weights_sha256"]) == 64
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("keep", "baseline", "other"), [("all", True, True), ("baseline", True, False), ("none", False, False)]
+)
+def test_weights_are_kept_of_whom_they_should(
+    keep: Literal["all", "baseline", "none"], baseline: bool, other: bool
+) -> None:
+    """A baseline of any study counts."""
+    plan = synthetic.position()
+    ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
+    assert [cleaning.keeps(keep, key, [plan]) for key in ids] == [baseline, other]
