@@ -91,7 +91,7 @@ def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store
 @pytest.mark.parametrize("folder", ["scratch", "../scratch", "/a/%j", "/a/../b", "/a\nb", "/a\x1bb"])
 def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) -> None:
     """Relative, with SLURM's patterns, or with what a terminal would act on."""
-    with pytest.raises(ValueError, match="checkpoints=.*an absolute folder"):
+    with pytest.raises(ValueError, match=r"checkpoints=.*an absolute folder"):
         settings.scratch(folder)
     assert settings.scratch("~/scratch") == Path.home() / "scratch"
 
