@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slurm test-storm lint install
+.PHONY: demo test test-slurm test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -27,7 +27,11 @@ test: lint
 
 # On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)
-	$(BIN)/python -m pytest -q tests/slurm
+	$(BIN)/python -m pytest -q -m 'not slow' tests/slurm
+
+# The same under SIGKILLs, preemption, time limits, a slurmctld that forgets; 1,500 tasks; 1,000 trials.
+test-slurm-storm: $(STAMP)
+	$(BIN)/python -m pytest -q -s -m slow tests/slurm
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

@@ -11,11 +11,11 @@ killed anywhere: the next look starts from the same two facts.
 """
 
 import math
-import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,15 @@ from ablations.provenance import HOME, PACKAGES
 from results import lease, store
 from slurm import limits, queue, submission
 from slurm import profile as profiles
+from slurm.ask import Refused, Unreachable
 from slurm.queue import QueuedJob
 
 Json = dict[str, Any]
 PREFIX = "ablate"
+SHARE, LAST = "ablations.node:share", "ablations.node:last"
 TURN_SECONDS = 120.0
+PATIENCE_SECONDS = 20.0  # of a share that only makes sure of the last jobs
+LASTS = 2  # last jobs that wait while shares run
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,7 @@ class Queued:
 
     @property
     def is_last(self) -> bool:
-        return self.function.endswith(":last")
+        return self.function == LAST
 
 
 def tag(array: Path) -> str:
@@ -224,20 +228,31 @@ def look(campaign: Campaign, inside: bool) -> Look:
     todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
     seconds = estimate.seconds(plans, campaign.runs, bool(campaign.profile.gpus))
     bounds = limits.limits(campaign.profile)
-    free = len(todo) if bounds.free is None else max(0, bounds.free - (1 if inside else 2))
+    free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
     shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile.task_minutes)
-    sent = send_arrays(campaign, shares, bounds.max_array_size)
+    sent = send_shares(campaign, shares, bounds.max_array_size)
+    submitted = sum(map(len, shares[: len(sent) * bounds.max_array_size]))
     unfinished = "todo" in states.values() and not campaign.cancelled
     return Look(
         over=list(states.values()).count("over"),
         failed=list(states.values()).count("failed"),
         queued=sum(state == "todo" and key in in_queue for key, state in states.items()),
-        submitted=sum(map(len, shares)),
+        submitted=submitted,
         arrays=len(sent),
-        waiting=len(todo) - sum(map(len, shares)),
+        waiting=len(todo) - submitted,
         last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
         hours=sum(seconds[job.id] for job in todo) / 3600,
     )
+
+
+def slots(bound: limits.Bound, lasts_there: int) -> int:
+    """How many shares may be handed over now, so that there stays room for the last jobs.
+
+    Raises Refused where the limit leaves no room for a share beside them at all.
+    """
+    if bound.most <= LASTS:
+        raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")
+    return max(0, bound.free - max(0, LASTS - lasts_there))
 
 
 def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
@@ -255,56 +270,53 @@ def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: f
     return shares
 
 
-def send_arrays(campaign: Campaign, shares: Sequence[Sequence[Job]], size: int) -> list[int]:
-    """One sbatch for each `size` shares; the job ids."""
-    for share in shares:
-        for job in share:
-            create_trial(campaign.runs, job)
-    sent = []
-    for start in range(0, len(shares), size):
-        some = [[job.id for job in share] for share in shares[start : start + size]]
-        sent.append(send(campaign, submission.Tasks("ablations.node:share", [str(campaign.folder)], some)))
+def send_shares(campaign: Campaign, shares: Sequence[Sequence[Job]], size: int) -> list[int]:
+    """One sbatch for each `size` shares; the job ids. What a full queue refuses is left for a later look."""
+    tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
+    sent: list[int] = []
+    try:
+        sent.extend(send(campaign, tasks, size))
+    except Refused as refusal:
+        if not limits.FULL.search(str(refusal)):
+            raise
     return sent
 
 
-def send(campaign: Campaign, tasks: submission.Tasks, after: Sequence[int] = (), gpus: bool = True) -> int:
-    number = len(list((campaign.folder / "arrays").glob("*"))) + 1
-    folder = campaign.folder / "arrays" / f"{number:04d}"
-    parameters = profiles.submitit_parameters(campaign.profile, tag(folder))
-    if not gpus:
-        parameters.pop("gres", None)
-    if after:
-        parameters["dependency"] = "afterany:" + ":".join(map(str, after))
-    submission.write(folder, tag(folder), tasks, parameters, campaign.code)
-    return submission.send(folder)
+def send(
+    campaign: Campaign, tasks: submission.Tasks, size: int = 1, after: Sequence[int] = (), gpus: bool = True
+) -> Iterator[int]:
+    def parameters(tag: str) -> dict[str, Any]:
+        chosen = profiles.submitit_parameters(campaign.profile, tag) | (
+            {"dependency": queue.ends(after)} if after else {}
+        )
+        return chosen if gpus else {key: value for key, value in chosen.items() if key != "gres"}
+
+    return submission.send_all(
+        campaign.folder / "arrays", f"{PREFIX}:{campaign.folder.name}", tasks, parameters, campaign.code, size
+    )
 
 
-def create_trial(runs: Path, job: Job) -> None:
-    """config.json, from which the node reads what to train."""
-    trial = store.trial(runs, job.id)
-    if not (trial.path / "config.json").exists():
-        from vitcore.config import Config
-        from vitcore.identity import identity
-
-        trial.create({"config": job.config, "identity": identity(Config(**job.config))})
+def lasts(campaign: Campaign, tasks: Sequence[Queued]) -> list[Queued]:
+    """The campaign's last jobs that wait: one that runs may have looked already."""
+    return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
-def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int]) -> str:
-    """A job after all others, that looks again; "queued" where there is one, else "submitted".
+def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int], count: int = 1) -> str:
+    """At least `count` jobs after all others, each after the one before, that look again; "queued" or "submitted".
 
-    It waits for whatever is in the queue now. If more is submitted meanwhile, it finds that and leaves a successor.
+    They wait for whatever is in the queue now, which those that are there already may not know of. More than one,
+    because one may be killed before it has seen to its own successor.
     """
-    mine = own_job()
-    if any(task.is_last and task.campaign == campaign and task.job.job_id != mine for task in tasks):
-        return "queued"
-    after = dict.fromkeys([*(task.job.job_id for task in tasks if task.job.job_id != mine), *sent])
-    send(campaign, submission.Tasks("ablations.node:last", [str(campaign.folder)], [[]]), list(after), gpus=False)
-    return "submitted"
-
-
-def own_job() -> int:
-    """The job that this process runs in; 0 outside of SLURM."""
-    return int(os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID") or 0)
+    before = dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])
+    there = 0
+    for task in lasts(campaign, tasks):
+        if not before or queue.postpone(task.job.job_id, before):
+            before[task.job.job_id] = None
+            there += 1
+    for _ in range(there, count):
+        tasks_of_last = submission.Tasks(LAST, [str(campaign.folder)], [[]], persistent=True)
+        before |= dict.fromkeys(send(campaign, tasks_of_last, after=list(before), gpus=False))
+    return "queued" if there >= count else "submitted"
 
 
 def mark_cancelled(campaign: Campaign) -> None:
@@ -312,9 +324,24 @@ def mark_cancelled(campaign: Campaign) -> None:
 
 
 def make_sure_of_last(campaign: Campaign) -> None:
-    """From a share on its way out: whatever happened to the last job, there is one while trials are missing."""
+    """From a share, on its way in and out: last jobs wait while trials are missing, whatever happened to the others."""
     place = campaign.place()
-    if campaign.cancelled or all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
+    if campaign.cancelled or len(lasts(campaign, queued(campaign.runs))) >= LASTS:
         return
-    with lease.turn(campaign.runs / "submissions" / "turns", TURN_SECONDS):
-        ensure_last(campaign, queued(campaign.runs), [])
+    if all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
+        return
+    with lease.turn(campaign.runs / "submissions" / "turns", PATIENCE_SECONDS):
+        ensure_last(campaign, queued(campaign.runs), [], LASTS)
+
+
+def dismiss_lasts(campaign: Campaign) -> None:
+    """The last jobs that still wait when everything is over; one that cannot be told finds nothing to do."""
+    with suppress(Unreachable, Refused):
+        for task in lasts(campaign, queued(campaign.runs)):
+            queue.cancel(task.job.tag)
+
+
+def share_arrays(campaign: Campaign) -> int:
+    """How many arrays of trials were handed over."""
+    intents = map(submission.read, sorted(path.parent for path in campaign.folder.glob("arrays/*/intent.json")))
+    return sum(intent["function"] == SHARE for intent in intents)

@@ -10,14 +10,15 @@ from typing import Any
 
 from ablations import campaign as campaigns
 from ablations import runner
-from ablations.campaign import Campaign
+from ablations.campaign import Campaign, Look
 from ablations.jobs import Job
 from results import store
 from slurm.ask import Refused, Unreachable
 
 BEGAN = time.monotonic()
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
-STALLED_LOOKS = 3  # the last job gives up after so many without progress
+STALLED_ROUNDS = 3  # of shares without progress: then the last job gives up
+RETRY_SECONDS = 5.0
 
 
 def share(folder: str, *ids: str) -> int:
@@ -27,15 +28,22 @@ def share(folder: str, *ids: str) -> int:
         return 0
     end = time_limit(campaign)
     signal.signal(signal.SIGUSR2, lambda *_: on_notice(end))
-    jobs = [job_of(campaign.runs, key) for key in ids]
+    make_sure_of_last(campaign)
+    planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
+    jobs = [planned[key] for key in ids if key in planned]
     tally = runner.run(jobs, campaign.place(), Lines(), workers(campaign), deadline=end - margin(campaign))
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {interrupted}of {len(jobs)}", flush=True)
+    make_sure_of_last(campaign)
+    return 0
+
+
+def make_sure_of_last(campaign: Campaign) -> None:
+    """Where SLURM does not answer, or has no room, another share will."""
     try:
         campaigns.make_sure_of_last(campaign)
     except (Unreachable, Refused, TimeoutError) as error:
         print(f"no last job from here: {error}", flush=True)
-    return 0
 
 
 def time_limit(campaign: Campaign) -> float:
@@ -52,10 +60,6 @@ def on_notice(end: float) -> None:
     """USR2: near the limit it is the limit's early notice, and the deadline sees to that; else it is preemption."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def job_of(runs: Path, key: str) -> Job:
-    return Job(key, store.trial(runs, key).config()["config"], key, "")
 
 
 def workers(campaign: Campaign) -> int | None:
@@ -82,22 +86,40 @@ def last(folder: str) -> int:
     if campaign.cancelled:
         return 0
     if stalled(campaign):
-        print(f"no progress in {STALLED_LOOKS} looks: given up; `ablate status` says why, `ablate submit` goes on")
+        print(f"no progress in {STALLED_ROUNDS} rounds: given up; `ablate status` says why, `ablate submit` goes on")
         return 1
-    found = campaigns.reconcile(campaign, inside=True)
+    found = patiently(campaign)
     print(json.dumps(asdict(found)), flush=True)
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
+        campaigns.dismiss_lasts(campaign)
     return 0
 
 
+def patiently(campaign: Campaign) -> Look:
+    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised."""
+    end = time_limit(campaign) - margin(campaign)
+    while True:
+        try:
+            return campaigns.reconcile(campaign, inside=True)
+        except (Unreachable, Refused, TimeoutError) as error:
+            if time.monotonic() + RETRY_SECONDS > end:
+                raise
+            print(f"{store.now()} {error}; trying again", flush=True)
+            time.sleep(RETRY_SECONDS)
+
+
 def stalled(campaign: Campaign) -> bool:
-    """Whether the last looks, this one included, all found the same results and checkpoints."""
+    """Whether the last rounds of shares, the one that just ended included, all left the same results and checkpoints.
+
+    A round is known by how many arrays there were: a last job that was killed looks twice at the same one.
+    """
     looks = campaign.folder / "looks.jsonl"
     with open(looks, "a") as file:
-        file.write(json.dumps({"progress": progress(campaign)}) + "\n")
-    recent = [line["progress"] for line in store.read_lines(looks)][-STALLED_LOOKS - 1 :]
-    return len(recent) > STALLED_LOOKS and all(one == recent[0] for one in recent)
+        file.write(json.dumps({"arrays": campaigns.share_arrays(campaign), "progress": progress(campaign)}) + "\n")
+    rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks) if "arrays" in line}
+    recent = list(rounds.values())[-STALLED_ROUNDS - 1 :]
+    return len(recent) > STALLED_ROUNDS and all(one == recent[0] for one in recent)
 
 
 def progress(campaign: Campaign) -> list[int]:

@@ -103,7 +103,7 @@ def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short)
     campaign = campaigns.create(place.runs, (), short, place, "check")
-    campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]]))
+    list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
     answer = campaign.folder / "probe.json"
     deadline = time.monotonic() + patience
     while not answer.exists():

@@ -10,6 +10,7 @@ from slurm.ask import ask
 from slurm.profile import Profile
 
 WORDS = ("MaxSubmitJobs", "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA")
+FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because the queue is full for this user, not of a setting
 
 
 class Bound(NamedTuple):

@@ -6,16 +6,14 @@ wrong one SLURM says something else. What SLURM accepts and then never starts (l
 unknown QOS where none is enforced) is compared here.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from slurm import clock, grammar, partitions, policy
+from slurm import clock, grammar, limits, partitions, policy
 from slurm.ask import Refused, ask
 from slurm.partitions import Nodes
 from slurm.profile import Profile, submitit_parameters
 
-FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # the queue is full for this user: not a wrong setting
 WITHOUT: dict[str, dict[str, Any]] = {  # in the order in which they are suspected
     "gpu_type": {"gpu_type": None},
     "gpus": {"gpus": 0, "gpu_type": None},
@@ -38,7 +36,7 @@ def check(profile: Profile) -> str:
     try:
         answer = test_only(profile)
     except Refused as refusal:
-        if FULL.search(str(refusal)):
+        if limits.FULL.search(str(refusal)):
             return str(refusal)
         raise Refused(blame(profile, str(refusal))) from None
     for key, problem in never(profile):

@@ -38,6 +38,10 @@ class QueuedJob:
         return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
 
     @property
+    def waits(self) -> bool:
+        return self.state == "PENDING"
+
+    @property
     def ending(self) -> bool:
         """Over but for the last processes, unless it was preempted or requeued: then it waits again in seconds."""
         return self.state == "COMPLETING"
@@ -114,6 +118,20 @@ def past(fields: dict[str, str]) -> PastJob:
         exit_code=fields["exit_code"],
         **known,
     )
+
+
+def postpone(job_id: int, after: Collection[int]) -> bool:
+    """Lets a waiting job wait for the ends of these as well; whether SLURM took it. Raises Unreachable, NoSlurm."""
+    try:
+        ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
+    except Refused:  # it started, or ended, meanwhile
+        return False
+    return True
+
+
+def ends(jobs: Collection[int]) -> str:
+    """The dependency on their ends, however they end."""
+    return "afterany:" + ":".join(map(str, jobs))
 
 
 def cancel(prefix: str) -> int:

@@ -1,4 +1,4 @@
-"""Hand tasks to SLURM as one job array: all of it on disk before sbatch is called, and never handed over twice.
+"""Hand tasks to SLURM as job arrays: each wholly on disk before sbatch is called, and never handed over twice.
 
     <folder>/intent.json      the function, its arguments, the share of every task, the tag: written before sbatch
     <folder>/script.sh        what sbatch is given, as submitit renders it
@@ -13,8 +13,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,42 @@ from slurm.ask import Unreachable, ask
 
 SBATCH_SECONDS = 60.0
 SETTLE_SECONDS = 15.0  # how long after a failed sbatch its job may still turn up
+STARTS = 10  # of a persistent task, where it is killed
+
+Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """`function` ('module:name') is called as function(*arguments, *share), once for each share."""
+    """`function` ('module:name') is called as function(*arguments, *share), once for each share.
+
+    `persistent`: started again in the same job where a signal ends it; without srun.
+    """
 
     function: str
     arguments: Sequence[str]
     shares: Sequence[Sequence[str]]
+    persistent: bool = False
 
 
-def write(folder: Path, tag: str, tasks: Tasks, parameters: Mapping[str, Any], code: Path) -> None:
+def send_all(
+    arrays: Path, prefix: str, tasks: Tasks, parameters: Callable[[str], Parameters], code: Path, most: int
+) -> Iterator[int]:
+    """One array after the other, each of at most `most` shares, in the next free folders of `arrays`; their job ids.
+
+    An array's tag is the prefix and its folder's name; `parameters` are submitit's for that tag. Raises as `send`.
+    """
+    for start in range(0, len(tasks.shares), most):
+        folder = arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
+        tag = f"{prefix}:{folder.name}"
+        write(folder, tag, replace(tasks, shares=tasks.shares[start : start + most]), parameters(tag), code)
+        yield send(folder)
+
+
+def write(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> None:
     """Intent and script, on disk. `parameters`: submitit's, the tag among them; `code`: what the nodes import."""
     (folder / "logs").mkdir(parents=True)
-    (folder / "script.sh").write_text(script(folder, len(tasks.shares), parameters, code))
+    (folder / "script.sh").write_text(script(folder, len(tasks.shares), parameters, code, tasks.persistent))
     durable(
         folder / "intent.json",
         {
@@ -65,7 +86,7 @@ def durable(path: Path, content: object) -> None:
     os.rename(temporary, path)
 
 
-def script(folder: Path, count: int, parameters: Mapping[str, Any], code: Path) -> str:
+def script(folder: Path, count: int, parameters: Parameters, code: Path, persistent: bool = False) -> str:
     """submitit's script around our command: the payload is the intent, read by array index, and no pickle.
 
     -P and PYTHONPATH: the nodes import the snapshot, whatever lies in the working directory.
@@ -74,7 +95,12 @@ def script(folder: Path, count: int, parameters: Mapping[str, Any], code: Path) 
 
     setup = [*parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
     command = shlex.join([sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)])
-    return _make_sbatch_string(command, folder / "logs", map_count=count, **{**parameters, "setup": setup})
+    if persistent:  # a status above 128 is a signal's; srun would only be one more process to kill
+        command = (
+            f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done\nexit $status"
+        )
+    chosen = {**parameters, "setup": setup, "use_srun": not persistent}
+    return _make_sbatch_string(command, folder / "logs", map_count=count, **chosen)
 
 
 def send(folder: Path) -> int:

@@ -4,25 +4,17 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, results, run_here, write
 
 from ablations import campaign as campaigns
 from results import store
 from slurm.devcluster import Cluster, until
 
-RECIPE = """
-description: Small. For a dev cluster.
-config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
-seeds: 5
-"""
-STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
-PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.2}"
 Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -30,57 +22,25 @@ Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
 def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
     """The command in a folder with a small study of ten trials, on the cluster."""
     write(tmp_path)
-    environment = cluster.environment | {"PATH": os.environ["PATH"]}
+    environment = on(cluster.environment)
 
     def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "ablations.cli", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert not check or done.returncode == 0, done.stderr
         return done
 
     yield call
-    call("cancel", "s", "--recipe", "r.yaml", check=False)  # or its jobs, told to end, see to it that others follow
+    call(*CANCEL, check=False)  # or its jobs, told to end, see to it that others follow
     cluster.clear()
-
-
-def write(folder: Path, steps: int = 400, profile: str = PROFILE) -> None:
-    (folder / "s.yaml").write_text(STUDY)
-    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
-    (folder / "p.yaml").write_text(profile)
-
-
-SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
-
-
-def results(runs: Path) -> dict[str, tuple[str, Any]]:
-    """Of every trial that is over: weights and metrics."""
-    states = {path.name: store.Trial(path).state() for path in (runs / "trials").glob("*")}
-    return {key: (s.result["weights_sha256"], s.result["metrics"]) for key, s in states.items() if s.result}
 
 
 def wait_for(runs: Path, trials: int, seconds: float) -> None:
     until(lambda: len(results(runs)) == trials, f"{trials} results (logs: {logs(runs)})", seconds)
 
 
-def logs(runs: Path) -> str:
-    return " | ".join(path.read_text()[-300:] for path in sorted(runs.glob("submissions/*/arrays/*/logs/*"))[-4:])
-
-
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> Callable[[], dict[str, tuple[str, Any]]]:
-    """The same study, run here and left alone."""
-
-    def run() -> dict[str, tuple[str, Any]]:
-        command = [sys.executable, "-m", "ablations.cli", "run", "s.yaml", "--recipe", "r.yaml", "--runs", "calm"]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-        return results(tmp_path / "calm")
-
-    return run
-
-
-def test_submitted_study_ends_with_its_report(
-    tmp_path: Path, ablate: Ablate, undisturbed: Callable[[], dict[str, tuple[str, Any]]]
-) -> None:
+def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) -> None:
     """One submit, and later results equal to a local run bit for bit, tables and a report; a second submits nothing."""
     said = ablate(*SUBMIT).stdout
     assert "10 submitted" in said
@@ -89,7 +49,7 @@ def test_submitted_study_ends_with_its_report(
     wait_for(runs, 10, 180)
     until(lambda: (runs / "report.html").exists(), "the report", 120)
     assert (runs / "studies/s@r/tables/table.md").read_text().count("position=") > 1
-    assert results(runs) == undisturbed()
+    assert results(runs) == run_here(tmp_path)
     assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
     assert "10 over, 0 queued already, 0 submitted" in ablate(*SUBMIT).stdout
 
@@ -107,9 +67,7 @@ def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) 
     assert most <= 5
 
 
-def test_killed_workers_tasks_and_launchers_lose_nothing(
-    tmp_path: Path, ablate: Ablate, cluster: Cluster, undisturbed: Callable[[], dict[str, tuple[str, Any]]]
-) -> None:
+def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     """SIGKILL over everything that runs, slurmctld too: ten results, bit-identical to an undisturbed run."""
     write(tmp_path, steps=2000)
     ablate(*SUBMIT)
@@ -127,7 +85,7 @@ def test_killed_workers_tasks_and_launchers_lose_nothing(
             ablate(*SUBMIT)
     wait_for(runs, 10, 60)
     assert kills >= 5
-    assert results(runs) == undisturbed()
+    assert results(runs) == run_here(tmp_path)
 
 
 def processes_below(mark: str) -> list[str]:
@@ -148,12 +106,8 @@ def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Abla
 
 def test_two_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     """Launchers started together, one of them killed: no share is submitted twice."""
-    command = [sys.executable, "-m", "ablations.cli", *SUBMIT]
-    environment = cluster.environment | {"PATH": os.environ["PATH"]}
-    started = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(3)
-    ]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = [subprocess.Popen(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), **quiet) for _ in range(3)]
     time.sleep(4)
     started[0].kill()
     for launcher in started:
@@ -184,7 +138,7 @@ def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster
     """After cancel nothing of the study is in the queue or comes back; submit starts it anew."""
     write(tmp_path, steps=20_000)
     ablate(*SUBMIT)
-    assert "1 submissions cancelled" in ablate("cancel", "s", "--recipe", "r.yaml").stdout
+    assert "1 submissions cancelled" in ablate(*CANCEL).stdout
     until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
     assert "10 submitted" in ablate(*SUBMIT).stdout
 

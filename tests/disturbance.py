@@ -1,0 +1,121 @@
+"""What a cluster does to a study: SIGKILLs over all that works for it, preemption of both kinds, a dead slurmctld."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from small_study import results
+
+from ablations.campaign import LAST
+from slurm.devcluster import Cluster, until
+
+SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    kind: str  # worker, share, last: which of the submission's processes it is
+
+
+class Storm:
+    """A shuffled deck of disturbances, of which `strike` deals one that is possible now."""
+
+    def __init__(self, cluster: Cluster, runs: Path, deck: dict[str, int], seed: int = 0) -> None:
+        self.cluster, self.runs = cluster, runs
+        self.choose = random.Random(seed)
+        self.deck = Counter(deck)
+        self.done: Counter[str] = Counter()
+        self.results_then = -1  # at the last blow that ended whole jobs
+
+    @property
+    def over(self) -> bool:
+        return not self.deck.total()
+
+    def strike(self) -> None:
+        found = processes(self.runs)
+        if any(process.kind == "last" for process in found) and self.deck["last"]:
+            return self.kill("last", found)  # it lives for a second or two: no other is dealt meanwhile
+        possible = [kind for kind in self.deck.elements() if kind != "last" and self.is_possible(kind, found)]
+        if not possible:
+            return None
+        match kind := self.choose.choice(possible):
+            case "slurmctld":
+                self.cluster.restart("slurmctld")
+                self.count(kind)
+            case "REQUEUE" | "CANCEL":
+                self.preempt(kind)
+            case _:
+                self.kill(kind, found)
+
+    def is_possible(self, kind: str, found: list[Process]) -> bool:
+        if kind == "slurmctld":
+            return not any(process.kind == "last" for process in found) and settled(self.runs)
+        if not {"worker", "share"} <= {process.kind for process in found}:
+            return False
+        # what ends whole jobs must not be quicker than the trials are
+        return kind == "worker" or len(results(self.runs)) > self.results_then
+
+    def kill(self, kind: str, found: list[Process]) -> None:
+        """One of its processes; of a last job sometimes the shell around it, which ends the job."""
+        victim = self.choose.choice([process for process in found if process.kind == kind])
+        shell = kind == "last" and self.choose.random() < 0.3
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
+            self.count(kind)
+
+    def preempt(self, kind: str) -> None:
+        """A more urgent job takes both nodes for a moment."""
+        self.cluster.run("scontrol", "update", "PartitionName=main", f"PreemptMode={kind}")
+        account = ["--account=urgent"] if self.cluster.settings.accounting else []
+        whole = ["--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"]
+        urgent = self.cluster.sbatch(*account, *whole)
+        until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 90)
+        self.count(kind)
+
+    def count(self, kind: str) -> None:
+        self.deck[kind] -= 1
+        self.done[kind] += 1
+        if kind in ("share", "REQUEUE", "CANCEL"):
+            self.results_then = len(results(self.runs))
+
+
+def allow_urgent(cluster: Cluster) -> None:
+    """An account without a limit on jobs, for those who preempt."""
+    cluster.run("sacctmgr", "-iQ", "add", "account", "urgent")
+    cluster.run("sacctmgr", "-iQ", "add", "user", "name=root", "account=urgent")
+
+
+def processes(runs: Path) -> list[Process]:
+    """Those that work for the submissions of this run directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):  # gone meanwhile
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if kind := kind_of(words, runs):
+                found.append(Process(int(entry.name), parent, kind))
+    return found
+
+
+def kind_of(words: list[str], runs: Path) -> str:
+    if "ablations.worker" in words and any(str(runs) in word for word in words):
+        return "worker"
+    if "slurm.job" in words and words[words.index("slurm.job") + 1].startswith(str(runs)):
+        intent = json.loads((Path(words[words.index("slurm.job") + 1]) / "intent.json").read_text())
+        return "last" if intent["function"] == LAST else "share"  # srun, which has the same words, is a share too
+    return ""
+
+
+def settled(runs: Path) -> bool:
+    """Whether every array was acknowledged long enough ago for slurmctld to have saved it."""
+    arrays = list(runs.glob("submissions/*/arrays/*"))
+    acknowledged = [path.stat().st_mtime for array in arrays for path in array.glob("ack.json")]
+    return len(acknowledged) == len(arrays) and time.time() - max(acknowledged) > SAVED_SECONDS

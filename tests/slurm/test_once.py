@@ -1,0 +1,221 @@
+"""Each effect once: many tasks, launchers at once, a slurmctld that forgets, a node that SLURM gave up on."""
+
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disturbance import processes
+from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
+
+from slurm import profile, submission
+from slurm.devcluster import Cluster, Settings, until
+from slurm.devcluster.processes import MARK
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+TASKS = 1500
+TINY = """
+import os
+
+def leave(folder, number):
+    os.mkdir(f"{folder}/{number}")  # fails where the task ran before
+"""
+
+
+@pytest.fixture
+def closed(cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster that takes jobs and starts none."""
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    yield cluster
+    cluster.clear()
+    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+
+
+def submit(folder: Path, cluster: Cluster, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command(*SUBMIT, *words),
+        cwd=folder,
+        env=on(cluster.environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(launcher: "subprocess.Popen[str]") -> str:
+    said, _ = launcher.communicate(timeout=300)
+    assert launcher.returncode == 0, said
+    return said
+
+
+def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
+    """How often each trial waits, and how many last jobs: the queue's tags, and what was handed over under them."""
+    shares: Counter[str] = Counter()
+    lasts = 0
+    for line in cluster.run("squeue", "--noheader", "--array", "--format=%j %K").stdout.splitlines():
+        tag, index = line.split()
+        _, campaign, array = tag.split(":")
+        intent = json.loads((runs / "submissions" / campaign / "arrays" / array / "intent.json").read_text())
+        shares.update(intent["shares"][int(index)])
+        lasts += intent["function"].endswith(":last")
+    return shares, lasts
+
+
+def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> None:
+    """1,500 tasks with MaxArraySize=1001: two arrays, every task once."""
+    code, left = tmp_path / "code", tmp_path / "left"
+    shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
+    (code / "tiny.py").write_text(TINY)
+    left.mkdir()
+    tasks = submission.Tasks("tiny:leave", [str(left)], [[str(number)] for number in range(TASKS)])
+    chosen = profile.Profile(gpus=0, memory="100M", time=5)
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        began = time.monotonic()
+        sent = list(
+            submission.send_all(
+                tmp_path / "arrays",
+                "tiny",
+                tasks,
+                lambda tag: profile.submitit_parameters(chosen, tag),
+                code,
+                cluster.settings.max_array,
+            )
+        )
+        handed_over = time.monotonic() - began
+    assert len(sent) == 2
+    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 1200, every=2)
+    print(f"\n{TASKS} tasks in {len(sent)} arrays: handed over in {handed_over:.1f} s, over after", end=" ")
+    print(f"{time.monotonic() - began:.0f} s")
+    assert {path.name for path in left.iterdir()} == {str(number) for number in range(TASKS)}
+    said = [path.read_text() for path in tmp_path.glob("arrays/*/logs/*")]
+    assert len(said) == TASKS
+    assert not any(said), "no task failed, so none ran twice"
+
+
+def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster) -> None:
+    """A thousand trials, one a task: as many sbatch calls as arrays, one to ask, one for the last job."""
+    write(tmp_path, seeds=500, profile="{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.001}")
+    calls, shim = tmp_path / "calls", tmp_path / "bin" / "sbatch"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\necho "$@" >> {shlex.quote(str(calls))}\nexec {shutil.which("sbatch")} "$@"\n')
+    shim.chmod(0o755)
+    environment = on(closed.environment) | {"PATH": f"{shim.parent}:{os.environ['PATH']}"}
+    began = time.time()
+    done = subprocess.run(
+        command(*SUBMIT), cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=300
+    )
+    seconds = time.time() - began
+    assert "1000 submitted in 1 arrays" in done.stdout
+    (campaign,) = tmp_path.glob("runs/submissions/[0-9]*/campaign.json")
+    last = max(path.stat().st_mtime for path in campaign.parent.glob("arrays/*/ack.json"))
+    print(
+        f"\n1000 trials: {calls.read_text().count(chr(10))} sbatch calls; {last - campaign.stat().st_mtime:.1f} s",
+        end="",
+    )
+    print(f" to hand them over, {seconds:.1f} s with planning and the import of torch")
+    assert calls.read_text().splitlines()[0].startswith("--test-only")
+    assert len(calls.read_text().splitlines()) <= 1 + 2
+    shares, lasts = in_queue(closed, tmp_path / "runs")
+    assert len(shares) == 1000
+    assert set(shares.values()) == {1}
+    assert lasts == 1
+
+
+def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluster) -> None:
+    """Ten times two launchers started together: both succeed, each trial is in the queue once, with one last job."""
+    write(tmp_path)
+    for number in range(10):
+        runs = f"runs{number}"
+        said = [ended(launcher) for launcher in [submit(tmp_path, closed, "--runs", runs) for _ in range(2)]]
+        assert sorted("10 submitted" in words for words in said) == [False, True]
+        shares, lasts = in_queue(closed, tmp_path / runs)
+        assert sorted(shares.values()) == [1] * 10
+        assert lasts == 1
+        closed.clear()
+
+
+def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Cluster) -> None:
+    """Five times SIGKILL within a second of its yes: `submit` again, and each trial is in the queue once."""
+    write(tmp_path)
+    choose, lost = random.Random(0), 0
+    for number in range(5):
+        runs = tmp_path / f"runs{number}"
+        launcher = submit(tmp_path, closed, "--runs", str(runs))
+        until(lambda runs=runs: any(runs.glob("submissions/*/arrays/0001/ack.json")), "an acknowledged array", 120)
+        time.sleep(choose.uniform(0, 1))
+        closed.kill("slurmctld")
+        closed.start("slurmctld")
+        launcher.communicate(timeout=300)  # it may have been told that SLURM does not answer
+        before, _ = in_queue(closed, runs)
+        lost += 10 - len(before)
+        ended(submit(tmp_path, closed, "--runs", str(runs)))
+        shares, lasts = in_queue(closed, runs)
+        assert sorted(shares.values()) == [1] * 10
+        assert lasts == 1
+        if number < 4:
+            closed.clear()
+    print(f"\n{lost} of 50 acknowledged trials were forgotten by slurmctld")
+    assert lost
+    closed.run("scontrol", "update", "PartitionName=main", "State=UP")
+    until(lambda: len(results(runs)) == 10, f"10 results (logs: {logs(runs)})", 300)
+    assert published(runs) == [1] * 10
+    until(lambda: not closed.run("squeue", "--noheader").stdout.strip(), "an empty queue", 120)
+
+
+@pytest.mark.parametrize("place", ["this host", "another host, frozen"])
+def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: str) -> None:
+    """Beside its successor it makes no second result; on another host it is overtaken, and then gives up."""
+    write(tmp_path, steps=2000, seeds=1, profile=PROFILE.replace("task_minutes: 0.2", "task_minutes: 60"))
+    runs = tmp_path / "runs"
+    with Cluster(folder, Settings(requeue_delay=5)) as cluster:
+        if place != "this host":
+            rename_hosts(cluster)
+        ended(submit(tmp_path, cluster))
+        until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), "a training", 120)
+        (zombie,) = [process for process in processes(runs) if process.kind == "worker"]
+        give_up_node_of_share(cluster)
+        if place != "this host":
+            os.kill(zombie.pid, signal.SIGSTOP)
+        workers = until(lambda: [p for p in processes(runs) if p.kind == "worker"][1:], "a second worker", 120)
+        print(f"\nSLURM believes {zombie.pid} dead; beside it works {workers[0].pid}")
+        until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 400)
+        if place != "this host":
+            os.kill(zombie.pid, signal.SIGCONT)
+        until(lambda: not any(p.pid == zombie.pid for p in processes(runs)), "the zombie's end", 120)
+        attempts = sorted(len(trial.attempts()) for trial in trials(runs))
+        assert attempts == ([1, 1] if place == "this host" else [1, 2])
+        assert published(runs) == [1, 1]
+        assert results(runs) == run_here(tmp_path)
+        subprocess.run(command(*CANCEL), cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
+
+
+def rename_hosts(cluster: Cluster) -> None:
+    """Each slurmd anew under a host name of its own, which its jobs have too, in a namespace of its own."""
+    for name in cluster.settings.names:
+        cluster.kill(name)
+        words = ["unshare", "--uts", "sh", "-c", f"hostname {name} && exec slurmd -N {name}"]
+        environment = cluster.environment | {MARK: str(cluster.folder)}
+        with open(cluster.folder / "log" / f"{name}.out", "ab") as output:
+            subprocess.run(words, env=environment, check=True, stdout=output, stderr=output, timeout=60)
+        cluster.wait(name)
+
+
+def give_up_node_of_share(cluster: Cluster) -> None:
+    """Its slurmd is killed and SLURM told that the node is down: the share is to start again on the other."""
+    (line,) = cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %N").stdout.splitlines()
+    job, node = line.split()
+    cluster.kill(node)
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    until(lambda: cluster.state(job) == "PENDING", f"job {job} waiting again")
+    cluster.hurry(job)

@@ -1,0 +1,69 @@
+"""A submitted study in the worst of weather: `make test-slurm-storm`, minutes long."""
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disturbance import Storm, allow_urgent
+from small_study import PROFILE, SUBMIT, Result, command, logs, on, published, results, run_here, trials, write
+
+from slurm.devcluster import Cluster, Settings, until
+
+pytestmark = pytest.mark.slow
+
+TRIALS, STEPS = 40, 400
+DECK = {"worker": 18, "share": 6, "last": 6, "slurmctld": 3, "REQUEUE": 3, "CANCEL": 2}
+SECONDS = 1500.0
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory, slurm_installed: None) -> dict[str, Result]:
+    """The study's results where nothing disturbs it."""
+    folder = tmp_path_factory.mktemp("calm")
+    write(folder, STEPS, seeds=TRIALS // 2)
+    return run_here(folder)
+
+
+@pytest.fixture(params=["five jobs at most", "neither limit nor slurmdbd"])
+def stormy(request: pytest.FixtureRequest, folder: Path) -> Iterator[Cluster]:
+    limited = request.param == "five jobs at most"
+    with Cluster(folder, Settings(max_submit=5 if limited else None, accounting=limited, requeue_delay=8)) as running:
+        if limited:
+            allow_urgent(running)
+        yield running
+
+
+def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str, Result]) -> None:
+    """Submitted once, a minute a job: 33 SIGKILLs and 5 preemptions later 40 results, each once, each bit-identical."""
+    write(tmp_path, STEPS, PROFILE.replace("time: 5", "time: 1"), seeds=TRIALS // 2)
+    began = time.monotonic()
+    subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(stormy.environment), check=True, capture_output=True)
+    runs = tmp_path / "runs"
+    storm, most = Storm(stormy, runs, DECK), 0
+    due = time.monotonic()
+    while len(results(runs)) < TRIALS and time.monotonic() - began < SECONDS:
+        queued = stormy.run("squeue", "--noheader", "--array", "--account=lab", check=False).stdout
+        most = max(most, len(queued.splitlines()))
+        if time.monotonic() > due and not storm.over:
+            storm.strike()
+            due = time.monotonic() + storm.choose.uniform(1, 5)
+        time.sleep(0.3)
+    tell(storm, runs, time.monotonic() - began, most)
+    assert results(runs) == calm, logs(runs)
+    assert published(runs) == [1] * TRIALS
+    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    until(lambda: not stormy.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
+    assert storm.over
+    assert stormy.settings.max_submit is None or most <= stormy.settings.max_submit
+
+
+def tell(storm: Storm, runs: Path, seconds: float, most: int) -> None:
+    attempts = Counter(len(trial.attempts()) for trial in trials(runs))
+    print(
+        f"\n{len(results(runs))} results in {seconds:.0f} s, one submit; disturbed: {dict(storm.done)},"
+        f" left: {+storm.deck}; arrays handed over: {len(list(runs.glob('submissions/*/arrays/*')))},"
+        f" most jobs at once: {most}; trials by attempts: {dict(sorted(attempts.items()))}"
+    )

@@ -1,0 +1,65 @@
+"""A study of tiny models, submitted to a dev cluster: its files, the command, and what came of it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from results import store
+
+RECIPE = """
+description: Small. For a dev cluster.
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
+seeds: SEEDS
+"""
+STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
+PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.2}"
+SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
+CANCEL = ("cancel", "s", "--recipe", "r.yaml")
+Result = tuple[str, Any]  # the weights' sha256, the metrics
+
+
+def write(folder: Path, steps: int = 400, profile: str = PROFILE, seeds: int = 5) -> None:
+    """Two arms of `seeds` trials."""
+    (folder / "s.yaml").write_text(STUDY)
+    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)).replace("SEEDS", str(seeds)))
+    (folder / "p.yaml").write_text(profile)
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "ablations.cli", *words]
+
+
+def on(cluster: Mapping[str, str]) -> dict[str, str]:
+    """The environment of whoever submits to this cluster: the cluster's own, with our PATH."""
+    return {**cluster, "PATH": os.environ["PATH"]}
+
+
+def run_here(folder: Path, name: str = "calm") -> dict[str, Result]:
+    """The same study on this machine, left alone."""
+    words = command("run", "s.yaml", "--recipe", "r.yaml", "--runs", name)
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)
+    return results(folder / name)
+
+
+def trials(runs: Path) -> list[store.Trial]:
+    return [store.Trial(path) for path in sorted((runs / "trials").glob("*"))]
+
+
+def results(runs: Path) -> dict[str, Result]:
+    """Of every trial that is over."""
+    states = {trial.id: trial.state() for trial in trials(runs)}
+    return {key: (s.result["weights_sha256"], s.result["metrics"]) for key, s in states.items() if s.result}
+
+
+def published(runs: Path) -> list[int]:
+    """Of every trial, how many attempts came to a result: 1, unless work was done twice."""
+    return [sum((attempt / "result.json").exists() for attempt in trial.attempts()) for trial in trials(runs)]
+
+
+def logs(runs: Path) -> str:
+    """The ends of the newest logs: for the message of a test that fails."""
+    found = sorted(runs.glob("submissions/*/arrays/*/logs/*"), key=lambda path: path.stat().st_mtime)
+    return " | ".join(path.read_text()[-300:] for path in found[-4:])
