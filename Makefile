@@ -23,7 +23,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py --ignore tests/slurm/test_status.py
 
 # On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)

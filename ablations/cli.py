@@ -1,7 +1,9 @@
 """The command `ablate`. Reading commands load no torch: what needs it is imported where it is used."""
 
+import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -421,29 +423,40 @@ def status(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Runs = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every minute, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all is over or Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too."""
+    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too.
+
+    The disk first, then SLURM's queue, then its accounting; what does not answer within seconds is called unknown.
+    --watch reads the disk every few seconds and asks SLURM once a minute.
+    """
+    from ablations import board
     from ablations import status as statuses
     from results import store
 
     folder = runs_folder(runs)
     names = [study.name for study in found(folder, words, recipe)]
+    asker = statuses.Asker(folder)
+    where = f" --runs {shlex.quote(str(runs))}" if runs else ""
 
-    def show() -> bool:
-        seen = statuses.ask(folder)
-        views = [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
-        if as_json:
-            show_json(views)
-        else:
-            print("\n\n".join(statuses.render(view) for view in views), flush=True)
-        return any(view["finished"] + view["diverged"] < view["planned"] for view in views)
+    def views() -> list[Json]:
+        seen = asker()
+        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
 
-    if watch:
-        statuses.watch(show, 60)
+    def look() -> tuple[Any, bool]:
+        now = views()
+        return board.board(now, where), statuses.settled(now)
+
+    if as_json and watch:
+        raise ValueError("--watch is for a person: without --json")
+    if as_json:
+        show_json(views())
+    elif watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            board.watch(look)
     else:
-        show()
+        board.show(look()[0])
 
 
 @app.command()
