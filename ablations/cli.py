@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -82,7 +83,10 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data set
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
-Workers = Annotated[int | None, typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores]")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
+]
 
 
 def main() -> None:
@@ -176,17 +180,36 @@ def data_folder(data_dir: Path | None) -> Path | None:
 
 def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
     """The results that a reading command asks for."""
-    from ablations.study import plan_name, stem
     from results import study
+
+    return study.load(source_path(source), plan_names(words, recipe_name))
+
+
+def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
+    """The plans that a command asks for."""
+    from results import planned as plans
+
+    return plans.plans(runs, plan_names(words, recipe_name))
+
+
+def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
+    """What the words of a command name; none: all that are planned."""
+    from ablations.study import plan_name, stem
 
     asked = split(words or [])
     if "all" in asked.studies:
-        asked = Asked([], asked.overrides)
-    names = [
-        name if "@" in name else plan_name(stem(name), stem(recipe_name), named_data(asked.overrides))
-        for name in asked.studies
-    ]
-    return study.load(source_path(source), names)
+        return []
+    overrides = named_data(asked.overrides)
+    return [name if "@" in name else plan_name(stem(name), stem(recipe_name), overrides) for name in asked.studies]
+
+
+def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") -> list[str]:
+    """The trials that the words of a command name, by their ids or by their studies."""
+    from ablations.jobs import jobs
+
+    ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
+    studies = [word for word in words if word not in ids]
+    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arm)]
 
 
 def show_json(results: list[Json]) -> None:
@@ -320,14 +343,12 @@ def train(
 @app.command()
 def retry(words: StudiesOrTrials, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
     """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
-    from ablations.jobs import jobs
     from results import lease, store
 
     folder = runs_folder(runs)
-    ids = [word for word in words if (folder / "trials" / word).is_dir()]
-    if studies := [word for word in words if word not in ids]:
-        ids += [job.id for job in jobs([results.plan for results in found(folder, studies, recipe)], arm)]
-    failed = [key for key in ids if store.trial(folder, key).state().status == "failed"]
+    failed = [
+        key for key in trial_ids(folder, words, recipe, arm) if store.trial(folder, key).state().status == "failed"
+    ]
     for key in failed:
         if attempt := store.trial(folder, key).claim(lease.Watch()):
             attempt.release()
@@ -362,11 +383,14 @@ def ensure_writable(runs: Path) -> None:
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
-    from ablations import runner
+    from ablations import login, runner
     from ablations.progress import Live
 
-    todo = sum(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs)
-    with Live(Console(stderr=True), todo) as display:
+    todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    with Live(Console(stderr=True), len(todo)) as display:
+        if login.here() and (wanted := len(runner.slots(todo, workers))) > login.MOST:
+            display.say(login.told(wanted))
+            workers = login.MOST
         return runner.run(jobs, place, display, workers, on_over)
 
 
@@ -436,7 +460,7 @@ def status(
     from results import store
 
     folder = runs_folder(runs)
-    names = [study.name for study in found(folder, words, recipe)]
+    names = [plan["name"] for plan in planned(folder, words, recipe)]
     asker = statuses.Asker(folder)
     where = f" --runs {shlex.quote(str(runs))}" if runs else ""
 
@@ -467,24 +491,19 @@ def logs(
     failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
     lines: Annotated[int, typer.Option(min=1, help="The last lines of each.")] = 20,
 ) -> None:
-    """The end of each trial's log, and the traceback of what failed."""
-    from ablations.jobs import jobs
-    from results import store
+    """The end of each trial's log, and the traceback of what failed.
+
+    Of a trial that never began or was interrupted, also the log of the SLURM task that was to train it.
+    """
+    from ablations import tails
 
     folder = runs_folder(runs)
-    ids = [word for word in words if (folder / "trials" / word).is_dir()]
-    if studies := [word for word in words if word not in ids]:
-        ids += [job.id for job in jobs([study.plan for study in found(folder, studies, recipe)])]
-    for key in ids:
-        trial = store.trial(folder, key)
-        state = trial.state()
-        if state.attempt is None or (failed and state.status != "failed"):
-            continue
-        print(f"== {key}  {state.status}  {state.attempt}")
-        log = state.attempt / "log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        text += (trial.failure() or {}).get("traceback", "")
-        print("\n".join(text.splitlines()[-lines:]))
+    printed = False
+    for text in tails.tails(folder, trial_ids(folder, words, recipe), lines, failed):
+        print(text)
+        printed = True
+    if not printed:
+        print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
 
 
 @app.command()
@@ -493,7 +512,7 @@ def cancel(words: Words, recipe: RecipeName = "digits", runs: Runs = None) -> No
     from ablations import submitting
 
     folder = runs_folder(runs)
-    names = {study.name for study in found(folder, words, recipe)}
+    names = {plan["name"] for plan in planned(folder, words, recipe)}
     print(submitting.cancel(folder, names))
 
 

@@ -20,7 +20,7 @@ from slurm.ask import NoSlurm, Unreachable
 Json = dict[str, Any]
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "missing")
 OPEN = ("missing", "interrupted", "broken")
-QUEUE_SECONDS, ACCOUNTING_SECONDS = 6.0, 5.0  # an answer within 15 s, whatever is dead
+QUEUE_SECONDS, ACCOUNTING_SECONDS = 5.0, 4.0  # an answer within 15 s, whatever is dead
 ASK_SECONDS = 60.0  # SLURM is asked no more often
 MOST_TAGS = 1000  # on one command line
 CANCELLED = "cancelled by `ablate cancel`"
