@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -23,7 +24,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 
 # On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)

@@ -27,7 +27,7 @@ from ablations.provenance import HOME, PACKAGES
 from results import lease, store
 from slurm import limits, queue, submission
 from slurm import profile as profiles
-from slurm.ask import Refused, Unreachable
+from slurm.ask import TIMEOUT, Refused, Unreachable
 from slurm.queue import QueuedJob
 
 Json = dict[str, Any]
@@ -179,7 +179,7 @@ def tag(array: Path) -> str:
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 
-def queued(runs: Path) -> list[Queued]:
+def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
     """Every task of this run directory that SLURM has. Raises Unreachable: unknown is not empty."""
     known = {
         tag(intent.parent): (campaign, submission.read(intent.parent))
@@ -187,7 +187,7 @@ def queued(runs: Path) -> list[Queued]:
         for intent in (campaign.folder / "arrays").glob("*/intent.json")
     }
     found = []
-    for job in queue.jobs(f"{PREFIX}:"):
+    for job in queue.jobs(f"{PREFIX}:", timeout):
         if job.tag in known:
             campaign, intent = known[job.tag]
             share = intent["shares"][job.index or 0]

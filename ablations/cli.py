@@ -1,7 +1,10 @@
 """The command `ablate`. Reading commands load no torch: what needs it is imported where it is used."""
 
+import contextlib
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -87,7 +90,10 @@ Checkpoints = Annotated[
 Keeping = Annotated[
     KeepWeights | None, typer.Option("--keep-weights", help="Whose final weights to keep.  [default: all]")
 ]
-Workers = Annotated[int | None, typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores]")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
+]
 
 
 def main() -> None:
@@ -181,17 +187,36 @@ def data_folder(data_dir: Path | None) -> Path | None:
 
 def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
     """The results that a reading command asks for."""
-    from ablations.study import plan_name, stem
     from results import study
+
+    return study.load(source_path(source), plan_names(words, recipe_name))
+
+
+def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
+    """The plans that a command asks for."""
+    from results import planned as plans
+
+    return plans.plans(runs, plan_names(words, recipe_name))
+
+
+def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
+    """What the words of a command name; none: all that are planned."""
+    from ablations.study import plan_name, stem
 
     asked = split(words or [])
     if "all" in asked.studies:
-        asked = Asked([], asked.overrides)
-    names = [
-        name if "@" in name else plan_name(stem(name), stem(recipe_name), named_data(asked.overrides))
-        for name in asked.studies
-    ]
-    return study.load(source_path(source), names)
+        return []
+    overrides = named_data(asked.overrides)
+    return [name if "@" in name else plan_name(stem(name), stem(recipe_name), overrides) for name in asked.studies]
+
+
+def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") -> list[str]:
+    """The trials that the words of a command name, by their ids or by their studies."""
+    from ablations.jobs import jobs
+
+    ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
+    studies = [word for word in words if word not in ids]
+    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arm)]
 
 
 def show_json(results: list[Json]) -> None:
@@ -342,14 +367,10 @@ def retry(
 ) -> None:
     """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
     from ablations import retrying
-    from ablations.jobs import jobs
     from results import lease, store
 
     folder = runs_folder(runs)
-    ids = [word for word in words if (folder / "trials" / word).is_dir()]
-    if studies := [word for word in words if word not in ids]:
-        ids += [job.id for job in jobs([results.plan for results in found(folder, studies, recipe)], arm)]
-    trials = [store.trial(folder, key) for key in dict.fromkeys(ids)]
+    trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
     wanted = retrying.wanted(failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
     chosen = [trial for trial in trials if wanted(trial)]
     reopened = sum(trial.reopen(lease.Watch()) for trial in chosen)
@@ -408,11 +429,14 @@ def ensure_scratch(folder: Path) -> None:
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
-    from ablations import runner
+    from ablations import login, runner
     from ablations.progress import Live
 
-    todo = sum(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs)
-    with Live(Console(stderr=True), todo) as display:
+    todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    with Live(Console(stderr=True), len(todo)) as display:
+        if login.here() and (wanted := len(runner.slots(todo, workers))) > login.MOST:
+            display.say(login.told(wanted))
+            workers = login.MOST
         return runner.run(jobs, place, display, workers, on_over)
 
 
@@ -476,29 +500,40 @@ def status(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Runs = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every minute, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all is over or Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too."""
+    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too.
+
+    The disk first, then SLURM's queue, then its accounting; what does not answer within seconds is called unknown.
+    --watch reads the disk every few seconds and asks SLURM once a minute.
+    """
+    from ablations import board
     from ablations import status as statuses
     from results import store
 
     folder = runs_folder(runs)
-    names = [study.name for study in found(folder, words, recipe)]
+    names = [plan["name"] for plan in planned(folder, words, recipe)]
+    asker = statuses.Asker(folder)
+    where = f" --runs {shlex.quote(str(runs))}" if runs else ""
 
-    def show() -> bool:
-        seen = statuses.ask(folder)
-        views = [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
-        if as_json:
-            show_json(views)
-        else:
-            print("\n\n".join(statuses.render(view) for view in views), flush=True)
-        return any(view["finished"] + view["diverged"] < view["planned"] for view in views)
+    def views() -> list[Json]:
+        seen = asker()
+        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
 
-    if watch:
-        statuses.watch(show, 60)
+    def look() -> tuple[Any, bool]:
+        now = views()
+        return board.board(now, where), statuses.settled(now)
+
+    if as_json and watch:
+        raise ValueError("--watch is for a person: without --json")
+    if as_json:
+        show_json(views())
+    elif watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            board.watch(look)
     else:
-        show()
+        board.show(look()[0])
 
 
 @app.command()
@@ -509,24 +544,19 @@ def logs(
     failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
     lines: Annotated[int, typer.Option(min=1, help="The last lines of each.")] = 20,
 ) -> None:
-    """The end of each trial's log, and the traceback of what failed."""
-    from ablations.jobs import jobs
-    from results import store
+    """The end of each trial's log, and the traceback of what failed.
+
+    Of a trial that never began or was interrupted, also the log of the SLURM task that was to train it.
+    """
+    from ablations import tails
 
     folder = runs_folder(runs)
-    ids = [word for word in words if (folder / "trials" / word).is_dir()]
-    if studies := [word for word in words if word not in ids]:
-        ids += [job.id for job in jobs([study.plan for study in found(folder, studies, recipe)])]
-    for key in ids:
-        trial = store.trial(folder, key)
-        state = trial.state()
-        if state.attempt is None or (failed and state.status != "failed"):
-            continue
-        print(f"== {key}  {state.status}  {state.attempt}")
-        log = state.attempt / "log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        text += (trial.failure() or {}).get("traceback", "")
-        print("\n".join(text.splitlines()[-lines:]))
+    printed = False
+    for text in tails.tails(folder, trial_ids(folder, words, recipe), lines, failed):
+        print(text)
+        printed = True
+    if not printed:
+        print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
 
 
 @app.command()
@@ -535,7 +565,7 @@ def cancel(words: Words, recipe: RecipeName = "digits", runs: Runs = None) -> No
     from ablations import submitting
 
     folder = runs_folder(runs)
-    names = {study.name for study in found(folder, words, recipe)}
+    names = {plan["name"] for plan in planned(folder, words, recipe)}
     print(submitting.cancel(folder, names))
 
 

@@ -79,7 +79,7 @@ class Live:
         self.refresh()
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
         """The time left, from the share of trials done since the start."""

@@ -1,85 +1,167 @@
-"""How far the planned trials are: what the disk knows first, then the queue; read-only, and never wrong by guessing.
+"""How far the planned trials are: the disk first, then the queue, then the accounting; read-only, never a guess.
 
-Disk and heartbeats are the truth. SLURM, asked once with a timeout, tells what is queued and why; where it does not
-answer, that is called unknown, never empty.
+Disk and heartbeats are the truth. SLURM's queue tells what waits and why, its accounting what became of the jobs of
+trials that are neither over nor queued. Where either does not answer, that is called unknown, never empty.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ablations import campaign, retrying
-from ablations.progress import clock
+from ablations import campaign, handed
+from ablations.handed import Handed
 from results import store
+from slurm import queue
 from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
-BAR = 24
-KINDS = ("finished", "diverged", "running", "queued", "interrupted", "failed", "missing")
+KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "missing")
+OPEN = ("missing", "interrupted", "broken")
+QUEUE_SECONDS, ACCOUNTING_SECONDS = 5.0, 4.0  # an answer within 15 s, whatever is dead
+ASK_SECONDS = 60.0  # SLURM is asked no more often
+MOST_TAGS = 1000  # on one command line
+CANCELLED = "cancelled by `ablate cancel`"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What SLURM said: trial id -> state and reason; `answer` is "", or why there is none."""
+    """What SLURM said of trials, by their ids, and why it did not say it."""
 
-    queued: Mapping[str, tuple[str, str]]
-    answer: str = ""
+    queued: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # state and reason
+    handed: Collection[str] = ()  # handed over at some time, and not cancelled since
+    ended: Mapping[str, str] = field(default_factory=dict)  # handed over and not queued: what became of the job
+    followed: Collection[str] = ()  # those that a last job in the queue will take up
+    answer: str = ""  # why the queue is unknown
+    accounting: str = ""  # why the accounting is
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+class Asker:
+    """Asks SLURM at most once in `seconds`, however often it is called."""
+
+    def __init__(self, runs: Path, seconds: float = ASK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.runs = runs
+        self.seconds = seconds
+        self.clock = clock
+        self.asked = -seconds
+        self.silent_since = ""
+        self.seen = Seen()
+
+    def __call__(self) -> Seen:
+        if self.clock() - self.asked >= self.seconds:
+            self.asked = self.clock()
+            seen = ask(self.runs)
+            self.silent_since = (self.silent_since or time.strftime("%H:%M")) if seen.answer else ""
+            self.seen = replace(seen, answer=f"{seen.answer} (since {self.silent_since})") if seen.answer else seen
+        return self.seen
 
 
 def ask(runs: Path) -> Seen:
-    """One query of the queue, however many jobs; none where nothing was ever submitted from this run directory."""
-    if not campaign.campaigns(runs):
-        return Seen({})
+    """At most one query of the queue and one of the accounting; none where nothing was ever submitted from here."""
+    newest = handed.newest(runs)
+    if not newest:
+        return Seen()
+    current = {key for key, each in newest.items() if not each.campaign.cancelled}
     try:
-        tasks = campaign.queued(runs)
+        tasks = campaign.queued(runs, QUEUE_SECONDS)
     except NoSlurm:
-        return Seen({}, "no SLURM on this machine: what is queued is unknown")
+        return Seen(handed=current, answer="no SLURM on this machine: what is queued is unknown")
     except Unreachable as error:
-        return Seen({}, f"SLURM does not answer ({error}): what is queued is unknown")
-    return Seen({key: (task.job.state, task.job.reason) for task in tasks for key in task.share})
+        return Seen(handed=current, answer=f"{error}: what is queued is unknown")
+    queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
+    gone = {key: each for key, each in newest.items() if key not in queued and is_open(runs, key)}
+    ended = {key: CANCELLED for key in gone.keys() - current}
+    past = fates({key: gone[key] for key in gone.keys() & current})
+    followed = {task.campaign.folder for task in tasks if task.is_last}
+    silence = "" if past is not None else "accounting unknown: sacct does not answer"
+    waiting = {key for key in gone.keys() & current if gone[key].campaign.folder in followed}
+    return Seen(queued, current, ended | (past or {}), waiting, accounting=silence)
+
+
+def is_open(runs: Path, key: str) -> bool:
+    return store.trial(runs, key).state().status in OPEN
+
+
+def fates(gone: Mapping[str, Handed]) -> dict[str, str] | None:
+    """What became of these trials' jobs: 'TIMEOUT on node7'; None where the accounting does not tell."""
+    tags = sorted({each.tag for each in gone.values()})[-MOST_TAGS:]
+    past = queue.accounting(tags, timeout=ACCOUNTING_SECONDS)
+    if past is None:
+        return None
+    jobs = {(job.tag, job.index or 0): job for job in past}
+    found = {key: jobs[each.tag, each.index] for key, each in gone.items() if (each.tag, each.index) in jobs}
+    return {key: f"{job.state} on {job.node}" if job.node else job.state for key, job in found.items()}
+
+
+# -- disk and answers together -----------------------------------------------------------------------------------------
 
 
 def status(plan: Json, runs: Path, seen: Seen) -> Json:
-    """Per arm, how many trials are what; the running, queued and failed ones with what is known of them."""
+    """Per arm, how many trials are what; the running, queued, ended and failed ones with what is known of them."""
     arms = [{"arm": arm["name"], **arm_status(arm, runs, seen)} for arm in plan["arms"]]
     total = {kind: sum(arm[kind] for arm in arms) for kind in KINDS}
-    planned = sum(total.values())
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
-        "planned": planned,
+        "plan": plan["name"],
+        "planned": sum(total.values()),
         **total,
         "arms": arms,
         "slurm": seen.answer,
+        "accounting": seen.accounting,
     }
 
 
 def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
     counts = dict.fromkeys(KINDS, 0)
-    details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "causes": []}
-    causes: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "ended": []}
+    causes: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
     for entry in arm["trials"]:
-        trial = store.trial(runs, entry["id"])
+        trial, named = store.trial(runs, entry["id"]), {"seed": entry["seed"], "id": entry["id"]}
         state = trial.state()
-        kind = "missing" if state.status == "broken" else state.status
-        if kind in ("missing", "interrupted") and entry["id"] in seen.queued:
-            kind = "queued"
+        kind = kind_of(entry["id"], state, seen)
+        if kind == "queued":
             slurm_state, reason = seen.queued[entry["id"]]
-            details["now_queued"].append({"seed": entry["seed"], "state": slurm_state, "reason": reason})
-        if kind == "running":
-            details["now_running"].append({"seed": entry["seed"], **progress(arm, state)})
-        if kind == "failed":
+            details["now_queued"].append({**named, "state": slurm_state, "reason": reason})
+        elif kind == "running":
+            details["now_running"].append({**named, **progress(arm, state)})
+        elif kind == "failed":
             failure = trial.failure() or {}
-            causes[state.reason, failure.get("kind", "")].append({"seed": entry["seed"], "id": entry["id"]})
+            causes[state.reason, last_line(failure), failure.get("kind", "")].append(named)
+        elif kind in ("missing", "interrupted") and (job := seen.ended.get(entry["id"])):
+            details["ended"].append({**named, "job": job, "followed": entry["id"] in seen.followed})
         counts[kind] += 1
-    details["causes"] = [
-        {"cause": cause, "kind": kind, "seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
-        for (cause, kind), trials in causes.items()
+    grouped = [
+        {
+            "cause": cause,
+            "line": line,
+            "kind": kind,
+            "seeds": [t["seed"] for t in trials],
+            "ids": [t["id"] for t in trials],
+        }
+        for (cause, line, kind), trials in causes.items()
     ]
-    return counts | details
+    return counts | details | {"causes": grouped}
+
+
+def of(trials: Sequence[Json]) -> Json:
+    return {"seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
+
+
+def kind_of(key: str, state: store.TrialState, seen: Seen) -> str:
+    """One of KINDS: what the disk says, and for what is not over there what SLURM says."""
+    if state.status not in OPEN:
+        return state.status
+    if key in seen.queued:
+        return "queued"
+    if seen.answer and key in seen.handed:
+        return "unknown"
+    return "missing" if state.status == "broken" else state.status
 
 
 def progress(arm: Json, state: store.TrialState) -> Json:
@@ -87,61 +169,19 @@ def progress(arm: Json, state: store.TrialState) -> Json:
     assert state.attempt is not None
     lines = store.read_lines(state.attempt / "metrics.jsonl")
     steps = arm["config"]["steps"]
-    if not lines:
+    if not lines or not lines[-1]["step"]:
         return {"step": 0, "steps": steps, "accuracy": None, "seconds_left": None}
     newest = lines[-1]
     left = newest["seconds"] / newest["step"] * (steps - newest["step"])
     return {"step": newest["step"], "steps": steps, "accuracy": newest["val_accuracy"], "seconds_left": left}
 
 
-def render(view: Json) -> str:
-    """For a person: a bar, a line an arm, and what to do about the failed ones."""
-    over = view["finished"] + view["diverged"]
-    filled = round(BAR * over / view["planned"]) if view["planned"] else 0
-    title = f"{view['study']}@{view['recipe']}  [{'#' * filled}{'.' * (BAR - filled)}]  {over}/{view['planned']}"
-    width = max(len(arm["arm"]) for arm in view["arms"])
-    lines = [title, *(f"  {arm['arm']:{width}}  {counts_text(arm)}" for arm in view["arms"])]
-    for arm in view["arms"]:
-        lines += [running_text(arm, one) for one in arm["now_running"]]
-    lines += queued_text(view["arms"]) + failed_text(view)
-    return "\n".join(lines + ([f"  {view['slurm']}"] if view["slurm"] else []))
+def last_line(failure: Json) -> str:
+    """The last line of a failure's traceback; '' where the cause says it already."""
+    lines = [line for line in str(failure.get("traceback", "")).splitlines() if line.strip()]
+    return "" if not lines or lines[-1] in str(failure.get("cause", "")) else lines[-1].strip()
 
 
-def counts_text(arm: Json) -> str:
-    return "  ".join(f"{arm[kind]} {kind}" for kind in KINDS if arm[kind])
-
-
-def running_text(arm: Json, one: Json) -> str:
-    accuracy = f", accuracy {one['accuracy']:.1%}" if one["accuracy"] is not None else ""
-    left = f", about {clock(one['seconds_left'])} left" if one["seconds_left"] is not None else ""
-    return f"  running  {arm['arm']} seed {one['seed']}: step {one['step']:,}/{one['steps']:,}{accuracy}{left}"
-
-
-def queued_text(arms: Sequence[Json]) -> list[str]:
-    """How many wait for what, in SLURM's words."""
-    reasons: dict[str, int] = defaultdict(int)
-    for arm in arms:
-        for one in arm["now_queued"]:
-            reasons[f"{one['state'].lower()} ({one['reason']})" if one["reason"] else one["state"].lower()] += 1
-    return [f"  queued   {count} trials: {reason}" for reason, count in reasons.items()]
-
-
-def failed_text(view: Json) -> list[str]:
-    """Grouped by cause: the arms, and the commands that help."""
-    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for arm in view["arms"]:
-        for one in arm["causes"]:
-            grouped[one["cause"], one["kind"]].append(f"{arm['arm']} seeds {', '.join(map(str, one['seeds']))}")
-    return [
-        f"  failed   {cause}\n           {'; '.join(arms)}\n           {retrying.advice(kind, view['study'])}"
-        for (cause, kind), arms in grouped.items()
-    ]
-
-
-def watch(show: Any, seconds: float) -> None:
-    """Calls `show` again and again until Ctrl-C."""
-    try:
-        while show():
-            time.sleep(seconds)
-    except KeyboardInterrupt:
-        return
+def settled(views: Collection[Json]) -> bool:
+    """Whether nothing will change by itself any more."""
+    return all(view["finished"] + view["diverged"] + view["failed"] == view["planned"] for view in views)

@@ -1,6 +1,5 @@
 """StudyResults: what every table, figure, report and comparison starts from, read from runs or an export."""
 
-import difflib
 import io
 import itertools
 import json
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import store
+from results import planned, store
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
@@ -73,36 +72,12 @@ def load(source: Path, studies: Sequence[str] = ()) -> list[StudyResults]:
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
         found = read_export(source)
-        wanted = set(select([study.plan for study in found], studies, source))
-        return sorted((s for s in found if s.name in wanted), key=lambda s: order(s.plan, studies))
-    if not source.is_dir():
-        raise ValueError(f"{source}: no such run directory or exported file")
-    plans = list(store.plans(source))
-    wanted = set(select(plans, studies, source))
-    plans = sorted((p for p in plans if p["name"] in wanted), key=lambda plan: order(plan, studies))
+        wanted = set(planned.select([study.plan for study in found], studies, source))
+        return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
+    plans = planned.plans(source, studies)
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
     records = {trial_id: read(store.trial(source, trial_id)) for trial_id in sorted(ids)}
     return [assemble(plan, records) for plan in plans]
-
-
-def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
-    """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
-    if not plans:
-        raise ValueError(f"{source}: no study has been run here")
-    known = {name for plan in plans for name in (plan["study"], plan["name"])}
-    for name in studies:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f", did you mean '{near[0]}'?" if near else ""
-            there = ", ".join(plan["name"] for plan in plans)
-            raise ValueError(f"{source}: no study '{name}'{hint} (there: {there})")
-    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(studies)]
-
-
-def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
-    """As they were asked for, then by name."""
-    asked = [i for i, name in enumerate(studies) if name in (plan["study"], plan["name"])]
-    return min(asked, default=0), plan["name"]
 
 
 def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResults:

@@ -126,6 +126,11 @@ def offer(profile: Profile, key: str) -> str:
             there = f"a node has at most {max((nodes.cpus for nodes in mine), default=0)}"
         case "memory":
             there = f"a node has at most {max((nodes.memory for nodes in mine), default=0)}M"
+        case "time":
+            limits = [nodes.limit for nodes in mine if nodes.limit is not None]
+            there = (
+                f"the longest that the partition allows is {clock.span(max(limits))}" if limits else "no limit is set"
+            )
         case "constraint":
             there = "features are " + listed(feature for nodes in mine for feature in nodes.features)
         case _:

@@ -5,13 +5,13 @@ SLURM may lose acknowledged jobs and give their ids to others.
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from slurm import clock
-from slurm.ask import Refused, ask
+from slurm.ask import TIMEOUT, Refused, ask
 
 FIELD, RECORD = "\x1f", "\x1e"  # ASCII's own separators: SLURM prints whatever a name or comment holds, newlines too
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
@@ -49,14 +49,14 @@ class QueuedJob:
 
 @dataclass(frozen=True)
 class PastJob:
-    """What the accounting kept of a job or an element of an array that was started: one record each time."""
+    """What the accounting kept of a job or an element of an array: one record each time it was started or ended."""
 
     job_id: int
     index: int | None
     tag: str
-    state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, CANCELLED, NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
+    state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
     exit_code: str
-    node: str
+    node: str  # '' where it never started
     start: str
     end: str
 
@@ -65,17 +65,19 @@ SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "partiti
 SQUEUE |= {"elapsed": "%M", "start": "%S", "name": "%j", "comment": "%k"}
 SACCT = {"job": "JobID", "state": "State", "exit_code": "ExitCode", "node": "NodeList", "start": "Start", "end": "End"}
 SACCT |= {"tag": "JobName"}
+STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named does sacct tell of what never started
 
 
-def jobs(prefix: str) -> list[QueuedJob]:
+def jobs(prefix: str, timeout: float = TIMEOUT) -> list[QueuedJob]:
     """Our jobs whose tag starts with `prefix`, array elements one by one. Raises Unreachable, NoSlurm."""
     form = RECORD + FIELD.join(SQUEUE.values())
-    answer = ask("squeue", "--noheader", "--array", f"--user={os.getuid()}", f"--format={form}").stdout
+    command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", f"--format={form}"]
+    answer = ask(*command, timeout=timeout).stdout
     found = []
     for record in answer.split(RECORD)[1:]:
         fields = dict(zip(SQUEUE, record.removesuffix("\n").split(FIELD), strict=False))
         tag = next((fields[key] for key in ("name", "comment") if fields.get(key, "").startswith(prefix)), None)
-        if tag is not None:
+        if tag is not None and fields["job_id"].isdigit():  # a name may hold separators too
             found.append(queued(fields, tag))
     return sorted(found, key=lambda job: (job.job_id, job.index or 0))
 
@@ -84,40 +86,48 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
     known = {key: "" if value in ABSENT else value for key, value in fields.items()}
     return QueuedJob(
         job_id=int(known["job_id"]),
-        index=int(known["index"]) if known["index"] else None,
+        index=int(known["index"]) if known["index"].isdigit() else None,
         tag=tag,
         elapsed=clock.seconds(known["elapsed"]) or 0,
         **{key: known[key] for key in ("state", "reason", "partition", "node", "start")},
     )
 
 
-def accounting(tags: Collection[str], days: int = 7) -> list[PastJob] | None:
-    """What became of the jobs with these tags, lately; None where the accounting is off or does not answer."""
+def accounting(tags: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
+    """What became of the jobs with these tags, lately; None where the accounting is off or does not answer.
+
+    The newest record of a job, or of an element of an array, comes last of its records.
+    """
     if not tags:
         return []
     since = (datetime.now() - timedelta(days=days)).isoformat(timespec="seconds")
-    chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(tags))}", f"--starttime={since}"]
+    chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(tags))}", f"--starttime={since}", "--endtime=now"]
     form = [f"--format={','.join(SACCT.values())}", "--noheader", "--parsable2", f"--delimiter={FIELD}"]
+    command = ["sacct", "--allocations", "--duplicates", f"--state={STATES}", *chosen, *form]
     try:
-        answer = ask("sacct", "--allocations", "--duplicates", *chosen, *form).stdout
+        answer = ask(*command, timeout=timeout).stdout
     except ValueError:  # NoSlurm, Unreachable, Refused: whatever the cause, nothing is known
         return None
-    records = [dict(zip(SACCT, line.split(FIELD), strict=False)) for line in answer.splitlines()]
-    return [past(fields) for fields in records if len(fields) == len(SACCT) and fields["start"] not in ABSENT]
+    lines = [line.split(FIELD) for line in answer.splitlines() if line.count(FIELD) == len(SACCT) - 1]
+    records = [dict(zip(SACCT, ("" if word in ABSENT else word for word in line), strict=True)) for line in lines]
+    records.sort(key=lambda fields: ("[" not in fields["job"], fields["start"] or fields["end"]))
+    return [job for fields in records for job in past(fields)]
 
 
-def past(fields: dict[str, str]) -> PastJob:
-    job, _, index = fields["job"].partition("_")
-    state = fields["state"].partition(" ")[0]  # 'CANCELLED by 1000'
-    known = {key: "" if fields[key] in ABSENT else fields[key] for key in ("node", "start", "end")}
-    return PastJob(
-        job_id=int(job),
-        index=int(index) if index.isdigit() else None,
-        state=state,
-        tag=fields["tag"],
-        exit_code=fields["exit_code"],
-        **known,
-    )
+def past(fields: dict[str, str]) -> Iterator[PastJob]:
+    """A record's job; one for each element where those of an array that never started share a record."""
+    job, _, index = fields.pop("job").partition("_")
+    for each in elements(index):
+        yield PastJob(job_id=int(job), index=each, **fields)
+
+
+def elements(index: str) -> list[int | None]:
+    """'7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array. What SLURM cut short is left out."""
+    if not index:
+        return [None]
+    spans = [span.partition("-") for span in index.strip("[]").partition("%")[0].split(",")]
+    known = [(first, last or first) for first, _, last in spans if first.isdigit() and (last or first).isdigit()]
+    return [each for first, last in known for each in range(int(first), int(last) + 1)]
 
 
 def postpone(job_id: int, after: Collection[int]) -> bool:

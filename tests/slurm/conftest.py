@@ -48,5 +48,6 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
         session_cluster.thaw(daemon.name)
         session_cluster.start(daemon.name, wait=False)
     session_cluster.wait()
+    session_cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     session_cluster.clear()
     session_cluster.limit_submissions(None)

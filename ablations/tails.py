@@ -1,0 +1,43 @@
+"""`ablate logs`: the end of each trial's newest log, with the traceback of what failed.
+
+Of a trial that SLURM's task never began, or left unfinished, the task's own log too: what killed it stands there.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ablations import handed
+from ablations.handed import Handed
+from ablations.jobs import jobs
+from results import store
+
+
+def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
+    """A text a log: a heading, then its last lines. Tasks that several of the trials share are told once."""
+    names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
+    tasks = handed.newest(runs)
+    told: set[tuple[str, int]] = set()
+    for key in ids:
+        trial = store.trial(runs, key)
+        state = trial.state()
+        if only_failed and state.status != "failed":
+            continue
+        heading = f"== {key}  {names.get(key, '')}  {state.status}"
+        if state.attempt is not None:
+            yield "\n".join([f"{heading}  {state.attempt}", *of_attempt(trial, state.attempt)[-lines:]])
+        task = tasks.get(key) if state.status in ("missing", "interrupted") else None
+        if task is not None and (task.tag, task.index) not in told:
+            told.add((task.tag, task.index))
+            yield "\n".join([f"{heading}, its task:  {task.array}", *of_task(task)[-lines:]])
+
+
+def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
+    log = attempt / "log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
+
+
+def of_task(task: Handed) -> list[str]:
+    """What the task printed each time that it was started."""
+    lines = [line for log in task.logs for line in log.read_text(errors="replace").splitlines()]
+    return lines or ["no log yet: its job has not started, or ended before it could write (`ablate status`)"]

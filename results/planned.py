@@ -1,0 +1,42 @@
+"""Which of the planned studies a command means."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from results import store
+
+Json = dict[str, Any]
+
+
+def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
+    """The plans of the named studies ("pooling": with every recipe; "pooling@digits"), or all, of a run directory.
+
+    Raises ValueError where there is nothing, and where a name is not there (naming what is).
+    """
+    if not runs.is_dir():
+        raise ValueError(f"{runs}: no such run directory or exported file")
+    found = list(store.plans(runs))
+    wanted = set(select(found, studies, runs))
+    return sorted((plan for plan in found if plan["name"] in wanted), key=lambda plan: order(plan, studies))
+
+
+def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
+    """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
+    if not plans:
+        raise ValueError(f"{source}: no study has been run here")
+    known = {name for plan in plans for name in (plan["study"], plan["name"])}
+    for name in studies:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f", did you mean '{near[0]}'?" if near else ""
+            there = ", ".join(plan["name"] for plan in plans)
+            raise ValueError(f"{source}: no study '{name}'{hint} (there: {there})")
+    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(studies)]
+
+
+def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
+    """As they were asked for, then by name."""
+    asked = [i for i, name in enumerate(studies) if name in (plan["study"], plan["name"])]
+    return min(asked, default=0), plan["name"]

@@ -1,0 +1,123 @@
+"""What SLURM has, had and takes, read from a real one: hostile names, ended jobs, limits, silence."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hostile import CANARY, TEXTS
+
+from slurm import limits, queue
+from slurm.ask import NoSlurm, Unreachable
+from slurm.devcluster import Cluster, until
+from slurm.profile import Profile
+
+TAG = "ablate:20260101-000000-0123abcd:0001"
+PLAIN = Profile(partition="main", gpus=0)
+
+
+@pytest.fixture
+def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """This process asks the cluster."""
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    return cluster
+
+
+def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
+    """Among jobs of every hostile name and comment, those with our tag are found, each once, and nothing is run."""
+    array = here.sbatch("--hold", "--array=0-2", f"--job-name={TAG}", "--wrap=true")
+    renamed = here.sbatch("--hold", "--job-name=renamed", f"--comment={TAG}", "--wrap=true")
+    taken = 0
+    forged = ["\x1e" + "\x1f".join([job_id, *"12345678", "ablate:forged"]) for job_id in (str(array), "x")]
+    for text in [text for text in TEXTS if "\0" not in text and text.isascii() and len(text) < 1000] + forged:
+        done = here.run("sbatch", "--hold", f"--job-name={text}", f"--comment={text}", "--wrap=true", check=False)
+        taken += done.returncode == 0
+    assert taken >= 40
+    found = queue.jobs("ablate:")
+    mine = [(job.job_id, job.index, job.state) for job in found if job.tag == TAG]
+    assert mine == [*((array, index, "PENDING") for index in range(3)), (renamed, None, "PENDING")]
+    assert all(job.reason == "JobHeldUser" for job in found if job.tag == TAG)
+    assert not list(here.folder.rglob(CANARY))
+
+
+def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
+    """By tag and element: failed, cancelled while running, cancelled before it ran; others' jobs are not among them."""
+    tag = TAG.replace("0001", "0002")
+    ended = here.sbatch("--array=0-1", f"--job-name={tag}", "--output=/dev/null", "--wrap=exit $SLURM_ARRAY_TASK_ID")
+    until(lambda: not here.state(f"{ended}_1") or here.state(f"{ended}_1") == "FAILED", "its end")
+    waits = here.sbatch("--array=0-6%2", f"--job-name={tag}", "--output=/dev/null", "--wrap=sleep 100")
+    here.sbatch(f"--job-name={tag}0", "--output=/dev/null", "--wrap=true")
+    until(lambda: here.state(f"{waits}_1") == "RUNNING", "a running element")
+    here.run("scancel", str(waits))
+
+    def fates() -> dict[tuple[int, int | None], str]:
+        return {(job.job_id, job.index): job.state for job in queue.accounting([tag]) or []}
+
+    until(lambda: len(fates()) == 9 and "RUNNING" not in fates().values(), "the accounting")
+    cancelled = dict.fromkeys([(waits, index) for index in range(7)], "CANCELLED by 0")
+    assert fates() == {(ended, 0): "COMPLETED", (ended, 1): "FAILED"} | cancelled
+    places = {job.index: job.node for job in queue.accounting([tag]) or [] if job.job_id == waits}
+    assert [bool(places[index]) for index in range(7)] == [True, True, *[False] * 5]
+    assert queue.accounting(["ablate:of:nobody"]) == []
+
+
+@pytest.mark.parametrize(
+    ("index", "known"),
+    [("", [None]), ("7", [7]), ("[2-4,8%2]", [2, 3, 4, 8]), ("[0]", [0]), ("[1,3,...]", [1, 3])],
+)
+def test_elements_that_share_a_record(index: str, known: list[int | None]) -> None:
+    """As `man sacct` writes array elements; what SLURM cut short is left out."""
+    assert queue.elements(index) == known
+
+
+def admits(cluster: Cluster, jobs: int) -> bool:
+    """Whether SLURM takes so many jobs more, at once."""
+    done = cluster.run("sbatch", "--hold", f"--array=0-{jobs - 1}", "--wrap=true", check=False)
+    return done.returncode == 0
+
+
+def test_the_limit_of_an_account_is_what_slurm_then_takes(here: Cluster) -> None:
+    """MaxSubmitJobs=7 with two jobs there: five are free, SLURM refuses six and takes five."""
+    assert limits.limits(PLAIN).free is None
+    here.limit_submissions(7)
+    here.sbatch("--hold", "--array=0-1", "--wrap=true")
+    found = limits.limits(PLAIN)
+    assert found.bound == limits.Bound("MaxSubmitJobs of account lab", 7, 2)
+    assert found.max_array_size == 1001
+    assert not admits(here, 6)
+    assert admits(here, 5)
+    assert limits.limits(PLAIN).free == 0
+
+
+def test_the_limit_of_a_quality_of_service_is_what_slurm_then_takes(here: Cluster) -> None:
+    """MaxSubmitJobsPerUser=4 of the QOS is tighter than the account's 7, also before the first job in it."""
+    here.limit_submissions(7)
+    here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=4")
+    try:
+        until(lambda: limits.limits(PLAIN).free == 4, "the limit")
+        assert not admits(here, 5)
+        assert admits(here, 3)
+        assert limits.limits(PLAIN).free == 1
+    finally:
+        here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=-1")
+
+
+def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
+    """slurmctld dead: jobs, limits and cancel raise; slurmdbd dead: accounting is None, and the queue still known."""
+    here.sbatch("--hold", f"--job-name={TAG}", "--wrap=true")
+    here.kill("slurmdbd")
+    assert queue.accounting([TAG], timeout=5) is None
+    assert len(queue.jobs(TAG)) == 1
+    assert limits.limits(PLAIN).max_array_size == 1001
+    here.kill("slurmctld")
+    for question in (lambda: queue.jobs(TAG, timeout=5), lambda: queue.cancel(TAG), lambda: limits.limits(PLAIN)):
+        with pytest.raises(Unreachable):
+            question()
+
+
+def test_without_slurm_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No commands, or no configuration: NoSlurm, and no accounting."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoSlurm, match="no command 'squeue'"):
+        queue.jobs(TAG)
+    assert queue.accounting([TAG]) is None
+    assert os.listdir(tmp_path) == []
