@@ -6,7 +6,7 @@ trials that are neither over nor queued. Where either does not answer, that is c
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
     return counts | details | {"causes": grouped}
 
 
-def of(trials: Sequence[Json]) -> Json:
+def seeds_and_ids(trials: Sequence[Json]) -> Json:
     return {"seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
 
 
