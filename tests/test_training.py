@@ -10,7 +10,8 @@ import torch
 
 from vitcore import Config, ViT, train
 from vitcore.data import load
-from vitcore.optim import adamw, learning_rate
+from vitcore.optim import optimizer
+from vitcore.schedule import learning_rate
 from vitcore.train import Memory, Training, evaluation_steps
 
 
@@ -165,7 +166,7 @@ def test_weight_decay_spares_biases_norms_positions_and_class_token(stem: str) -
     model = ViT(config)
     names = {parameter: name for name, parameter in model.named_parameters()}
     decayed, spared = (
-        {names[parameter] for parameter in group["params"]} for group in adamw(model, config).param_groups
+        {names[parameter] for parameter in group["params"]} for group in optimizer(model, config).param_groups
     )
     assert decayed | spared == set(names.values())
     assert not decayed & spared

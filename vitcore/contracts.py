@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vitcore.config import Config
 from vitcore.data import load
-from vitcore.parts import PARTS
 from vitcore.train import Memory, Training, train
+from vitcore.variants import VARIANTS
 from vitcore.vit import ViT
 
 Contract = Callable[[str, str], None]
@@ -22,7 +22,7 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
     """The contracts that an entry has to keep; those about position are asked of positions alone."""
-    assert name in PARTS[slot], f"{slot}={name}: no such entry"
+    assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     return [(what, check) for what, check in CONTRACTS.items() if slot == "position" or check is not says_where]
 
 
@@ -108,7 +108,7 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 def independent(slot: str, name: str) -> None:
     """Put in another's place, the part leaves the initial values of all other parameters as they were."""
     mine = dict(ViT(tiny(slot, name)).named_parameters())
-    for other in PARTS[slot]:
+    for other in VARIANTS[slot]:
         theirs = dict(ViT(tiny(slot, other)).named_parameters())
         common = [key for key in mine.keys() & theirs.keys() if not key.startswith(f"{slot}.")]
         changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
@@ -117,7 +117,7 @@ def independent(slot: str, name: str) -> None:
 
 def documented(slot: str, name: str) -> None:
     """The docstring says where it comes from: a link or an arXiv number."""
-    text = PARTS[slot][name].__doc__ or ""
+    text = VARIANTS[slot][name].__doc__ or ""
     assert SOURCE.search(text), f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
 
 

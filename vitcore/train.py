@@ -22,7 +22,8 @@ from torch import Tensor
 
 from vitcore.data import Data, Images, Order, load
 from vitcore.measure import measure
-from vitcore.optim import adamw, learning_rate
+from vitcore.optim import optimizer
+from vitcore.schedule import learning_rate
 from vitcore.vit import ViT
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Training:
     def __init__(self, config: Config, data: Data) -> None:
         self.config, self.data, self.device = config, data, data.mean.device
         self.model = ViT(config).to(self.device)
-        self.optimizer = adamw(self.model, config)
+        self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
         self.step = 0
         # The loss of each step since the last evaluation, on the device, so that no step waits for its value.
