@@ -84,6 +84,8 @@ class Worker:
                 attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
                 attempt.on_progress = self.report
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
+                if outcome.micro_batch:
+                    attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
                 if outcome.status != "stopped":
                     attempt.publish(asdict(outcome))
             self.emit(outcome.status, **summary(outcome))

@@ -24,6 +24,7 @@ def compared(trials: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[str]"]]:
     """
     for name in COMPARABLE:
         yield name, trials[name].map(sources).rename(name) if name == "code" else trials[name]
+    yield "micro-batch", trials["micro_batch"].replace("", "the whole batch").rename("micro-batch")
     loaded = trials["plugins"].map(lambda text: json.loads(text) if text else {})
     for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
         name = f"plugin {plugin}"

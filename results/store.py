@@ -228,7 +228,16 @@ class Trial:
     def checkpoints(self) -> list[Path]:
         """Newest first, over all attempts."""
         found = [file for attempt in self.attempts() for file in (attempt / "checkpoints").glob("*.safetensors")]
-        return sorted(found, key=lambda file: (file.name, file.parent.parent.name), reverse=True)
+        return sorted(found, key=age, reverse=True)
+
+
+def age(checkpoint: Path) -> tuple[int, str, int]:
+    """By step, then attempt, then time: of one step there may be two, where a divergence is being verified."""
+    try:
+        written = checkpoint.stat().st_mtime_ns
+    except FileNotFoundError:  # the trial has ended meanwhile, or another attempt has newer ones
+        written = 0
+    return int(checkpoint.name.partition("-")[0]), checkpoint.parent.parent.name, written
 
 
 # -- one attempt -----------------------------------------------------------------------------------------------------
@@ -258,9 +267,13 @@ class Attempt:
 
     def release(self) -> None:
         """Lets the trial go: another attempt may follow at once."""
+        self._close_metrics()
+        self._heartbeat.release()
+
+    def _close_metrics(self) -> None:
         if self._metrics is not None:
             self._metrics.close()
-        self._heartbeat.release()
+            self._metrics = None
 
     def ensure_current(self) -> None:
         newest = self.trial.attempts()[-1]
@@ -277,14 +290,20 @@ class Attempt:
         write_json(self.path / "env.json", env)
 
     def checkpoint(self) -> bytes | None:
-        """The newest checkpoint of any attempt whose checksum holds; this attempt's metrics then reach up to it."""
+        """The newest checkpoint of any attempt whose checksum holds; this attempt's metrics then reach up to it.
+
+        None where there is none: it then has no metrics. An attempt may come back to its own checkpoints.
+        """
+        self._close_metrics()
         for file in self.trial.checkpoints():
             step, _, digest = file.stem.partition("-")
-            payload = file.read_bytes()
+            payload, earlier = file.read_bytes(), file.parent.parent
             if hashlib.sha256(payload).hexdigest().startswith(digest):
-                self._carry_metrics(file.parent.parent, int(step))
-                self.write_env({**self.env, "resumed_from": {"attempt": file.parent.parent.name, "step": int(step)}})
+                self._carry_metrics(earlier, int(step))
+                if earlier != self.path:
+                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": int(step)}})
                 return payload
+        (self.path / "metrics.jsonl").unlink(missing_ok=True)
         return None
 
     def _carry_metrics(self, earlier: Path, step: int) -> None:

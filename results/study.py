@@ -17,10 +17,11 @@ from results import store
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
-PROVENANCE = ("code", "revision", "host", "device", "threads", "python", "torch", "numpy", "plugins")
+FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
+PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "python", "torch", "numpy", "plugins")
 THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "config")
-NUMBERS = (*METRICS, *MEASURES)
+NUMBERS = (*METRICS, *MEASURES, *FAULTS)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
 
 Correct = tuple[np.ndarray, np.ndarray]
@@ -134,7 +135,7 @@ def read(trial: store.Trial) -> Record:
     if state.result is None:
         return Record(values, history)
     values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
-    values |= {name: state.result.get(name) for name in MEASURES}
+    values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
     try:
         return Record(values, history, read_correct(state.attempt / "correct.npz"))
     except FileNotFoundError:

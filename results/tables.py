@@ -156,13 +156,20 @@ def hole(cell: Mapping[Any, Any], metric: str) -> tuple[str, str] | None:
     if status == "finished" and np.isnan(cell[metric]):
         return "missing", f"its result has no {metric}"
     if status == "finished":
-        return ("finished", reason) if reason else None
+        return ("finished", reason or suspicion(cell)) if reason or suspicion(cell) else None
     if status == "diverged":
         step = cell["diverged_at_step"]
         return "diverged", "" if np.isnan(step) else f"at step {step:.0f}"
     if status == "failed":
         return "failed", reason
     return "missing", reason
+
+
+def suspicion(cell: Mapping[Any, Any]) -> str:
+    """What a finished trial's hardware did once."""
+    step = cell["suspect_hardware"]
+    fault = f"after a loss at step {step:.0f} that was no number and, computed again, was one"
+    return "" if np.isnan(step) else f"{fault}: suspect hardware ({cell['host'] or 'host unknown'})"
 
 
 def study_notes(study: StudyResults) -> list[str]:

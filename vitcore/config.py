@@ -122,6 +122,7 @@ class Config(Options):
     device: str = "auto"
     threads: Count = 1
     compile: bool = False
+    micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
 
     @model_validator(mode="before")
     @classmethod

@@ -10,7 +10,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from vitcore.data import Data, Images, Order, load
 from vitcore.measure import measure
+from vitcore.memory import shrinking
 from vitcore.optim import optimizer
 from vitcore.schedule import learning_rate
 from vitcore.vit import ViT
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Status = Literal["finished", "diverged", "stopped"]
-EVALUATION_BATCH = 512  # images; how much memory an evaluation takes, nothing else
+EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
 CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
+VERIFICATIONS = 3  # where the steps are not reproducible, so many divergences are one
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -92,7 +95,8 @@ class Outcome:
 
     `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
     objective, with label smoothing, averaged since the evaluation before); it is empty unless the training
-    finished.
+    finished. `micro_batch` is the smallest that memory made necessary, or that was asked for; 0: the whole batch.
+    `suspect_hardware`: a step at which something was not a number, but was one when it was computed again.
     """
 
     status: Status
@@ -104,6 +108,8 @@ class Outcome:
     train_seconds: float
     images_per_second: float
     diverged_at_step: int | None = None
+    micro_batch: int = 0
+    suspect_hardware: int | None = None
 
 
 class DivergedError(Exception):
@@ -112,6 +118,28 @@ class DivergedError(Exception):
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")
         self.step = step
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A divergence to be verified: all is done again from the last checkpoint, every step looked at.
+
+    step: where it was seen; 0: none. refuted_step: one that did not come back: the hardware is suspect.
+    """
+
+    step: int = 0
+    refuted_step: int = 0
+    count: int = 0
+
+    def confirmed_by(self, step: int) -> bool:
+        return step == self.step or self.count == VERIFICATIONS
+
+    def moved(self, step: int) -> Suspicion:
+        """To another step; where there was one, it did not come back."""
+        return Suspicion(step, self.step or self.refuted_step, self.count + 1)
+
+    def refuted(self) -> Suspicion:
+        return Suspicion(0, self.step, self.count)
 
 
 def train(
@@ -130,13 +158,34 @@ def train(
     """
     run = run or Memory()
     with torch_threads(config.threads):
-        training = Training(config, load(config, data_dir).to(torch.device(device_of(config))))
-        if (payload := run.checkpoint()) is not None:
-            training.restore(payload)
-        try:
-            return loop(training, run, stop, checkpoint_seconds)
-        except DivergedError as diverged:
-            return training.outcome("diverged", {}, diverged.step)
+        data = load(config, data_dir).to(torch.device(device_of(config)))
+        suspicion: Suspicion | None = None
+        while True:
+            training = begin(config, data, run, suspicion)
+            try:
+                return loop(training, run, stop, checkpoint_seconds)
+            except DivergedError as diverged:
+                if training.suspicion.confirmed_by(diverged.step):
+                    return training.outcome("diverged", {}, diverged.step)
+                suspicion = training.suspicion.moved(diverged.step)
+            del training  # two of them may not fit
+
+
+def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None) -> Training:
+    """From the newest checkpoint, all of which are finite, or from the start; a new suspicion is put on record."""
+    training = Training(config, data)
+    if (payload := run.checkpoint()) is not None:
+        training.restore(payload)
+    if suspicion is not None:
+        training.suspicion = suspicion
+        save(training, run)
+    return training
+
+
+def save(training: Training, run: Run) -> None:
+    """A checkpoint; none of what is no longer finite, which the next evaluation tells: what led there stays."""
+    if training.finite():
+        run.save_checkpoint(training.step, training.save())
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
@@ -148,7 +197,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     while training.step < config.steps:
         now = time.monotonic()
         if (stopping := stop()) or now - saved >= pause:
-            run.save_checkpoint(training.step, training.save())
+            save(training, run)
             saved = time.monotonic()
             pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
         if stopping:
@@ -160,6 +209,8 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
         if training.step in due:
             line = training.evaluate()
             run.log(line)
+        if training.suspicion.step:
+            training.verify()
     loss, correct = training.test()
     run.save_weights(training.weights())
     run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
@@ -176,6 +227,9 @@ class Training:
         self.model = ViT(config).to(self.device)
         self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
+        self.micro_batch = min(config.micro_batch or config.batch, config.batch)
+        self.evaluation_batch = EVALUATION_BATCH
+        self.suspicion = Suspicion()
         self.step = 0
         # The loss of each step since the last evaluation, on the device, so that no step waits for its value.
         self.losses = torch.zeros(config.steps, device=self.device)
@@ -183,17 +237,25 @@ class Training:
         self.seconds, self.mark = 0.0, time.perf_counter()
 
     def advance(self) -> None:
-        """One step: loss, gradients, their global norm clipped, AdamW."""
-        images, labels = self.batch()
-        loss = F.cross_entropy(self.model(images), labels, label_smoothing=self.config.label_smoothing)
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        """One step: gradients, their global norm clipped, AdamW."""
+        loss, self.micro_batch = shrinking(partial(self.gradients, *self.batch()), self.micro_batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.config)
         self.optimizer.step()
-        self.losses[self.since] = loss.detach()
+        self.losses[self.since] = loss
         self.step, self.since = self.step + 1, self.since + 1
+
+    def gradients(self, images: Tensor, labels: Tensor, size: int) -> Tensor:
+        """Those of the mean loss over the batch, which is returned: summed over micro-batches of `size` images."""
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for some, theirs in zip(torch.split(images, size), torch.split(labels, size), strict=True):
+            loss = F.cross_entropy(self.model(some), theirs, label_smoothing=self.config.label_smoothing)
+            loss = loss * (len(some) / len(images))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """The standardised images (B, C, H, W) and the labels (B,) of the step to come."""
@@ -204,9 +266,7 @@ class Training:
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""
         with self.off_the_clock():
-            losses = self.losses[: self.since].cpu()
-            if not losses.isfinite().all():
-                raise DivergedError(self.step - self.since + 1 + int(losses.isfinite().int().argmin()))
+            losses = self.finite_losses()
             loss, correct = self.measure(self.data.val)
             if not math.isfinite(loss):
                 raise DivergedError(self.step)
@@ -223,6 +283,26 @@ class Training:
             "lr": learning_rate(self.step - 1, self.config),
         }
 
+    def finite_losses(self) -> Tensor:
+        """Those since the last evaluation, on the CPU. Raises DivergedError with the step of the first that is not."""
+        losses = self.losses[: self.since].cpu()
+        finite = losses.isfinite()
+        if not finite.all():
+            raise DivergedError(self.step - self.since + 1 + int(finite.int().argmin()))
+        return losses
+
+    def verify(self) -> None:
+        """After a step on the way to the suspected one, and after that one. Raises DivergedError."""
+        with self.off_the_clock():
+            self.finite_losses()
+        if self.step >= self.suspicion.step:
+            self.suspicion = self.suspicion.refuted()
+
+    def finite(self) -> bool:
+        """Whether all that a checkpoint would hold is."""
+        with self.off_the_clock():
+            return all(bool(tensor.isfinite().all()) for tensor in self.state().values())
+
     def test(self) -> tuple[float, np.ndarray[Any, Any]]:
         """Loss, and what was right, on the test images: once, at the end."""
         with self.off_the_clock():
@@ -232,23 +312,31 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        parts = [self.model(self.data.standardise(some)) for some in torch.split(images.pixels, EVALUATION_BATCH)]
+        logits, self.evaluation_batch = shrinking(partial(self.logits, images.pixels), self.evaluation_batch)
         self.model.train()
-        logits = torch.cat(parts)  # (n, classes)
         correct = logits.argmax(dim=1) == images.labels
         return F.cross_entropy(logits, images.labels).item(), correct.cpu().numpy()
+
+    def logits(self, pixels: Tensor, size: int) -> Tensor:
+        """(n, classes) of bytes (n, C, H, W), `size` images at a time."""
+        return torch.cat([self.model(self.data.standardise(some)) for some in torch.split(pixels, size)])
 
     def save(self) -> bytes:
         """Everything that the rest of the training depends on, as safetensors."""
         with self.off_the_clock():
-            tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-            for name, parameter in self.model.named_parameters():
-                for key, tensor in self.optimizer.state[parameter].items():
-                    tensors[f"optimizer.{name}.{key}"] = tensor
-            tensors["losses"] = self.losses[: self.since]
-            tensors["step"] = torch.tensor(self.step)
-            tensors["seconds"] = torch.tensor(self.seconds, dtype=torch.float64)
-            return safetensors.torch.save(tensors)
+            return safetensors.torch.save(self.state())
+
+    def state(self) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            for key, tensor in self.optimizer.state[parameter].items():
+                tensors[f"optimizer.{name}.{key}"] = tensor
+        tensors["losses"] = self.losses[: self.since]
+        tensors["step"] = torch.tensor(self.step)
+        tensors["micro_batch"] = torch.tensor(self.micro_batch)
+        tensors["suspicion"] = torch.tensor(astuple(self.suspicion))
+        tensors["seconds"] = torch.tensor(self.seconds, dtype=torch.float64)
+        return tensors
 
     def restore(self, payload: bytes) -> None:
         """The state that `save` gave."""
@@ -261,6 +349,9 @@ class Training:
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
+        if "micro_batch" in tensors:  # from here on not in the checkpoints of earlier versions
+            self.micro_batch = min(self.micro_batch, int(tensors["micro_batch"]))
+            self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
@@ -272,8 +363,10 @@ class Training:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.mark
-        yield
-        self.mark = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.mark = time.perf_counter()
 
     def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
         with self.off_the_clock():
@@ -290,6 +383,8 @@ class Training:
             self.seconds,
             speed,
             diverged_at,
+            self.micro_batch if self.micro_batch < self.config.batch else 0,
+            self.suspicion.refuted_step or None,
         )
 
 

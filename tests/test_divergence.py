@@ -1,0 +1,169 @@
+"""Divergence: seen, verified once from the last finite checkpoint, then a result, or a fault of the hardware."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+import torch
+
+from results import lease, store
+from results.tables import table
+from vitcore import Config, train
+from vitcore.train import Memory, Training
+
+K = 13  # the step, from 1, whose loss is not a number
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 20, "batch": 10, "evaluations": 2}
+    return Config(**(defaults | settings))
+
+
+@pytest.fixture
+def break_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """break_at(step, ...): at each call for it, the nth of these steps is spoilt; the steps spoilt so far."""
+
+    def install(*steps: int) -> list[int]:
+        due, spoilt = list(steps), []
+        honest = Training.gradients
+
+        def gradients(self: Training, *batch: Any) -> torch.Tensor:
+            loss = honest(self, *batch)
+            if due and self.step + 1 == due[0]:
+                spoilt.append(due.pop(0))
+                for parameter in self.model.parameters():
+                    parameter.grad = torch.full_like(parameter, torch.nan)
+                return loss * torch.nan
+            return loss
+
+        monkeypatch.setattr(Training, "gradients", gradients)
+        return spoilt
+
+    return install
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [0, 1000])
+def test_divergence_that_comes_back_is_a_result(break_at: Callable[..., list[int]], checkpoint_seconds: float) -> None:
+    """Seen twice at one step, from a checkpoint as from the start: diverged, at that step."""
+    spoilt = break_at(K, K)
+    outcome = train(tiny(), Memory(), checkpoint_seconds=checkpoint_seconds)
+    assert (outcome.status, outcome.diverged_at_step, outcome.steps) == ("diverged", K, K)
+    assert outcome.metrics == {}
+    assert outcome.suspect_hardware is None
+    assert spoilt == [K, K]
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [0, 1000])
+def test_divergence_that_does_not_come_back_is_a_fault(
+    break_at: Callable[..., list[int]], checkpoint_seconds: float
+) -> None:
+    """Computed again it is a number: the training ends as if nothing had been, and says that something was."""
+    calm, run = Memory(), Memory()
+    assert train(tiny(), calm).suspect_hardware is None
+    break_at(K)
+    outcome = train(tiny(), run, checkpoint_seconds=checkpoint_seconds)
+    assert (outcome.status, outcome.suspect_hardware, outcome.diverged_at_step) == ("finished", K, None)
+    assert run.weights == calm.weights
+    assert [line["val_loss"] for line in run.lines] == [line["val_loss"] for line in calm.lines]
+
+
+def test_learning_rate_that_cannot_be_diverges() -> None:
+    """A real one, without help: the same step however often checkpoints are made."""
+    outcomes = [train(tiny(lr=1e30), Memory(), checkpoint_seconds=seconds) for seconds in (0, 1000)]
+    assert [outcome.status for outcome in outcomes] == ["diverged", "diverged"]
+    assert outcomes[0].diverged_at_step == outcomes[1].diverged_at_step
+    assert outcomes[0].steps == outcomes[1].steps
+
+
+def test_checkpoints_are_finite(break_at: Callable[..., list[int]]) -> None:
+    """What has diverged is not written: a resumed training could only diverge again."""
+
+    class Strict(Memory):
+        def save_checkpoint(self, step: int, payload: bytes) -> None:
+            assert step < K
+            super().save_checkpoint(step, payload)
+
+    break_at(K, K)
+    assert train(tiny(), Strict(), checkpoint_seconds=0).status == "diverged"
+
+
+class Killed(Exception):
+    """The power went."""
+
+
+@pytest.mark.parametrize(("spoilt", "after"), [(1, 5), (1, 20), (1, 21), (1, 23), (9, 5), (9, 15), (9, 20), (9, 21)])
+def test_killed_while_verifying_ends_the_same(break_at: Callable[..., list[int]], spoilt: int, after: int) -> None:
+    """Killed on the first pass or on the second: the same outcome, and no fault that was seen is forgotten."""
+    calm = Memory()
+    if spoilt == 1:
+        train(tiny(), calm)
+    break_at(*[K] * spoilt)
+    run, left = Memory(), iter(range(after))
+
+    def kill() -> bool:
+        if next(left, None) is None:
+            raise Killed
+        return False
+
+    try:
+        outcome = train(tiny(), run, checkpoint_seconds=0, stop=kill)
+    except Killed:
+        outcome = train(tiny(), run, checkpoint_seconds=0)
+    if spoilt == 1:
+        assert (outcome.status, outcome.suspect_hardware) == ("finished", K)
+        assert run.weights == calm.weights
+    else:
+        assert (outcome.status, outcome.diverged_at_step, outcome.steps) == ("diverged", K, K)
+
+
+def test_steps_that_are_not_reproducible_are_believed_in_the_end(break_at: Callable[..., list[int]]) -> None:
+    """Where a divergence moves about, it is not chased for ever."""
+    break_at(13, 12, 14, 11)
+    outcome = train(tiny(), Memory(), checkpoint_seconds=1000)
+    assert (outcome.status, outcome.diverged_at_step, outcome.suspect_hardware) == ("diverged", 11, 12)
+
+
+def test_nothing_is_checked_at_each_step_while_nothing_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The losses leave the device at evaluations alone."""
+    looked = []
+    honest = Training.finite_losses
+    monkeypatch.setattr(Training, "finite_losses", lambda self: (looked.append(self.step), honest(self))[1])
+    train(tiny(), Memory(), checkpoint_seconds=1000)
+    assert looked == [10, 20]
+
+
+def test_attempt_comes_back_to_its_own_checkpoint(tmp_path: Path) -> None:
+    """Metrics are cut to it, later lines follow, and where it was resumed from stays on record."""
+    trial = store.trial(tmp_path, "0123456789ab")
+    trial.create({"config": {}})
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.write_env({"code": "a"})
+        for step in (10, 20, 30):
+            attempt.log({"step": step})
+            attempt.save_checkpoint(step - 1, b"state %d" % step)
+        assert attempt.checkpoint() == b"state 30"
+        attempt.save_checkpoint(29, b"state 30, suspected")
+        assert attempt.checkpoint() == b"state 30, suspected"
+        attempt.log({"step": 31})
+        assert [line["step"] for line in store.read_lines(attempt.path / "metrics.jsonl")] == [10, 20, 31]
+        assert store.read_json(attempt.path / "env.json") == {"code": "a"}
+
+
+def test_table_names_the_trial_and_the_machine_of_a_fault() -> None:
+    """A reader of the table learns which node to look at."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    key = synthetic.trial_id(plan, "position=none", 3)
+    records[key] = synthetic.changed(records[key], suspect_hardware=120.0, host="node7")
+    row = next(row for row in table(synthetic.results(plan, records))["rows"] if row["arm"] == "position=none")
+    assert row["n"] == 5
+    assert row["notes"] == [
+        "seed 3 finished: after a loss at step 120 that was no number and, computed again, was one: "
+        "suspect hardware (node7)"
+    ]
+    assert np.isnan(synthetic.results(plan).trials["suspect_hardware"]).all()

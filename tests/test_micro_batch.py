@@ -1,0 +1,168 @@
+"""Micro-batches: the same step in less memory, found by halving, recorded, and told where arms differ in it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+import torch
+from torch import Tensor
+
+from ablations import runner
+from ablations.jobs import Job
+from results import store
+from results.tables import table
+from vitcore import Config, train
+from vitcore.data import load
+from vitcore.identity import trial_id
+from vitcore.memory import OutOfMemory, out_of_memory
+from vitcore.train import Memory, Training
+from vitcore.vit import ViT
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 6, "batch": 10, "evaluations": 2}
+    return Config(**(defaults | settings))
+
+
+def trained(config: Config, dtype: torch.dtype, steps: int) -> Training:
+    """A training in `dtype`, some steps on."""
+    data = load(config)
+    training = Training(config, data)
+    training.model.to(dtype)
+    object.__setattr__(data, "std", data.std.to(dtype))
+    object.__setattr__(data, "mean", data.mean.to(dtype))
+    for _ in range(steps):
+        training.advance()
+    return training
+
+
+SETTINGS: dict[str, Any] = {"label_smoothing": 0.1, "clip_norm": 0.5, "lr": 1e-4}
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 5])
+def test_micro_batches_take_the_steps_of_the_whole_batch(micro_batch: int) -> None:
+    """Sizes that do and do not divide the batch: the weights agree to float64's last digits, clipping included."""
+    whole = trained(tiny(**SETTINGS), torch.float64, 4).model.state_dict()
+    parts = trained(tiny(**SETTINGS, micro_batch=micro_batch), torch.float64, 4).model.state_dict()
+    for name, weights in whole.items():
+        torch.testing.assert_close(parts[name], weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 5])
+def test_micro_batches_have_the_gradient_of_the_whole_batch(micro_batch: int) -> None:
+    """In float32 within 1e-6 of its norm. (Adam makes a full step of rounding where a gradient is zero in theory.)"""
+    whole, parts = (trained(tiny(**SETTINGS, micro_batch=size), torch.float32, 1) for size in (0, micro_batch))
+    flat = [
+        torch.cat([p.grad.flatten() for p in one.model.parameters() if p.grad is not None]) for one in (whole, parts)
+    ]
+    assert (flat[0] - flat[1]).norm() < 1e-6 * flat[0].norm()
+
+
+class Scarce(ViT):
+    """A model for which memory runs out above `limit` images with gradients, or `evaluated` without."""
+
+    limit, evaluated = 1000, 1000
+    failure: Exception = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    seen: list[int]
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(images) > (self.limit if torch.is_grad_enabled() else self.evaluated) and not images.is_meta:
+            raise self.failure
+        return super().forward(images)
+
+
+CPU = RuntimeError(
+    "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "40000000000 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.mark.parametrize("failure", [Scarce.failure, CPU, MemoryError()])
+def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+    """The training ends as with the micro-batch that fits, and says which that was."""
+    expected = Memory()
+    assert train(tiny(micro_batch=2), expected).micro_batch == 2
+    monkeypatch.setattr(sys.modules[Training.__module__], "ViT", Scarce)
+    monkeypatch.setattr(Scarce, "limit", 3)
+    monkeypatch.setattr(Scarce, "failure", failure)
+    run = Memory()
+    assert train(tiny(), run).micro_batch == 2  # 10, 5, 2
+    assert run.weights == expected.weights
+
+
+def test_whole_batch_is_recorded_as_zero() -> None:
+    """Nothing ran out, or more was asked for than there is."""
+    assert train(tiny()).micro_batch == 0
+    assert train(tiny(micro_batch=64)).micro_batch == 0
+
+
+def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics are of all images, however few at a time."""
+    calm, scarce = Memory(), Memory()
+    train(tiny(), calm)
+    monkeypatch.setattr(sys.modules[Training.__module__], "ViT", Scarce)
+    monkeypatch.setattr(Scarce, "evaluated", 100)
+    train(tiny(), scarce)
+    assert [line["val_loss"] for line in scarce.lines] == pytest.approx([line["val_loss"] for line in calm.lines])
+
+
+def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint remembers, so that nothing runs out again; a smaller one asked for since wins."""
+    monkeypatch.setattr(sys.modules[Training.__module__], "ViT", Scarce)
+    monkeypatch.setattr(Scarce, "limit", 3)
+    run, left = Memory(), iter(range(3))
+    assert train(tiny(), run, stop=lambda: next(left, None) is None).micro_batch == 2
+    monkeypatch.setattr(Scarce, "limit", 1000)
+    assert train(tiny(), run).micro_batch == 2
+    assert train(tiny(micro_batch=1), run).micro_batch == 1
+
+
+def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halving ends at 1, with a cause that says so."""
+    monkeypatch.setattr(sys.modules[Training.__module__], "ViT", Scarce)
+    monkeypatch.setattr(Scarce, "limit", 0)
+    with pytest.raises(OutOfMemory, match="out of memory at micro-batch 1"):
+        train(tiny())
+
+
+def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug is not tried again with half the batch."""
+    assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not out_of_memory(ValueError("out of memory"))
+    monkeypatch.setattr(sys.modules[Training.__module__], "ViT", Scarce)
+    monkeypatch.setattr(Scarce, "limit", 3)
+    monkeypatch.setattr(Scarce, "failure", RuntimeError("device-side assert triggered"))
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        train(tiny())
+
+
+def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> None:
+    """Where tables and people look for it."""
+    config = tiny(micro_batch=4)
+    job = Job(trial_id(config), config.model_dump(), "a", "s")
+
+    class Silent:
+        def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+        def idle(self, slot: int) -> None: ...
+        def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
+        def say(self, text: str) -> None: ...
+
+    runner.run([job], runner.Place(tmp_path, None), Silent())
+    state = store.trial(tmp_path, job.id).state()
+    assert state.result is not None
+    assert state.attempt is not None
+    assert state.result["micro_batch"] == 4
+    assert store.read_json(state.attempt / "env.json")["micro_batch"] == 4
+
+
+def test_table_names_the_trials_that_ran_in_micro_batches() -> None:
+    """Arms that differ in it differ in the last bits: a note says which."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    key = synthetic.trial_id(plan, "position=none", 3)
+    records[key] = synthetic.changed(records[key], micro_batch="64")
+    assert table(synthetic.results(plan, records))["notes"] == [
+        "micro-batch differs between trials: the whole batch (19), 64 (position=none seed 3)"
+    ]
