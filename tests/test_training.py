@@ -180,7 +180,7 @@ def test_a_step_equals_adamw_written_out() -> None:
     config = tiny(clip_norm=0.1, weight_decay=0.3, lr=0.01, warmup=0.0, label_smoothing=0.1)
     training = Training(config, load(config))
     before = {name: p.detach().clone() for name, p in training.model.named_parameters()}
-    images, labels = training.batch()
+    images, labels, _ = training.batch()
     targets = 0.9 * torch.nn.functional.one_hot(labels, 10) + 0.01
     loss = -(targets * training.model(images).log_softmax(1)).sum(1).mean()
     gradients = torch.autograd.grad(loss, list(training.model.parameters()))

@@ -60,14 +60,16 @@ class ViT(Initial):
         return self.encoder.norm(self.pool(x, self.prefix))  # type: ignore[no-any-return]
 
     def embed(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """The tokens (B, T, D) that enter the encoder: class token, registers, patches."""
-        x = self.dropout(self.position.tokens(self.stem(images), 0, self.grid(images)), keys)  # (B, N, D)
+        """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
+        x = self.position.tokens(self.stem(images), 0, self.grid(images))  # (B, N, D)
         prefix = []
         if self.class_token is not None:
             prefix.append(self.position.class_token(self.class_token))
         if self.registers is not None:
             prefix.append(self.registers)
-        return torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1) if prefix else x
+        if prefix:
+            x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
+        return self.dropout(x, keys)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
         """Rows and columns of patches."""
