@@ -101,8 +101,8 @@ def reference_step(model: nn.Module, training: Training) -> Callable[[], None]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
 
     def step() -> None:
-        images, labels = training.batch()
-        loss = F.cross_entropy(model(images), labels, label_smoothing=config.label_smoothing)
+        batch = training.batch()
+        loss = F.cross_entropy(model(batch.images), batch.targets, label_smoothing=config.label_smoothing)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
@@ -114,6 +114,9 @@ def reference_step(model: nn.Module, training: Training) -> Callable[[], None]:
 @torch.no_grad()
 def check_equal(training: Training, model: nn.Module, data: Data) -> None:
     """Raises AssertionError unless both have the same loss on the same images."""
-    images, labels = training.batch()
-    ours, theirs = (F.cross_entropy(m(images), labels).item() for m in (training.model, model))
+    batch = training.batch()
+    ours, theirs = (
+        F.cross_entropy(logits, batch.targets).item()
+        for logits in (training.model(batch.images, batch.keys), model(batch.images))
+    )
     assert abs(ours - theirs) <= TOLERANCE * abs(theirs), f"losses differ: {ours} and {theirs}"

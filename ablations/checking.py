@@ -9,7 +9,7 @@ from ablations.study import Design, read_recipe, read_study
 from vitcore.config import Config
 from vitcore.contracts import contracts
 from vitcore.measure import measure
-from vitcore.parts import PARTS
+from vitcore.variants import VARIANTS
 
 
 def check_file(file: Path, recipe: str) -> bool:
@@ -25,16 +25,16 @@ def check_file(file: Path, recipe: str) -> bool:
 
 def check_plugin(file: Path) -> bool:
     """That it loads, and the contract tests on every part that it adds."""
-    before = {(slot, name) for slot, parts in PARTS.items() for name in parts}
+    before = {(slot, name) for slot, parts in VARIANTS.items() for name in parts}
     try:
         plugins.load([file])
     except plugins.Refused as error:
         print(file)
         print(f"  FAILED  {said(error)}")
         return False
-    added = [(slot, name) for slot, parts in PARTS.items() for name in parts if (slot, name) not in before]
+    added = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if (slot, name) not in before]
     if not added:
-        raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in PARTS)}")
+        raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in VARIANTS)}")
     print(file)
     return all([check_part(slot, name) for slot, name in added])
 

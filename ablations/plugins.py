@@ -11,13 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from vitcore.part import Part
-from vitcore.parts import PARTS
-from vitcore.pooling import Pooling
-from vitcore.position import Position
-from vitcore.stem import Stem
-
-BASES: dict[str, type[Part]] = {base.slot: base for base in (Position, Pooling, Stem)}
+from vitcore.variant import Variant
+from vitcore.variants import BASES, VARIANTS
 
 
 class Refused(ValueError):
@@ -45,7 +40,7 @@ def load_one(path: Path) -> str:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None:
         raise ValueError(f"plugin {path}: is not a Python file")
-    before = {slot: dict(parts) for slot, parts in PARTS.items()}
+    before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
@@ -53,7 +48,7 @@ def load_one(path: Path) -> str:
         identify(added(path, before), path, digest)
     except BaseException:
         del sys.modules[name]
-        for slot, parts in PARTS.items():
+        for slot, parts in VARIANTS.items():
             parts.clear()
             parts.update(before[slot])
         raise
@@ -69,28 +64,28 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
         raise Refused(f"plugin {path}: does not import: {type(error).__name__}: {error}") from error
 
 
-def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Part]]]) -> None:
-    for slot, parts in PARTS.items():
+def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Variant]]]) -> None:
+    for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():
             if parts.get(name) is not part:
                 raise Refused(f"plugin {path}: redefines {slot}={name}: choose another name")
 
 
-def added(path: Path, before: dict[str, dict[str, type[Part]]]) -> list[type[Part]]:
+def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
     """The classes that are new in the dicts, each of its slot's base class."""
-    new = [(slot, name) for slot, parts in PARTS.items() for name in parts if name not in before[slot]]
+    new = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if name not in before[slot]]
     for slot, name in new:
-        part: object = PARTS[slot][name]
+        part: object = VARIANTS[slot][name]
         if not isinstance(name, str):
             raise Refused(f"plugin {path}: {slot}={name!r}: a name is a string")
         if not (isinstance(part, type) and issubclass(part, BASES[slot])):
             raise Refused(f"plugin {path}: {slot}={name} is {part!r}, not a {BASES[slot].__name__} class")
         if unknown := part.neutral.keys() - part.Options.model_fields:
             raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
-    return [PARTS[slot][name] for slot, name in new]
+    return [VARIANTS[slot][name] for slot, name in new]
 
 
-def identify(parts: Iterable[type[Part]], path: Path, digest: str) -> None:
+def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
     """Parts that declare no `numerics` carry the digest of the file that added them, wherever the class stands."""
     own = [part for part in parts if "numerics" not in part.__dict__]
     for part in own:

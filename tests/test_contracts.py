@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from vitcore.contracts import Contract, contracts
-from vitcore.parts import PARTS
 from vitcore.position import POSITION, Position
+from vitcore.variants import VARIANTS
 
 CASES = [
     pytest.param(slot, name, check, id=f"{slot}={name} {what}")
-    for slot, parts in PARTS.items()
+    for slot, parts in VARIANTS.items()
     for name in parts
     for what, check in contracts(slot, name)
 ]

@@ -27,8 +27,8 @@ def test_ids_are_pinned(settings: dict[str, object], golden: str) -> None:
 
 @pytest.mark.parametrize("field", sorted(HOW_IT_RUNS))
 def test_how_it_runs_is_not_identity(field: str) -> None:
-    """Device, threads and micro-batch change no id."""
-    changed = {"device": "cpu", "threads": 2, "micro_batch": 8}[field]
+    """Device, threads, compilation and micro-batch change no id."""
+    changed = {"device": "cpu", "threads": 2, "compile": True, "micro_batch": 8}[field]
     assert trial_id(Config(**{field: changed})) == trial_id(Config())
 
 
@@ -39,8 +39,12 @@ def test_every_other_field_is_identity() -> None:
         "val_fraction": 0.2, "width": 96, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "patch": 2, "position": "2d",
         "pool": "gap", "stem": "conv", "steps": 7, "batch": 7, "lr": 0.5, "warmup": 0.2, "weight_decay": 0.5,
         "clip_norm": 0.5, "label_smoothing": 0.2, "evaluations": 5, "seed": 1,
+        "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal", "layer_scale": 1e-4,
+        "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
+        "weight_decay_on": "all", "dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
+        "ema": 0.99, "precision": "bf16",
     }  # fmt: skip
-    assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
+    assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options", "position_at"}
     ids = {trial_id(Config(**{field: value})) for field, value in other.items()}
     assert len(ids | {trial_id(Config())}) == len(other) + 1
 

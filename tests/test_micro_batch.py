@@ -17,6 +17,7 @@ from vitcore import Config, train
 from vitcore.data import load
 from vitcore.identity import trial_id
 from vitcore.memory import OutOfMemory, out_of_memory
+from vitcore.noise import Keys
 from vitcore.train import Memory, Training
 from vitcore.vit import ViT
 
@@ -67,10 +68,10 @@ class Scarce(ViT):
     failure: Exception = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     seen: list[int]
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         if len(images) > (self.limit if torch.is_grad_enabled() else self.evaluated) and not images.is_meta:
             raise self.failure
-        return super().forward(images)
+        return super().forward(images, keys)
 
 
 CPU = RuntimeError(

@@ -11,7 +11,7 @@ from ablations import plugins
 from ablations.checking import check_plugin
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
-from vitcore.parts import PARTS
+from vitcore.variants import VARIANTS
 
 Write = Callable[..., Path]
 ADDS = "from vitcore.position import POSITION, Position\n"
@@ -38,14 +38,14 @@ REFUSED = [
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes a file into a folder that plugins import from; afterwards parts and modules are as they were."""
     monkeypatch.syspath_prepend(tmp_path)
-    parts, modules = {slot: dict(named) for slot, named in PARTS.items()}, set(sys.modules)
+    parts, modules = {slot: dict(named) for slot, named in VARIANTS.items()}, set(sys.modules)
 
     def file(name: str, source: str) -> Path:
         (tmp_path / name).write_text(dedent(source))
         return tmp_path / name
 
     yield file
-    for slot, named in PARTS.items():
+    for slot, named in VARIANTS.items():
         named.clear()
         named.update(parts[slot])
     for name in set(sys.modules) - modules:
@@ -58,11 +58,11 @@ def test_what_is_no_part_is_refused(
     write: Write, source: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A ValueError that names the file, with the dicts as they were; one FAILED line of the check."""
-    path, before = write("mine.py", ADDS + source), {slot: dict(parts) for slot, parts in PARTS.items()}
+    path, before = write("mine.py", ADDS + source), {slot: dict(parts) for slot, parts in VARIANTS.items()}
     with pytest.raises(ValueError, match=r"plugin .*mine\.py: ") as error:
         plugins.load([path])
     assert message in str(error.value)
-    assert before == PARTS
+    assert before == VARIANTS
     assert not check_plugin(path)
     failed = [line for line in capsys.readouterr().out.splitlines() if line != str(path)]
     assert len(failed) == 1
@@ -75,7 +75,7 @@ def test_interrupt_passes(write: Write) -> None:
     path = write("mine.py", ADDS + "POSITION['x'] = Position\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         plugins.load([path])
-    assert "x" not in PARTS["position"]
+    assert "x" not in VARIANTS["position"]
 
 
 def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> None:

@@ -7,7 +7,7 @@ Config does, because a Config knows which parts exist.
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -25,6 +25,7 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -83,24 +84,44 @@ class Config(Options):
     mlp_ratio: Positive = 4.0
     patch: Count = 4
     position: str = "1d"
+    position_at: str = ""  # input, every-layer, shared; the kind's own first choice unless set
     pool: str = "cls"
+    final_norm: Literal["before", "after", "none"] = "before"  # of the pooling
+    registers: Annotated[int, Field(ge=0)] = 0
     stem: str = "patch"
+    head: str = "linear"
+    head_init: Literal["zeros", "lecun-normal"] = "zeros"
+    layer_scale: NonNegative = 0.0  # where each branch's scale starts; 0: there is none
+    qk_norm: bool = False
+    init: str = "unit-positions"
     options: dict[str, Any] = {}
 
     # the training
     steps: Count = 1000
     batch: Count = 128
+    optimizer: str = "adamw"
     lr: Positive = 1e-3
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    layer_decay: Fraction = 1.0  # of the learning rate, a layer down from the head
+    schedule: str = "cosine"
+    warmup: Share = 0.1
     weight_decay: NonNegative = 0.05
+    weight_decay_on: Literal["matrices", "all"] = "matrices"
     clip_norm: Positive = 1.0
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    label_smoothing: Share = 0.0
+    dropout: Share = 0.0
+    drop_path: Share = 0.0  # of the last block; 0 at the first, in a line between
+    augment: str = "none"
+    mixup: NonNegative = 0.0  # alpha
+    cutmix: NonNegative = 0.0  # alpha
+    ema: Share = 0.0  # decay a step of the averaged weights; 0: there are none
+    precision: Literal["float32", "bf16"] = "float32"
     evaluations: Count = 10  # points of the curves; train_loss is the mean since the one before
     seed: Seed = 0
 
     # how it runs, not what is learned
     device: str = "auto"
     threads: Count = 1
+    compile: bool = False
     micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
 
     @model_validator(mode="before")
@@ -122,7 +143,9 @@ class Config(Options):
     @model_validator(mode="after")
     def possible(self) -> "Config":
         """The combinations that can be built; raises ConfigError for the others."""
-        from vitcore.parts import PARTS  # late: the parts are torch modules
+        from vitcore.initial import INIT  # late: torch
+        from vitcore.position import POSITION
+        from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
         if self.width % self.heads:
             allowed = listed(divisors(self.width, self.heads))
@@ -132,22 +155,23 @@ class Config(Options):
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}: one of {allowed}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"device={self.device}: one of auto, cpu, cuda")
-        for slot, dictionary in PARTS.items():
-            name = getattr(self, slot)
-            if name not in dictionary:
-                raise ConfigError(f"{slot}={name}: one of {listed(dictionary)}{nearest(name, dictionary)}")
-        owners = [key for key in self.options if key.partition(".")[0] not in PARTS]
+        named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
+        for slot, known in named.items():
+            if (name := getattr(self, slot)) not in known:
+                raise ConfigError(f"{slot}={name}: one of {listed(known)}{nearest(name, known)}")
+        owners = [key for key in self.options if key.partition(".")[0] not in VARIANTS]
         if owners:
-            raise ConfigError(f"unknown key '{owners[0]}': options are spelt {', '.join(PARTS)} + '.name'")
+            raise ConfigError(f"unknown key '{owners[0]}': options are spelt {', '.join(VARIANTS)} + '.name'")
         resolved = {
             f"{slot}.{option}": value
-            for slot, dictionary in PARTS.items()
+            for slot, dictionary in VARIANTS.items()
             for option, value in self.options_of(slot, dictionary[getattr(self, slot)].Options)
             .model_dump(mode="json")
             .items()
         }
         object.__setattr__(self, "options", resolved)  # frozen from here on
-        for slot, dictionary in PARTS.items():
+        object.__setattr__(self, "position_at", placed(self, POSITION[self.position].places))
+        for slot, dictionary in VARIANTS.items():
             dictionary[getattr(self, slot)].check(self)
         return self
 
@@ -155,6 +179,13 @@ class Config(Options):
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
         return self.image_size // self.patch, self.image_size // self.patch
+
+    @property
+    def layers(self) -> int:
+        """Blocks of the encoder: `depth`, less those that the stem stands for."""
+        from vitcore.stem import STEM
+
+        return self.depth - STEM[self.stem].blocks(self)
 
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
         """The validated options of the variant chosen for `slot`: those spelt 'slot.name'."""
@@ -164,6 +195,19 @@ class Config(Options):
             return schema(**mine)
         except ConfigError as error:
             raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
+
+
+def placed(config: Config, places: tuple[str, ...]) -> str:
+    """Where the position enters: as written, or the kind's first place; '' for a kind that has no choice.
+
+    position=none ignores what is written.
+    """
+    if config.position == "none" or not (config.position_at or places):
+        return ""
+    if config.position_at and config.position_at not in places:
+        allowed = f"one of {listed(places)}" if places else "it has no choice of place"
+        raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
+    return config.position_at or places[0]
 
 
 class Epochs(Options):

@@ -3,17 +3,22 @@
 A check takes (slot, name) and fails with an AssertionError that says what was broken.
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vitcore.augment import AUGMENT
 from vitcore.config import Config
 from vitcore.data import load
-from vitcore.parts import PARTS
+from vitcore.noise import image_keys
+from vitcore.schedule import learning_rate
 from vitcore.train import Memory, Training, train
+from vitcore.variants import VARIANTS
 from vitcore.vit import ViT
 
 Contract = Callable[[str, str], None]
@@ -21,9 +26,9 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """The contracts that an entry has to keep; those about position are asked of positions alone."""
-    assert name in PARTS[slot], f"{slot}={name}: no such entry"
-    return [(what, check) for what, check in CONTRACTS.items() if slot == "position" or check is not says_where]
+    """The contracts that an entry has to keep: those of every slot, and those of its own."""
+    assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
+    return [*CONTRACTS.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
 
 def tiny(slot: str, name: str) -> Config:
@@ -45,11 +50,12 @@ def trains(slot: str, name: str) -> None:
     """Gradients are finite, and from the third step on (head and branches may start at 0) reach the part."""
     config = tiny(slot, name)
     training = Training(config, load(config))
+    before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training.advance()
     training.advance()
-    training.optimizer.zero_grad()
-    images, labels = training.batch()
-    torch.nn.functional.cross_entropy(training.model(images), labels).backward()  # type: ignore[no-untyped-call]
+    moved = any(not torch.equal(*pair) for pair in zip(before, training.model.parameters(), strict=True))
+    assert moved, f"{slot}={name}: two steps leave every weight where it was"
+    training.gradients(training.batch(), config.batch)
     for parameter_name, parameter in training.model.named_parameters():
         gradient = parameter.grad
         assert gradient is None or gradient.isfinite().all(), f"{parameter_name}: a gradient is not finite"
@@ -108,7 +114,7 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 def independent(slot: str, name: str) -> None:
     """Put in another's place, the part leaves the initial values of all other parameters as they were."""
     mine = dict(ViT(tiny(slot, name)).named_parameters())
-    for other in PARTS[slot]:
+    for other in VARIANTS[slot]:
         theirs = dict(ViT(tiny(slot, other)).named_parameters())
         common = [key for key in mine.keys() & theirs.keys() if not key.startswith(f"{slot}.")]
         changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
@@ -117,15 +123,40 @@ def independent(slot: str, name: str) -> None:
 
 def documented(slot: str, name: str) -> None:
     """The docstring says where it comes from: a link or an arXiv number."""
-    text = PARTS[slot][name].__doc__ or ""
+    text = VARIANTS[slot][name].__doc__ or ""
     assert SOURCE.search(text), f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
+
+
+def same_in_any_batch(slot: str, name: str) -> None:
+    """What becomes of an image, bytes of the same shape, does not depend on the images beside it."""
+    config = tiny(slot, name)
+    augment, images = AUGMENT[name](config), load(config).train.pixels[:32]
+    given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
+    together = augment(images, keys)
+    assert torch.equal(images, given), f"{slot}={name}: writes to the images it is given"
+    assert (together.shape, together.dtype) == (images.shape, images.dtype), f"{slot}={name}: not bytes of that shape"
+    alone = torch.cat([augment(*one) for one in zip(torch.split(images, 1), torch.split(keys, 1), strict=True)])
+    assert torch.equal(alone, together), f"{slot}={name}: an image becomes something else in another batch"
+
+
+def finite_rates(slot: str, name: str) -> None:
+    """From the first step to the last the learning rate is finite and not negative."""
+    for steps in (1, 2, 100):
+        config = tiny(slot, name).model_copy(update={"steps": steps})
+        for step in range(steps):
+            rate = learning_rate(step, config)
+            assert 0 <= rate < math.inf, f"{slot}={name}: {rate} at step {step} of {steps}"
 
 
 CONTRACTS: dict[str, Contract] = {
     "trains": trains,
     "deterministic": deterministic,
     "resumes": resumes,
-    "says where a patch is": says_where,
     "leaves the others' initial values": independent,
     "names its source": documented,
+}
+CONTRACTS_OF: dict[str, dict[str, Contract]] = {
+    "position": {"says where a patch is": says_where},
+    "augment": {"is the same in any batch": same_in_any_batch},
+    "schedule": {"has a rate at every step": finite_rates},
 }

@@ -188,6 +188,10 @@ class Order:
             start, count = start + len(some), count - len(some)
         return np.concatenate(taken)
 
+    def epochs(self, start: int, count: int) -> Indices:
+        """In which epoch each of them is seen."""
+        return np.arange(start, start + count) // self.n
+
     def permutation(self, epoch: int) -> Indices:
         if epoch != self.epoch:
             self.epoch, self.current = epoch, order(self.n, "order", self.seed, epoch)

@@ -5,7 +5,7 @@ Shapes: B images, T tokens (`prefix` of them before the N patches), D width, H h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitcore.initial import Initial, normal, xavier_uniform
+from vitcore.noise import Dropout, DropPath, Keys
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -24,11 +25,13 @@ EPSILON = 1e-6  # of every layer norm, as flax's and timm's ViT
 class Attention(Initial):
     """Multi-head self-attention (appendix A): q, k and v in one product, the fused kernel of PyTorch."""
 
-    def __init__(self, config: Config, prefix: int) -> None:
+    def __init__(self, config: Config, prefix: int, layer: int) -> None:
         super().__init__()
         self.heads, self.prefix = config.heads, prefix
         self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.q_norm, self.k_norm = (head_norm(config) if config.qk_norm else nn.Identity() for _ in range(2))
         self.out = nn.Linear(config.width, config.width)
+        self.dropout = Dropout(config.dropout, f"attention.out {layer}")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Xavier uniform over each projection, not over the stack of three, which would shrink them."""
@@ -38,26 +41,29 @@ class Attention(Initial):
         else:
             super().initial(name, values, generator)
 
-    def forward(self, x: Tensor, position: Position, layer: int, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, position: Position, layer: int, grid: Grid, keys: Keys = None) -> Tensor:
         B, T, D = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # each (B, H, T, d_h)
+        q, k = self.q_norm(q), self.k_norm(k)
         q = on_patches(position.rotate, q, self.prefix, layer, grid)
         k = on_patches(position.rotate, k, self.prefix, layer, grid)
         bias = position.bias(q[:, :, self.prefix :], layer, grid)
         if bias is not None and self.prefix:
             bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
         x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        return self.out(x.transpose(1, 2).reshape(B, T, D))  # type: ignore[no-any-return]
+        return self.dropout(self.out(x.transpose(1, 2).reshape(B, T, D)), keys)  # type: ignore[no-any-return]
 
 
 class MLP(Initial):
-    """Two layers with a GELU between them."""
+    """Two layers with a GELU between them, dropout after each (Table 3's caption of arXiv 2010.11929)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         hidden = round(config.width * config.mlp_ratio)
         self.up = nn.Linear(config.width, hidden)
         self.down = nn.Linear(hidden, config.width)
+        self.dropout_up = Dropout(config.dropout, f"mlp.up {layer}")
+        self.dropout_down = Dropout(config.dropout, f"mlp.down {layer}")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Biases normal(1e-6), as the reference's MlpBlock."""
@@ -66,42 +72,67 @@ class MLP(Initial):
         else:
             super().initial(name, values, generator)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
+        x = self.dropout_up(F.gelu(self.up(x)), keys)
+        return self.dropout_down(self.down(x), keys)  # type: ignore[no-any-return]
+
+
+class Branch(Initial):
+    """x + drop_path(scale * f(norm(x))): what a block does twice. Layer scale: arXiv 2103.17239, equation 4."""
+
+    def __init__(self, config: Config, layer: int, name: str) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(config.width)) if config.layer_scale else None
+        self.start = config.layer_scale
+        rate = config.drop_path * layer / max(1, config.layers - 1)
+        self.drop_path = DropPath(rate, f"{name} {layer}")
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        values.fill_(self.start)
+
+    def forward(self, x: Tensor, change: Tensor, keys: Keys) -> Tensor:
+        return x + self.drop_path(change if self.scale is None else change * self.scale, keys)  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
     """z' = MSA(LN(z)) + z;  z = MLP(LN(z')) + z'  (equations 2 and 3)."""
 
-    def __init__(self, config: Config, prefix: int) -> None:
+    def __init__(self, config: Config, prefix: int, layer: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width, eps=EPSILON)
-        self.attention = Attention(config, prefix)
+        self.attention = Attention(config, prefix, layer)
+        self.add1 = Branch(config, layer, "attention")
         self.norm2 = nn.LayerNorm(config.width, eps=EPSILON)
-        self.mlp = MLP(config)
+        self.mlp = MLP(config, layer)
+        self.add2 = Branch(config, layer, "mlp")
 
-    def forward(self, x: Tensor, position: Position, layer: int, grid: Grid) -> Tensor:
-        x = x + self.attention(self.norm1(x), position, layer, grid)
-        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, position: Position, layer: int, grid: Grid, keys: Keys = None) -> Tensor:
+        x = self.add1(x, self.attention(self.norm1(x), position, layer, grid, keys), keys)
+        return self.add2(x, self.mlp(self.norm2(x), keys), keys)  # type: ignore[no-any-return]
 
 
 class Encoder(Initial):
-    """L blocks and a final norm. Asks the position at the same sites whatever its kind."""
+    """L blocks and a final norm, which the model applies. Asks the position at the same sites whatever its kind."""
 
     def __init__(self, config: Config, prefix: int) -> None:
         super().__init__()
         self.prefix = prefix
-        self.blocks = nn.ModuleList(Block(config, prefix) for _ in range(config.depth))
-        self.norm = nn.LayerNorm(config.width, eps=EPSILON)
+        self.blocks = nn.ModuleList(Block(config, prefix, layer) for layer in range(config.layers))
+        self.norm = nn.Identity() if config.final_norm == "none" else nn.LayerNorm(config.width, eps=EPSILON)
 
-    def forward(self, x: Tensor, position: Position, grid: Grid) -> Tensor:
-        """Tokens (B, T, D) to tokens. Layer 0's `tokens` site was asked before the prefix was put on."""
+    def forward(self, x: Tensor, position: Position, grid: Grid, keys: Keys = None) -> Iterator[Tensor]:
+        """Tokens (B, T, D) as they leave each block. Layer 0's `tokens` site was asked before the prefix was put on."""
         for layer, block in enumerate(self.blocks):
             if layer > 0:
                 x = on_patches(position.tokens, x, self.prefix, layer, grid)
-            x = block(x, position, layer, grid)
+            x = block(x, position, layer, grid, keys)
             x = on_patches(position.between, x, self.prefix, layer, grid)
-        return self.norm(x)  # type: ignore[no-any-return]
+            yield x
+
+
+def head_norm(config: Config) -> nn.LayerNorm:
+    """Of queries and keys, over d_h (arXiv 2302.05442, section 2.1)."""
+    return nn.LayerNorm(config.width // config.heads, eps=EPSILON)
 
 
 def on_patches(site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, prefix: int, layer: int, grid: Grid) -> Tensor:

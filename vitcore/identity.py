@@ -11,9 +11,10 @@ from typing import Any
 
 from vitcore.config import Config
 from vitcore.data import describe
-from vitcore.parts import PARTS
+from vitcore.position import POSITION
+from vitcore.variants import VARIANTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "micro_batch"})
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {
@@ -22,6 +23,25 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "label_smoothing": lambda config: 0.0,
     "evaluations": lambda config: 10,
     "options": lambda config: {},
+    "position_at": lambda config: first_place(config),
+    "final_norm": lambda config: "before",
+    "registers": lambda config: 0,
+    "head": lambda config: "linear",
+    "head_init": lambda config: "zeros",
+    "layer_scale": lambda config: 0.0,
+    "qk_norm": lambda config: False,
+    "init": lambda config: "unit-positions",
+    "optimizer": lambda config: "adamw",
+    "layer_decay": lambda config: 1.0,
+    "schedule": lambda config: "cosine",
+    "weight_decay_on": lambda config: "matrices",
+    "dropout": lambda config: 0.0,
+    "drop_path": lambda config: 0.0,
+    "augment": lambda config: "none",
+    "mixup": lambda config: 0.0,
+    "cutmix": lambda config: 0.0,
+    "ema": lambda config: 0.0,
+    "precision": lambda config: "float32",
 }
 
 # Raised when a change alters what the rest of vitcore computes; 1 is neutral, as for a field.
@@ -36,17 +56,24 @@ def identity(config: Config) -> dict[str, Any]:
         if name not in HOW_IT_RUNS and not (name in NEUTRAL and value == NEUTRAL[name](config))
     }
     fields["data"] = describe(config.data).fingerprint
-    fields["parts"] = {slot: parts[getattr(config, slot)].version() for slot, parts in PARTS.items()}
+    versions = {slot: variants[getattr(config, slot)].version() for slot, variants in VARIANTS.items()}
+    fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
     return fields | ({"numerics": raised} if raised else {})
+
+
+def first_place(config: Config) -> str:
+    """Where the chosen position enters unless told otherwise."""
+    places = POSITION[config.position].places
+    return places[0] if places else ""
 
 
 def options(config: Config) -> dict[str, Any]:
     """The options of the chosen variants that are not at their neutral value."""
     neutral = {
         f"{slot}.{option}": value
-        for slot, parts in PARTS.items()
-        for option, value in parts[getattr(config, slot)].neutral_options().items()
+        for slot, variants in VARIANTS.items()
+        for option, value in variants[getattr(config, slot)].neutral_options().items()
     }
     return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 

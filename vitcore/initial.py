@@ -1,4 +1,4 @@
-"""Initial values, one rule for all arms: those of google-research/vision_transformer (models_vit.py), but for tables.
+"""Initial values, one rule for all arms: those of google-research/vision_transformer (models_vit.py).
 
 Each parameter is drawn on the CPU from a generator of its own, keyed by (seed, name): removing a part leaves
 the values of all others as they were, and no device changes them.
@@ -16,8 +16,11 @@ Draw = Callable[[Tensor, Generator], Any]
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int) -> None:
-    """Draws every parameter of `model`; a model on the meta device has no values and is left alone."""
+def initialise(model: nn.Module, seed: int, init: str) -> None:
+    """Draws every parameter, bare tables as INIT[init]; one on the meta device has no values and is left alone."""
+    for module in model.modules():
+        if isinstance(module, Initial):
+            module.draw_table = INIT[init]
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             continue
@@ -46,21 +49,20 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
+    draw_table: Draw  # how a bare table is drawn: of INIT
+
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fills `values`, the parameter called `name` in this module, by the rule of the layer that owns it.
 
         A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and Dense), a
-        convolution LeCun normal (flax's default), a norm one and zero. A bare table, as of positions, is normal(1):
-        the scale of the patches that it is added to and of the queries that read it, and about that of sinusoidal
-        positions. That is not the reference's normal(0.02), which BERT used at width 768: with it narrow models
-        learn their positions late or never (ablations/recipes/digits.yaml has the numbers).
+        convolution LeCun normal (flax's default), a norm one and zero; a bare table, as of positions, as `init` says.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
-        rule_of(owner, name.rpartition(".")[2])(values, generator)
+        (rule_of(owner, name.rpartition(".")[2]) or self.draw_table)(values, generator)
 
 
-def rule_of(owner: nn.Module, name: str) -> Draw:
-    """How the layer `owner` draws its own parameter `name`."""
+def rule_of(owner: nn.Module, name: str) -> Draw | None:
+    """How the layer `owner` draws its own parameter `name`; None for a bare table."""
     if isinstance(owner, nn.LayerNorm | nn.GroupNorm):
         return ones if name == "weight" else zeros
     if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":
@@ -69,7 +71,7 @@ def rule_of(owner: nn.Module, name: str) -> Draw:
         return xavier_uniform
     if isinstance(owner, nn.Conv2d):
         return lecun_normal
-    return normal(1.0)
+    return None
 
 
 def zeros(values: Tensor, generator: Generator) -> None:
@@ -93,3 +95,17 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
     """A normal cut at two deviations, of variance 1 / fan_in once cut (jax.nn.initializers.lecun_normal)."""
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     nn.init.trunc_normal_(values, 0.0, std, -2 * std, 2 * std, generator=generator)
+
+
+def by_width(values: Tensor, generator: Generator) -> None:
+    """Normal with deviation 1 / sqrt(D), D the width of the table."""
+    values.normal_(0.0, values.shape[-1] ** -0.5, generator=generator)
+
+
+# How bare tables, as of positions, are drawn; all else is the same in the three.
+#   unit-positions  normal(1): the scale of the patches that they are added to and of the queries that read them, and
+#                   about that of sinusoidal positions. With the paper's, narrow models learn their positions late or
+#                   never (ablations/recipes/digits.yaml has the numbers).
+#   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
+#   big-vision      normal(1 / sqrt(D)) (google-research/big_vision, models/vit.py)
+INIT: dict[str, Draw] = {"unit-positions": normal(1.0), "paper": normal(0.02), "big-vision": by_width}

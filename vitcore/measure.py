@@ -31,8 +31,15 @@ MODEL = (
     "mlp_ratio",
     "patch",
     "position",
+    "position_at",
     "pool",
+    "final_norm",
+    "registers",
     "stem",
+    "head",
+    "layer_scale",
+    "qk_norm",
+    "options",
 )
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 

@@ -1,31 +1,125 @@
-"""What the optimiser sees: parameter groups, AdamW, the learning rate of each step."""
+"""What the optimiser sees: parameter groups, and the optimisers. One class and one line of OPTIMIZER each."""
 
-import math
+from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from pydantic import Field
 from torch import nn
-from torch.optim import AdamW
 
-from vitcore.config import Config
+from vitcore.config import ConfigError
+from vitcore.config import Options as NoOptions
+from vitcore.variant import Variant
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Groups = list[dict[str, Any]]
 
 
-def adamw(model: nn.Module, config: Config) -> AdamW:
-    """AdamW (arXiv 1711.05101) with weight decay on matrices alone; one fused kernel for all parameters."""
-    named = list(model.named_parameters())
-    groups = [
-        {"params": [p for name, p in named if decays(name, p)], "weight_decay": config.weight_decay},
-        {"params": [p for name, p in named if not decays(name, p)], "weight_decay": 0.0},
-    ]
-    return AdamW(groups, lr=config.lr, fused=True)
+def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """The optimiser of `config`. Each group of parameters has its `weight_decay` and its share `lr_scale` of `lr`."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        decay = config.weight_decay if config.weight_decay_on == "all" or decays(name, parameter) else 0.0
+        scale = config.layer_decay ** (config.layers + 1 - layer_id(name, config.layers))
+        groups.setdefault((decay, scale), []).append(parameter)
+    return OPTIMIZER[config.optimizer].make(
+        [{"params": p, "weight_decay": decay, "lr_scale": scale} for (decay, scale), p in groups.items()], config
+    )
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Matrices and convolutions do; biases, norms, position tables and the class token do not."""
-    return parameter.ndim >= 2 and name != "class_token" and not name.startswith("position.")
+    """Matrices and convolutions do; biases, norms, position tables, class token and registers do not."""
+    return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
 
-def learning_rate(step: int, config: Config) -> float:
-    """Of step 0 .. steps - 1: linear warm-up to `lr`, then half a cosine that would reach 0 at `steps`."""
-    warmup = round(config.warmup * config.steps)
-    if step < warmup:
-        return config.lr * (step + 1) / warmup
-    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (config.steps - warmup)))
+def layer_id(name: str, layers: int) -> int:
+    """0 for what embeds, i + 1 for block i, `layers` + 1 for norm, pooling and head (arXiv 2106.08254, BEiT's code).
+
+    The i-th entry of a list of the position belongs to block i, where it acts.
+    """
+    if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
+        return int(in_block[1]) + 1
+    return 0 if name.startswith(("stem.", "position.", "class_token", "registers")) else layers + 1
+
+
+class Optimizer(Variant):
+    """Makes PyTorch's optimiser, one fused kernel for all parameters where there is one."""
+
+    slot = "optimizer"
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
+        """`groups`: parameters with their weight decay. The training sets each group's `lr` before each step."""
+        raise NotImplementedError
+
+
+class Moments(NoOptions):
+    """Of Adam: how slowly the two averages of the gradient forget, and what keeps the division finite."""
+
+    beta1: Beta = 0.9
+    beta2: Beta = 0.999
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (arXiv 1711.05101)."""
+
+    numerics = 1
+
+    class Options(Moments):
+        """Of the moments."""
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(groups, fused=True, **moments(config, Moments))
+
+
+class Adam(Optimizer):
+    """Adam (arXiv 1412.6980); weight decay is part of the gradient (L2)."""
+
+    numerics = 1
+
+    class Options(Moments):
+        """Of the moments."""
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
+        return torch.optim.Adam(groups, fused=True, **moments(config, Moments))
+
+
+def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
+    """The options of Adam as PyTorch spells them."""
+    options = config.options_of("optimizer", schema)
+    return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum, as arXiv 2010.11929 fine-tunes (B.1.1); weight decay is L2."""
+
+    numerics = 1
+
+    class Options(NoOptions):
+        """`momentum`: of the paper. `nesterov`: looks ahead by it (arXiv 1212.0901, equation 7)."""
+
+        momentum: Beta = 0.9
+        nesterov: bool = False
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        options = config.options_of(cls.slot, cls.Options)
+        if options.nesterov and not options.momentum:
+            raise ConfigError("optimizer.nesterov=True needs an optimizer.momentum above 0, not 0.0")
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
+        options = config.options_of(cls.slot, cls.Options)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=options.momentum, nesterov=options.nesterov, fused=True)
+
+
+OPTIMIZER: dict[str, type[Optimizer]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}

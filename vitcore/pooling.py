@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 class Pooling(Part):
-    """Reads the tokens after the final norm. `class_token`: whether the model has one at all."""
+    """Reads the tokens. `class_token`: whether the model has one at all; `every_layer`: reads those of each layer."""
 
     slot = "pool"
     class_token: ClassVar[bool]
+    every_layer: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:
         super().__init__()
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
-        """Tokens (B, prefix + N, D), the class token first, to (B, D)."""
+        """Tokens (B, prefix + N, D), or (L, B, prefix + N, D) of every layer, to (B, D); the class token is first."""
         raise NotImplementedError
 
 

@@ -6,7 +6,7 @@ Shapes: B images, N patches in raster order, D width, H heads, d_h = D / H.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ class Position(Part):
     """
 
     slot = "position"
+    places: ClassVar[tuple[str, ...]] = ()  # what `position_at` may be, the default first; none: no choice
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -71,6 +72,7 @@ class Learned1D(Position):
     """
 
     numerics = 1
+    places = ("input",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -93,6 +95,7 @@ class Learned2D(Position):
     """
 
     numerics = 1
+    places = ("input",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -134,7 +137,7 @@ class Relative(Position):
         super().__init__(config)
         patches = math.prod(config.grid)
         size = (2 * patches - 1, config.width // config.heads)
-        self.tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.depth))
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
         place = torch.arange(patches)
         offset = place[:, None] - place + patches - 1  # 0 is the most negative offset
         self.register_buffer("offset", offset, persistent=False)  # (N, N)

@@ -1,4 +1,4 @@
-"""Random orders as pure functions of a key, the same on every machine and in every version.
+"""Random orders and draws as pure functions of a key, the same on every machine and in every version.
 
 NumPy promises that seed sequences and the raw output of PCG64 never change; it promises nothing of its
 `permutation`.
@@ -42,3 +42,9 @@ def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
     """All images in `count` stratified folds: sizes, those of each class too, differ by at most one."""
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
+
+
+def generator(*key: object) -> np.random.RandomState:
+    """Draws from distributions. It is NumPy's legacy generator: its streams, and its alone, are promised for ever."""
+    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
+    return np.random.RandomState(np.frombuffer(digest, np.uint32))

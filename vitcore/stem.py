@@ -26,6 +26,11 @@ class Stem(Part):
 
     slot = "stem"
 
+    @classmethod
+    def blocks(cls, config: Config) -> int:
+        """How many blocks of the encoder the stem stands for."""
+        return 0
+
     def __init__(self, config: Config) -> None:
         super().__init__()
 

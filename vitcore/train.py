@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass, field
 from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import safetensors.torch
@@ -21,10 +22,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.augment import AUGMENT
+from vitcore.average import Average
 from vitcore.data import Data, Images, Order, load
 from vitcore.measure import measure
 from vitcore.memory import shrinking
-from vitcore.optim import adamw, learning_rate
+from vitcore.mixing import mix
+from vitcore.noise import Keys, image_keys
+from vitcore.optim import optimizer
+from vitcore.schedule import learning_rate
 from vitcore.vit import ViT
 
 if TYPE_CHECKING:
@@ -93,9 +99,10 @@ class Outcome:
     """How a training ended. `train_seconds` is of the steps alone: no evaluation, no loading.
 
     `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
-    objective, with label smoothing, averaged since the evaluation before); it is empty unless the training
-    finished. `micro_batch` is the smallest that memory made necessary, or that was asked for; 0: the whole batch.
-    `suspect_hardware`: a step at which something was not a number, but was one when it was computed again.
+    objective, with label smoothing and mixed images, averaged since the evaluation before); it is empty unless
+    the training finished. `micro_batch` is the smallest that memory made necessary, or that was asked for; 0:
+    the whole batch. `suspect_hardware`: a step at which something was not a number, but was one when it was
+    computed again.
     """
 
     status: Status
@@ -109,6 +116,23 @@ class Outcome:
     diverged_at_step: int | None = None
     micro_batch: int = 0
     suspect_hardware: int | None = None
+
+
+class Batch(NamedTuple):
+    """What one step sees.
+
+    images (B, C, H, W), standardised; targets: labels (B,), or where images are mixed, shares (B, classes); keys (B,),
+    what random choices about each image are made of, where any are made.
+    """
+
+    images: Tensor
+    targets: Tensor
+    keys: Keys
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Micro-batches of `size` images, the last of what is left."""
+        keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
+        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 
 
 class DivergedError(Exception):
@@ -224,7 +248,11 @@ class Training:
     def __init__(self, config: Config, data: Data) -> None:
         self.config, self.data, self.device = config, data, data.mean.device
         self.model = ViT(config).to(self.device)
-        self.optimizer = adamw(self.model, config)
+        if config.compile:
+            self.model.compile()
+        self.average = Average(self.model, config.ema) if config.ema else None
+        self.augment = AUGMENT[config.augment](config)
+        self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
         self.evaluation_batch = EVALUATION_BATCH
@@ -236,31 +264,54 @@ class Training:
         self.seconds, self.mark = 0.0, time.perf_counter()
 
     def advance(self) -> None:
-        """One step: gradients, their global norm clipped, AdamW."""
-        loss, self.micro_batch = shrinking(partial(self.gradients, *self.batch()), self.micro_batch)
+        """One step: gradients, their global norm clipped, the optimiser."""
+        loss, self.micro_batch = shrinking(partial(self.gradients, self.batch()), self.micro_batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self.config)
+            group["lr"] = learning_rate(self.step, self.config) * group["lr_scale"]
         self.optimizer.step()
         self.losses[self.since] = loss
         self.step, self.since = self.step + 1, self.since + 1
+        if self.average:
+            self.average.update(self.step)
 
-    def gradients(self, images: Tensor, labels: Tensor, size: int) -> Tensor:
+    def gradients(self, batch: Batch, size: int) -> Tensor:
         """Those of the mean loss over the batch, which is returned: summed over micro-batches of `size` images."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for some, theirs in zip(torch.split(images, size), torch.split(labels, size), strict=True):
-            loss = F.cross_entropy(self.model(some), theirs, label_smoothing=self.config.label_smoothing)
-            loss = loss * (len(some) / len(images))
+        for some in batch.split(size):
+            loss = self.objective(some) * (len(some.images) / len(batch.images))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 
-    def batch(self) -> tuple[Tensor, Tensor]:
-        """The standardised images (B, C, H, W) and the labels (B,) of the step to come."""
-        places = self.order.places(self.step * self.config.batch, self.config.batch)
+    def objective(self, batch: Batch) -> Tensor:
+        """The mean loss over the images of `batch`."""
+        logits = self.forward(batch.images, batch.keys)
+        return F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """Logits (B, classes) in float32, whatever the precision on the way there."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            logits: Tensor = self.model(images, keys)
+        return logits.float() if logits.dtype == torch.bfloat16 else logits
+
+    def batch(self) -> Batch:
+        """That of the step to come, augmented and mixed."""
+        config, start = self.config, self.step * self.config.batch
+        places = self.order.places(start, config.batch)
         chosen = torch.from_numpy(places).to(self.device)
-        return self.data.standardise(self.data.train.pixels[chosen]), self.data.train.labels[chosen]
+        pixels, targets = self.data.train.pixels[chosen], self.data.train.labels[chosen]
+        keys = None
+        if config.augment != "none" or config.dropout or config.drop_path:
+            epochs = self.order.epochs(start, config.batch)
+            keys = image_keys(config.seed, epochs, self.data.train.index[places])
+            pixels = self.augment(pixels, keys)
+            keys = keys.to(self.device)
+        images = self.data.standardise(pixels)
+        if config.mixup or config.cutmix:
+            images, targets = mix(images, targets, config, self.step)
+        return Batch(images, targets, keys)
 
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""
@@ -311,14 +362,15 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
-        logits, self.evaluation_batch = shrinking(partial(self.logits, images.pixels), self.evaluation_batch)
+        with self.average.in_place() if self.average else nullcontext():
+            logits, self.evaluation_batch = shrinking(partial(self.logits, images.pixels), self.evaluation_batch)
         self.model.train()
         correct = logits.argmax(dim=1) == images.labels
         return F.cross_entropy(logits, images.labels).item(), correct.cpu().numpy()
 
     def logits(self, pixels: Tensor, size: int) -> Tensor:
         """(n, classes) of bytes (n, C, H, W), `size` images at a time."""
-        return torch.cat([self.model(self.data.standardise(some)) for some in torch.split(pixels, size)])
+        return torch.cat([self.forward(self.data.standardise(some)) for some in torch.split(pixels, size)])
 
     def save(self) -> bytes:
         """Everything that the rest of the training depends on, as safetensors."""
@@ -330,6 +382,8 @@ class Training:
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state[parameter].items():
                 tensors[f"optimizer.{name}.{key}"] = tensor
+        if self.average:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
         tensors["losses"] = self.losses[: self.since]
         tensors["step"] = torch.tensor(self.step)
         tensors["micro_batch"] = torch.tensor(self.micro_batch)
@@ -341,6 +395,8 @@ class Training:
         """The state that `save` gave."""
         tensors = safetensors.torch.load(payload)
         self.model.load_state_dict(under("model.", tensors))
+        if self.average:
+            self.average.load_state_dict(under("average.", tensors))
         for name, parameter in self.model.named_parameters():
             state = under(f"optimizer.{name}.", tensors)
             if state:
@@ -354,7 +410,9 @@ class Training:
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
-        return safetensors.torch.save({name: t.cpu() for name, t in self.model.state_dict().items()})
+        """Those that were tested, as safetensors."""
+        kept = self.average or self.model
+        return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:

@@ -8,7 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitcore.encoder import Encoder
-from vitcore.initial import Initial, initialise, zeros
+from vitcore.head import HEAD
+from vitcore.initial import Initial, initialise, normal, zeros
+from vitcore.noise import Dropout, Keys
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
 from vitcore.stem import STEM
@@ -20,30 +22,55 @@ if TYPE_CHECKING:
 class ViT(Initial):
     """A Vision Transformer with its initial values, drawn on the CPU from `config.seed`.
 
-    `ViT(config)(images)`: images (B, C, H, W), float, standardised; gives logits (B, classes).
+    `ViT(config)(images)`: images (B, C, H, W), float, standardised; gives logits (B, classes). In training, dropout
+    and stochastic depth also need `keys` (B,), one an image (vitcore.noise).
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.config = config
         self.patch = config.patch
         self.stem = STEM[config.stem](config)
         self.position = POSITION[config.position](config)
+        self.dropout = Dropout(config.dropout, "embedding")
         self.pool = POOLING[config.pool](config)
-        self.prefix = int(self.pool.class_token)
+        self.prefix = int(self.pool.class_token) + config.registers
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width)) if self.pool.class_token else None
+        self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None
         self.encoder = Encoder(config, self.prefix)
-        self.head = nn.Linear(config.width, config.classes)
-        initialise(self, config.seed)
+        self.head = HEAD[config.head](config)
+        initialise(self, config.seed, config.init)
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """What the model owns itself, the class token and the head, starts at zero, as in the reference."""
-        zeros(values, generator)
+        """The class token starts at zero, as in the reference; registers apart (facebookresearch/dinov2)."""
+        (normal(1e-6) if name == "registers" else zeros)(values, generator)
 
-    def forward(self, images: Tensor) -> Tensor:
-        grid = images.shape[-2] // self.patch, images.shape[-1] // self.patch
-        x = self.position.tokens(self.stem(images), 0, grid)  # (B, N, D)
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
+
+    def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """The vector (B, D) that the head reads."""
+        layers = self.encoder(self.embed(images, keys), self.position, self.grid(images), keys)
+        if self.pool.every_layer:
+            x = torch.stack(list(layers))  # (L, B, T, D)
+        else:
+            *_, x = layers  # (B, T, D)
+        if self.config.final_norm == "before":
+            return self.pool(self.encoder.norm(x), self.prefix)  # type: ignore[no-any-return]
+        return self.encoder.norm(self.pool(x, self.prefix))  # type: ignore[no-any-return]
+
+    def embed(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
+        x = self.position.tokens(self.stem(images), 0, self.grid(images))  # (B, N, D)
+        prefix = []
         if self.class_token is not None:
-            token = self.position.class_token(self.class_token)
-            x = torch.cat([token.expand(len(x), -1, -1), x], dim=1)  # (B, 1 + N, D)
-        x = self.encoder(x, self.position, grid)
-        return self.head(self.pool(x, self.prefix))  # type: ignore[no-any-return]
+            prefix.append(self.position.class_token(self.class_token))
+        if self.registers is not None:
+            prefix.append(self.registers)
+        if prefix:
+            x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
+        return self.dropout(x, keys)  # type: ignore[no-any-return]
+
+    def grid(self, images: Tensor) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return images.shape[-2] // self.patch, images.shape[-1] // self.patch

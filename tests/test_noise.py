@@ -1,0 +1,209 @@
+"""The hash behind random choices: its statistics at fixed keys, and what dropout and stochastic depth make of it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from vitcore import Config, ViT
+from vitcore.data import Order, load
+from vitcore.noise import Dropout, DropPath, below, bits, code, image_keys, kept, mix64
+from vitcore.train import Training
+
+
+def keys(count: int, seed: int = 0, epoch: int = 0) -> Tensor:
+    return image_keys(seed, np.full(count, epoch), np.arange(count))
+
+
+def test_keys_are_distinct_over_epochs_and_images() -> None:
+    """One seed's keys never meet, and two seeds' do not in 400,000."""
+    many = torch.cat([keys(50_000, seed, epoch) for seed in (0, 1) for epoch in range(4)])
+    assert len(many.unique()) == len(many)
+
+
+def test_keys_are_the_published_hash() -> None:
+    """The first outputs of SplitMix64 from seed 1234567 are those of its reference implementation."""
+    golden, published = 0x9E3779B97F4A7C15, [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    states = np.array([(1234567 + i * golden) % 2**64 for i in range(3)], np.uint64)
+    assert mix64(states).tolist() == published
+
+
+def test_bits_are_the_published_hash_of_plain_integers() -> None:
+    """One element in Python's own integers, wrapped at 32 bits."""
+
+    def lowbias32(x: int) -> int:
+        x = (x ^ x >> 16) * 0x7FEB352D % 2**32
+        x = (x ^ x >> 15) * 0x846CA68B % 2**32
+        return x ^ x >> 16
+
+    some, site = keys(5), code("somewhere")
+    for i, key in enumerate(some.tolist()):
+        image = lowbias32(lowbias32((key ^ site) % 2**32) ^ ((key >> 32) % 2**32))
+        for element in (0, 1, 77):
+            expected = lowbias32((image + lowbias32(element)) % 2**32)
+            assert bits(some, site, 78)[i, element].item() % 2**32 == expected
+
+
+def test_bits_are_uniform() -> None:
+    """256 bins of the highest and of the lowest byte, a million draws: chi-square."""
+    draws = bits(keys(1000), code("a"), 1000).flatten()
+    for byte in (draws >> 24 & 255, draws & 255):
+        assert stats.chisquare(torch.bincount(byte, minlength=256).numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
+def test_rate_is_exact(rate: float) -> None:
+    """Of four million elements a share of 1 - rate stays, within 4 standard errors; over images, as binomials do."""
+    mask = kept(keys(2000), code("a"), 2000, rate)
+    assert abs(mask.double().mean().item() - (1 - rate)) < 4 * math.sqrt(rate * (1 - rate) / mask.numel())
+    for dim in (0, 1):
+        sums = mask.sum(dim=dim).double()
+        assert sums.var().item() == pytest.approx(2000 * rate * (1 - rate), rel=0.15)
+
+
+def pairs() -> dict[str, tuple[Tensor, Tensor]]:
+    """Masks that have nothing to do with each other, and how they differ."""
+    one = kept(keys(500), code("a"), 500, 0.3)
+    return {
+        "sites": (one, kept(keys(500), code("b"), 500, 0.3)),
+        "epochs": (one, kept(keys(500, epoch=1), code("a"), 500, 0.3)),
+        "seeds": (one, kept(keys(500, seed=1), code("a"), 500, 0.3)),
+        "images": (one[:-1], one[1:]),
+        "elements": (one[:, :-1], one[:, 1:]),
+        "rows": (one[:, :-64], one[:, 64:]),
+    }
+
+
+@pytest.mark.parametrize("what", list(pairs()))
+def test_masks_are_independent(what: str) -> None:
+    """A contingency table of both masks, a quarter of a million elements: chi-square."""
+    first, second = (mask.flatten().long() for mask in pairs()[what])
+    table = torch.bincount(2 * first + second, minlength=4).view(2, 2).numpy()
+    assert stats.chi2_contingency(table).pvalue > 1e-3
+
+
+def test_masks_of_many_images_do_not_agree_by_pairs() -> None:
+    """Every two images of 200 agree about as often as chance has it: no pair shares a mask."""
+    mask = kept(keys(200), code("a"), 4000, 0.5).double() * 2 - 1
+    together = (mask @ mask.T / 4000).fill_diagonal_(0)
+    assert together.abs().max() < 6 / math.sqrt(4000)
+    assert together[*np.triu_indices(200, 1)].var().item() == pytest.approx(1 / 4000, rel=0.1)
+
+
+def test_below_is_uniform() -> None:
+    """Each of 14 numbers as often as the others, none outside."""
+    draws = below(14, keys(20_000), code("operation"), 3)
+    counts = torch.bincount(draws.flatten(), minlength=14)
+    assert len(counts) == 14
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+def test_dropout_keeps_the_expectation_and_scales_what_stays() -> None:
+    """Elements are 0 or x / (1 - rate), and their mean is x."""
+    dropout, x = Dropout(0.25, "here"), torch.full((400, 10, 50), 3.0)
+    y = dropout(x, keys(400))
+    assert y.unique().tolist() == [0.0, 4.0]
+    assert y.mean().item() == pytest.approx(3.0, rel=0.01)
+
+
+def test_stochastic_depth_leaves_out_whole_images() -> None:
+    """An image keeps all elements of its branch, scaled, or none."""
+    y = DropPath(0.25, "here")(torch.ones(4000, 3, 2), keys(4000)).flatten(1)
+    assert torch.equal(y.amin(dim=1), y.amax(dim=1))
+    assert y.mean().item() == pytest.approx(1.0, rel=0.04)
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "steps": 4, "batch": 12, "data_fraction": 0.1}
+    return Config(**(defaults | settings))
+
+
+NOISY: dict[str, Any] = {"dropout": 0.2, "drop_path": 0.3}
+
+
+def noisy_model(**settings: Any) -> ViT:
+    model = ViT(tiny(**(NOISY | {"head_init": "lecun-normal"} | settings)))
+    return model.train()
+
+
+def test_no_mask_depends_on_the_batch() -> None:
+    """Logits of six images together, in pairs, and in another order."""
+    model, images, some = noisy_model().double(), torch.randn(6, 1, 8, 8, dtype=torch.float64), keys(6)
+    whole = model(images, some)
+    halves = torch.cat([model(images[i : i + 2], some[i : i + 2]) for i in (0, 2, 4)])
+    torch.testing.assert_close(halves, whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model(images.flip(0), some.flip(0)).flip(0), whole, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(model(images, keys(6, epoch=1)), whole)
+
+
+def test_evaluation_has_no_noise() -> None:
+    """The logits of a model built without, and no key is asked for."""
+    noisy, plain = noisy_model().eval(), noisy_model(dropout=0.0, drop_path=0.0).eval()
+    images = torch.randn(3, 1, 8, 8)
+    assert torch.equal(noisy(images), plain(images))
+
+
+def test_training_noise_without_keys_is_refused() -> None:
+    """Forgetting them is a mistake, not a run without dropout."""
+    with pytest.raises(AssertionError, match="needs the images' keys"):
+        noisy_model()(torch.randn(3, 1, 8, 8))
+
+
+def test_dropout_stands_where_the_reference_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """models_vit.py: over all tokens once positions are added, after attention's output, and twice in each MLP."""
+    seen: list[tuple[int, tuple[int, ...]]] = []
+    forward = Dropout.forward
+
+    def watched(self: Dropout, x: Tensor, keys: Tensor | None) -> Tensor:
+        seen.append((self.site, tuple(x.shape)))
+        return forward(self, x, keys)
+
+    monkeypatch.setattr(Dropout, "forward", watched)
+    noisy_model(registers=2)(torch.randn(3, 1, 8, 8), keys(3))
+    tokens, hidden = (3, 1 + 2 + 16, 16), (3, 1 + 2 + 16, 64)
+    assert [shape for _, shape in seen] == [tokens, *[tokens, hidden, tokens] * 2]
+    assert len({site for site, _ in seen}) == len(seen)
+
+
+def test_depth_rates_rise_in_a_line() -> None:
+    """0 at the first block, drop_path at the last (arXiv 1603.09382's rule, as timm has it)."""
+    model = ViT(tiny(depth=4, drop_path=0.3))
+    rates = [block.add1.drop_path.rate for block in model.encoder.blocks]
+    assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert rates == [block.add2.drop_path.rate for block in model.encoder.blocks]
+
+
+def test_noise_compiles() -> None:
+    """Through dynamo and the joint graph, forward and backward, in one graph: the eager gradients."""
+    model, images, some = noisy_model(), torch.randn(4, 1, 8, 8), keys(4)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    gradients = []
+    for run in (model, compiled):
+        model.zero_grad()
+        run(images, some).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for eager, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(other, eager, rtol=1e-4, atol=1e-6)
+
+
+def test_training_gives_each_image_the_key_of_its_epoch() -> None:
+    """Places of the whole dataset, so that a smaller fraction's images keep theirs; a batch may span two epochs."""
+    config = tiny(dropout=0.1, batch=100)
+    data = load(config)
+    training = Training(config, data)
+    order = Order(len(data.train), config.seed)
+    training.step = 1  # images 100 to 199 of a training set of about 130
+    epochs = [i // len(data.train) for i in range(100, 200)]
+    assert set(epochs) == {0, 1}
+    places = data.train.index[order.places(100, 100)]
+    assert torch.equal(training.batch().keys, image_keys(config.seed, np.array(epochs), places))
+
+
+def test_keys_cost_nothing_where_nothing_needs_them() -> None:
+    """None are made for a plain training."""
+    config = tiny()
+    assert Training(config, load(config)).batch().keys is None

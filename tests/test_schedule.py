@@ -1,0 +1,55 @@
+"""The learning rate of each step against closed forms."""
+
+import math
+from typing import Any
+
+import pytest
+
+from vitcore import Config
+from vitcore.schedule import learning_rate
+
+
+def rates(**settings: Any) -> list[float]:
+    config = Config(lr=1.0, **settings)
+    return [learning_rate(step, config) for step in range(config.steps)]
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_warm_up_is_a_line_to_the_whole_rate(schedule: str) -> None:
+    """The same for all: 1/10, 2/10 ... 1; the step after the last of it is at the whole rate too."""
+    assert rates(steps=100, warmup=0.1, schedule=schedule)[:11] == pytest.approx(
+        [*((step + 1) / 10 for step in range(10)), 1.0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "after"),
+    [
+        ({"schedule": "cosine"}, lambda x: (1 + math.cos(math.pi * x)) / 2),
+        ({"schedule": "linear"}, lambda x: 1 - x),
+        ({"schedule": "constant"}, lambda x: 1.0 if x < 0.8 else (1 - x) / 0.2),
+        ({"schedule": "constant", "schedule.cooldown": 0.5}, lambda x: 1.0 if x < 0.5 else (1 - x) / 0.5),
+        ({"schedule": "constant", "schedule.cooldown": 1.0}, lambda x: 1 - x),
+        ({"schedule": "constant", "schedule.cooldown": 0.0}, lambda x: 1.0),
+    ],
+)
+@pytest.mark.parametrize("warmup", [0.0, 0.2])
+def test_schedule_equals_its_closed_form(settings: dict[str, Any], after: Any, warmup: float) -> None:
+    """Of the share x of the steps after the warm-up, from 0 at the first of them."""
+    steps = 50
+    begin = round(warmup * steps)
+    expected = [after(i / (steps - begin)) for i in range(steps - begin)]
+    assert rates(steps=steps, warmup=warmup, **settings)[begin:] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 0.9), (2, 0.9), (10, 0.99)])
+def test_last_step_still_learns(schedule: str, steps: int, warmup: float) -> None:
+    """However short the training: no step has a rate of 0, none divides by 0."""
+    assert all(0 < rate <= 1 for rate in rates(steps=steps, warmup=warmup, schedule=schedule))
+
+
+def test_last_rate_is_one_step_from_zero() -> None:
+    """Linear ends at 1 / steps, the cooldown at that over its share: the step after the last would be at 0."""
+    assert rates(steps=200, warmup=0.0, schedule="linear")[-1] == pytest.approx(1 / 200)
+    assert rates(steps=200, warmup=0.0, schedule="constant")[-1] == pytest.approx(1 / 200 / 0.2)

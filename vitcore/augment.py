@@ -1,0 +1,284 @@
+"""What becomes of training images before they are standardised. One class and one line of AUGMENT each.
+
+Every choice is a pure function of the image's key, (seed, epoch, place in the dataset): neither the batch that an
+image is in nor a resumption changes what it becomes. Choices are made on the CPU, so that no device has to be waited
+for; bytes are moved on the device that they are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from vitcore import image_ops
+from vitcore.config import ConfigError
+from vitcore.config import Options as NoOptions
+from vitcore.noise import below, code, kept
+from vitcore.variant import Variant
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+LEVELS = 31  # of magnitude, as in torchvision
+
+
+class Augment(Variant):
+    """Bytes (B, C, H, W) to bytes of the same shape, on the device that they are on."""
+
+    slot = "augment"
+
+    def __init__(self, config: Config) -> None: ...
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        """`keys` (B,), int64, on the CPU: the key of each image in this epoch. `images` stay as they are."""
+        raise NotImplementedError
+
+
+class NoAugment(Augment):
+    """The images as they are (arXiv 2010.11929 pre-trains on JFT so)."""
+
+    numerics = 1
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return images
+
+
+class Flip(Augment):
+    """Left and right exchanged, with probability a half (arXiv 2205.01580, section 2)."""
+
+    numerics = 1
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return flip(images, keys)
+
+
+class Shift(NoOptions):
+    """`pad`: pixels to each side at most. `fill`: what is seen beyond the border."""
+
+    pad: Annotated[int, Field(ge=1)] = 4
+    fill: Literal["zeros", "reflect"] = "zeros"
+
+
+class Crop(Augment):
+    """Padded, then cut to size at a random place (arXiv 1512.03385, section 4.2)."""
+
+    numerics = 1
+
+    class Options(Shift):
+        """Of the shift."""
+
+    def __init__(self, config: Config) -> None:
+        self.shift = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_room(config, config.options_of(cls.slot, cls.Options))
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return crop(images, keys, self.shift)
+
+
+class FlipCrop(Crop):
+    """Padded, cut to size at a random place, flipped with probability a half (arXiv 1512.03385, section 4.2)."""
+
+    numerics = 1
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return flip(super().__call__(images, keys), keys)
+
+
+class Strength(NoOptions):
+    """`layers`: operations an image. `magnitude`: how strong they are, of 30."""
+
+    layers: Annotated[int, Field(ge=1)] = 2
+    magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10
+
+
+class RandAugment(Augment):
+    """Operations drawn at random, all at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment.
+
+    The image is neither flipped nor cropped. In grayscale images the operation on colour changes nothing.
+    """
+
+    numerics = 1
+
+    class Options(Strength):
+        """Of the operations."""
+
+    def __init__(self, config: Config) -> None:
+        self.strength = config.options_of(self.slot, self.Options)
+        self.operations = moderate(config.image_size)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_gray_or_colour(config)
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return randaugment(images, keys, self.strength, self.operations)
+
+
+class FlipCropRandAugment(Augment):
+    """`flip-crop`, then `randaugment` (arXiv 1909.13719, section 4.2)."""
+
+    numerics = 1
+
+    class Options(Shift, Strength):
+        """Of both."""
+
+    def __init__(self, config: Config) -> None:
+        self.options = config.options_of(self.slot, self.Options)
+        self.operations = moderate(config.image_size)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_gray_or_colour(config)
+        need_room(config, config.options_of(cls.slot, cls.Options))
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return randaugment(flip(crop(images, keys, self.options), keys), keys, self.options, self.operations)
+
+
+class TrivialAugment(Augment):
+    """One operation an image, at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide.
+
+    The image is neither flipped nor cropped. In grayscale images the operation on colour changes nothing.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        self.operations = wide()
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_gray_or_colour(config)
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        choices = below(len(self.operations), keys, code("operation"), 1)[:, 0]
+        levels = below(LEVELS, keys, code("magnitude"), 1)[:, 0]
+        return operate(images.clone(), self.operations, choices, levels, signs(keys, 1)[:, 0])
+
+
+def need_room(config: Config, shift: Shift) -> None:
+    if shift.pad >= config.image_size:
+        raise ConfigError(f"augment.pad={shift.pad}: less than image_size={config.image_size}")
+
+
+def need_gray_or_colour(config: Config) -> None:
+    if config.channels not in (1, 3):
+        raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (colour)")
+
+
+def flip(images: Tensor, keys: Tensor) -> Tensor:
+    as_is = kept(keys, code("flip"), 1, 0.5).view(-1, 1, 1, 1).to(images.device)
+    return torch.where(as_is, images, images.flip(3))
+
+
+def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:
+    """Every place of a window over the padded image is a view; one is gathered for each image."""
+    rows, columns = images.shape[-2:]
+    places = below(2 * shift.pad + 1, keys, code("crop"), 2).to(images.device)  # (B, 2)
+    windows = padded(images, shift).unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, H, W)
+    return windows[torch.arange(len(images), device=images.device), :, places[:, 0], places[:, 1]]
+
+
+def padded(images: Tensor, shift: Shift) -> Tensor:
+    """(B, C, H + 2 pad, W + 2 pad)"""
+    if shift.fill == "zeros":
+        return F.pad(images, [shift.pad] * 4)
+    across, down = (reflected(size, shift.pad).to(images.device) for size in (images.shape[3], images.shape[2]))
+    return images[:, :, down[:, None], across]
+
+
+def reflected(size: int, pad: int) -> Tensor:
+    """pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad"""
+    places = torch.arange(-pad, size + pad).abs()
+    return torch.minimum(places, 2 * (size - 1) - places)
+
+
+class Operation(NamedTuple):
+    """One of image_ops: its amount at each magnitude (31,), and whether it goes both ways."""
+
+    apply: Callable[[Tensor, Tensor], Tensor]
+    amounts: Tensor
+    signed: bool
+
+
+def randaugment(images: Tensor, keys: Tensor, strength: Strength, operations: list[Operation]) -> Tensor:
+    images, layers = images.clone(), strength.layers
+    choices, sign = below(len(operations), keys, code("operation"), layers), signs(keys, layers)  # (B, layers)
+    levels = torch.full((len(images),), strength.magnitude)
+    for layer in range(layers):
+        images = operate(images, operations, choices[:, layer], levels, sign[:, layer])
+    return images
+
+
+def signs(keys: Tensor, elements: int) -> Tensor:
+    """1 or -1: (B, elements)."""
+    return 2 * below(2, keys, code("sign"), elements) - 1
+
+
+def operate(images: Tensor, operations: list[Operation], choices: Tensor, levels: Tensor, sign: Tensor) -> Tensor:
+    """In place, on each image the operation of its choice at its level and sign, all (B,), on the CPU."""
+    for number, operation in enumerate(operations):
+        chosen = (choices == number).nonzero()[:, 0]
+        if len(chosen):
+            amount = operation.amounts[levels[chosen]] * (sign[chosen] if operation.signed else 1)
+            chosen = chosen.to(images.device)
+            images[chosen] = operation.apply(images[chosen], amount.to(images.device))
+    return images
+
+
+def moderate(size: int) -> list[Operation]:
+    """RandAugment's: translations in proportion to the side of the image, `size` pixels."""
+    return space(shear=0.3, translation=150 / 331 * size, angle=30.0, enhancement=0.9, bits=4)
+
+
+def wide() -> list[Operation]:
+    """TrivialAugment's."""
+    return space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
+
+
+def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
+    """What may happen to an image, and how much of it at the greatest magnitude."""
+
+    def up_to(amount: float) -> Tensor:
+        return torch.linspace(0, amount, LEVELS)
+
+    none = torch.zeros(LEVELS)
+    return [
+        Operation(image_ops.identity, none, False),
+        Operation(image_ops.shear_x, up_to(shear), True),
+        Operation(image_ops.shear_y, up_to(shear), True),
+        Operation(image_ops.translate_x, up_to(translation), True),
+        Operation(image_ops.translate_y, up_to(translation), True),
+        Operation(image_ops.rotate, up_to(angle), True),
+        Operation(image_ops.brightness, up_to(enhancement), True),
+        Operation(image_ops.colour, up_to(enhancement), True),
+        Operation(image_ops.contrast, up_to(enhancement), True),
+        Operation(image_ops.sharpness, up_to(enhancement), True),
+        Operation(image_ops.posterize, up_to(bits).round(), False),
+        Operation(image_ops.solarize, torch.linspace(255, 0, LEVELS), False),
+        Operation(image_ops.autocontrast, none, False),
+        Operation(image_ops.equalize, none, False),
+    ]
+
+
+AUGMENT: dict[str, type[Augment]] = {
+    "none": NoAugment,
+    "flip": Flip,
+    "crop": Crop,
+    "flip-crop": FlipCrop,
+    "randaugment": RandAugment,
+    "flip-crop-randaugment": FlipCropRandAugment,
+    "trivial": TrivialAugment,
+}

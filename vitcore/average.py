@@ -1,0 +1,54 @@
+"""An average of the weights over training, which is what is evaluated and kept (arXiv 1806.05594; Polyak's average)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class Average:
+    """a <- d a + (1 - d) w after each step, over parameters and buffers alike; whole numbers are copied.
+
+    d = min(decay, (1 + t) / (10 + t)) after t steps, as tf.train.ExponentialMovingAverage has it, so that a short
+    training is not an average over its initial values.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.names = list(model.state_dict())
+        self.live = list(model.state_dict().values())
+        self.mean = [tensor.clone() for tensor in self.live]
+        self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
+
+    @torch.no_grad()
+    def update(self, steps: int) -> None:
+        """After so many steps."""
+        decay = min(self.decay, (1 + steps) / (10 + steps))
+        mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
+        torch._foreach_lerp_(mean, live, 1 - decay)
+        for mine, theirs in zip(self.mean, self.live, strict=True):
+            if not mine.is_floating_point():
+                mine.copy_(theirs)
+
+    @contextmanager
+    @torch.no_grad()
+    def in_place(self) -> Iterator[None]:
+        """Inside, the model's weights are the averaged ones."""
+        own = [tensor.clone() for tensor in self.live]
+        copy(self.mean, self.live)
+        try:
+            yield
+        finally:
+            copy(own, self.live)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(zip(self.names, self.mean, strict=True))
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        copy([tensors[name] for name in self.names], self.mean)
+
+
+def copy(source: list[Tensor], target: list[Tensor]) -> None:
+    for values, tensor in zip(source, target, strict=True):
+        tensor.copy_(values)

@@ -1,0 +1,97 @@
+"""Random choices that are a hash of (seed, epoch, image, site, element); dropout and stochastic depth made of them.
+
+The first three are an image's key. No choice depends on the batch that its image is in, on the device or on what was
+drawn before: micro-batches, ranks and resumed trainings agree.
+"""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None outside of training
+
+
+class Dropout(nn.Module):
+    """Each element is zero with probability `rate` in training, the others scaled up (arXiv 1207.0580)."""
+
+    def __init__(self, rate: float, site: str) -> None:
+        super().__init__()
+        self.rate, self.site = rate, code(site)
+
+    def forward(self, x: Tensor, keys: Keys) -> Tensor:
+        """x (B, ...)"""
+        if not self.rate or not self.training:
+            return x
+        assert keys is not None, "dropout in training needs the images' keys"
+        mask = kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
+        return x * (mask.to(x.dtype) / (1 - self.rate))
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: the branch of an image is left out with probability `rate` (arXiv 1603.09382)."""
+
+    def __init__(self, rate: float, site: str) -> None:
+        super().__init__()
+        self.rate, self.site = rate, code("path " + site)
+
+    def forward(self, x: Tensor, keys: Keys) -> Tensor:
+        """x (B, ...)"""
+        if not self.rate or not self.training:
+            return x
+        assert keys is not None, "stochastic depth in training needs the images' keys"
+        mask = kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
+        return x * (mask.to(x.dtype) / (1 - self.rate))
+
+
+def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
+    """The keys (B,), int64, of the images at `places` (B,) of the dataset in `epochs` (B,): distinct within a seed."""
+    image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
+    return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
+
+
+def code(site: str) -> int:
+    """32 bits that stand for a place in the model."""
+    return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
+
+
+def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
+    """Which elements of each image stay (B, elements), each with probability 1 - rate."""
+    return bits(keys, site, elements) >= round((rate - 0.5) * 2**32)
+
+
+def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
+    """One of 0 .. limit - 1 for each element of each image: (B, elements), int64."""
+    return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
+
+
+def bits(keys: Tensor, site: int, elements: int) -> Tensor:
+    """All values of an int32 alike for each element of each image: (B, elements)."""
+    image = mix(mix(keys.to(torch.int32) ^ site) ^ (keys >> 32).to(torch.int32))  # (B,)
+    element = mix(torch.arange(elements, dtype=torch.int32, device=keys.device))
+    return mix(image[:, None] + element)
+
+
+def mix(x: Tensor) -> Tensor:
+    """A bijection of 32 bits, in place, in which each bit of x flips about half of the result.
+
+    It is lowbias32 of https://nullprogram.com/blog/2018/07/31/.
+    """
+    x ^= x >> 16 & 0xFFFF
+    x *= 0x7FEB352D
+    x ^= x >> 15 & 0x1FFFF
+    x *= 0x846CA68B - 2**32
+    x ^= x >> 16 & 0xFFFF
+    return x
+
+
+def mix64(x: Words) -> Words:
+    """The same for 64 bits: the finaliser of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

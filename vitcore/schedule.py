@@ -1,0 +1,73 @@
+"""The learning rate of each step: a linear warm-up, then one of the schedules. One class and one line each."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from vitcore.config import Options as NoOptions
+from vitcore.variant import Variant
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+def learning_rate(step: int, config: Config) -> float:
+    """Of step 0 .. steps - 1: linear warm-up to `lr`, then as the schedule says."""
+    warmup = round(config.warmup * config.steps)
+    if step < warmup:
+        return config.lr * (step + 1) / warmup
+    done = (step - warmup) / (config.steps - warmup)  # [0, 1)
+    return config.lr * SCHEDULE[config.schedule].share(done, config)
+
+
+class Schedule(Variant):
+    """What becomes of the learning rate after the warm-up."""
+
+    slot = "schedule"
+
+    @classmethod
+    def share(cls, done: float, config: Config) -> float:
+        """The share of `lr` once `done`, in [0, 1), of the steps after the warm-up are done."""
+        raise NotImplementedError
+
+
+class Cosine(Schedule):
+    """Half a cosine that would reach 0 after the last step (arXiv 1608.03983)."""
+
+    numerics = 1
+
+    @classmethod
+    def share(cls, done: float, config: Config) -> float:
+        return 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Linear(Schedule):
+    """Down a line that would reach 0 after the last step (arXiv 2010.11929, Table 3)."""
+
+    numerics = 1
+
+    @classmethod
+    def share(cls, done: float, config: Config) -> float:
+        return 1 - done
+
+
+class Constant(Schedule):
+    """`lr` until the cooldown, which goes down a line (arXiv 2106.04560, section 3.5)."""
+
+    numerics = 1
+
+    class Options(NoOptions):
+        """`cooldown`: share of the steps after the warm-up."""
+
+        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2
+
+    @classmethod
+    def share(cls, done: float, config: Config) -> float:
+        cooldown = config.options_of(cls.slot, cls.Options).cooldown
+        return min(1.0, (1 - done) / cooldown) if cooldown else 1.0
+
+
+SCHEDULE: dict[str, type[Schedule]] = {"cosine": Cosine, "linear": Linear, "constant": Constant}

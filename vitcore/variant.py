@@ -1,0 +1,53 @@
+"""Variant: what every entry of every dictionary has in common, be it a position embedding or an optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vitcore.config import Options as NoOptions
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Variant:
+    """One choice for a slot, the field of Config of that name.
+
+    `numerics` is raised when a change alters what the variant computes; it is in the identity of every trial
+    that uses it. A variant from outside the package that declares none is identified by `digest`, the hash of
+    the plugin file that added it. That file alone counts: a variant whose computation stands in a module that the
+    plugin imports declares `numerics`.
+
+    An option at its neutral value is left out of the identity, so that adding an option orphans no result. Neutral
+    is the option's default, unless `neutral` (option's name -> value) says otherwise: who changes a default puts the
+    old one there, or raises `numerics`.
+    """
+
+    slot: ClassVar[str]
+    numerics: ClassVar[int]
+    neutral: ClassVar[Mapping[str, Any]] = {}
+    digest: ClassVar[str]  # set by whoever loads the plugin
+
+    class Options(NoOptions):
+        """The options that this variant alone understands: none."""
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raises ConfigError where this variant cannot be built from `config`, whose options are valid by then."""
+
+    @classmethod
+    def neutral_options(cls) -> dict[str, Any]:
+        """The neutral value of every option that has one."""
+        fields = cls.Options.model_fields
+        defaults = {name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()}
+        return {**defaults, **cls.neutral}
+
+    @classmethod
+    def version(cls) -> int | str:
+        """Its `numerics`, or the digest of the plugin file that added it; ValueError where it has neither."""
+        if "numerics" in cls.__dict__:
+            return cls.numerics
+        if "digest" not in cls.__dict__:
+            raise ValueError(f"{cls.__name__} is not from a plugin's file, so it has to declare numerics (an int)")
+        return cls.digest

@@ -1,0 +1,31 @@
+"""Every slot that has variants, its base class, and the dict its variants stand in.
+
+Identity, validation, plugins, the contract tests and `ablate list` follow this one table; a variant is added in its
+own file, never here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitcore.augment import AUGMENT, Augment
+from vitcore.head import HEAD, Head
+from vitcore.optim import OPTIMIZER, Optimizer
+from vitcore.part import Part
+from vitcore.pooling import POOLING, Pooling
+from vitcore.position import POSITION, Position
+from vitcore.schedule import SCHEDULE, Schedule
+from vitcore.stem import STEM, Stem
+from vitcore.variant import Variant
+
+SLOTS: Mapping[type[Variant], dict[str, Any]] = {
+    Position: POSITION,
+    Pooling: POOLING,
+    Stem: STEM,
+    Head: HEAD,
+    Augment: AUGMENT,
+    Optimizer: OPTIMIZER,
+    Schedule: SCHEDULE,
+}
+BASES: Mapping[str, type[Variant]] = {base.slot: base for base in SLOTS}
+VARIANTS: Mapping[str, dict[str, type[Variant]]] = {base.slot: variants for base, variants in SLOTS.items()}
+PARTS = tuple(slot for slot, base in BASES.items() if issubclass(base, Part))  # the slots of the model itself
