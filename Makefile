@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slurm test-storm lint install
+.PHONY: demo test test-full test-slurm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -24,6 +24,10 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py
+
+# timm's and torchvision's models at their full sizes: MINUTES minutes, 12 GiB of memory.
+test-full: $(STAMP)
+	$(BIN)/python -m pytest -q -s -m slow tests/test_interop.py
 
 # On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)

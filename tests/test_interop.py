@@ -2,8 +2,10 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from vitcore import Config, ViT
 from vitcore.interop import (
     from_timm,
     from_torchvision,
+    load_npz,
     timm_arguments,
     timm_name,
     to_timm,
@@ -236,3 +239,182 @@ def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str
     for convert in (to_timm, to_timm_state_dict):
         with pytest.raises(ValueError, match=f"^{message}: timm's VisionTransformer has"):
             convert(model)
+
+
+OFFICIAL = {"vit_jax": ("_1", "_2", "_3", "Transformer/posembed_input/"), "big_vision": ("_0", "_1", "_0", "")}
+
+
+def official(layout: str, model: Any, pre_logits: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+    """Random arrays with the names and shapes of a checkpoint of google-research/vision_transformer or big_vision."""
+    attention, norm, mlp, place = OFFICIAL[layout]
+    D, H, P, K = model.embed_dim, model.blocks[0].attn.num_heads, model.patch_embed.patch_size[0], model.num_classes
+    F, N = model.blocks[0].mlp.fc1.out_features, model.pos_embed.shape[1]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding/kernel": (P, P, 3, D),
+        "embedding/bias": (D,),
+        f"{place}pos_embedding": (1, N, D),
+        "Transformer/encoder_norm/scale": (D,),
+        "Transformer/encoder_norm/bias": (D,),
+        "head/kernel": (D, K),
+        "head/bias": (K,),
+    }
+    if model.cls_token is not None:
+        shapes["cls"] = (1, 1, D)
+    if pre_logits:
+        shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
+    for layer in range(len(model.blocks)):
+        block = f"Transformer/encoderblock_{layer}"
+        for name in ("LayerNorm_0", f"LayerNorm{norm}"):
+            shapes |= {f"{block}/{name}/scale": (D,), f"{block}/{name}/bias": (D,)}
+        inside = f"{block}/MultiHeadDotProductAttention{attention}"
+        for name in ("query", "key", "value"):
+            shapes |= {f"{inside}/{name}/kernel": (D, H, D // H), f"{inside}/{name}/bias": (H, D // H)}
+        shapes |= {f"{inside}/out/kernel": (H, D // H, D), f"{inside}/out/bias": (D,)}
+        dense = f"{block}/MlpBlock{mlp}/Dense"
+        shapes |= {f"{dense}_0/kernel": (D, F), f"{dense}_0/bias": (F,)}
+        shapes |= {f"{dense}_1/kernel": (F, D), f"{dense}_1/bias": (D,)}
+    draw = np.random.default_rng(0)
+    return {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def stacked(arrays: dict[str, np.ndarray[Any, Any]], layers: int) -> dict[str, np.ndarray[Any, Any]]:
+    """As big_vision's scan=True saves them: one array for all blocks."""
+    first = "Transformer/encoderblock_0/"
+    rest = {name: values for name, values in arrays.items() if "encoderblock_" not in name}
+    for name in [name.removeprefix(first) for name in arrays if name.startswith(first)]:
+        blocks = [arrays[f"Transformer/encoderblock_{layer}/{name}"] for layer in range(layers)]
+        rest[f"Transformer/encoderblock/{name}"] = np.stack(blocks)
+    return rest
+
+
+def saved(folder: Path, arrays: dict[str, np.ndarray[Any, Any]], prefix: str = "") -> Path:
+    path = folder / "model.npz"
+    np.savez(path, **{prefix + name: values for name, values in arrays.items()})
+    return path
+
+
+BIG_VISION_POOLS: dict[str, dict[str, Any]] = {
+    "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
+    "class token": {"no_embed_class": True},
+}
+CHECKPOINTS: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
+    "vit_jax": ("vit_jax", "", False, {}),
+    "vit_jax in an optimiser": ("vit_jax", "opt/target/", False, {}),
+    **{f"big_vision, {pool}": ("big_vision", "params/", False, it) for pool, it in BIG_VISION_POOLS.items()},
+    **{f"big_vision, {pool}, scan": ("big_vision", "params/", True, it) for pool, it in BIG_VISION_POOLS.items()},
+}
+
+
+@pytest.mark.parametrize(("layout", "prefix", "scan", "settings"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+@torch.no_grad()
+def test_official_checkpoint_is_read_as_timm_reads_it(
+    layout: str, prefix: str, scan: bool, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """The papers' two layouts, blocks apart or stacked: timm's own loader agrees on the logits."""
+    theirs = timm_model(**settings)
+    arrays = official(layout, theirs)
+    path = saved(tmp_path, stacked(arrays, 2) if scan else arrays, prefix)
+    theirs.load_pretrained(str(path))
+    ours = load_npz(path)
+    assert far(ours(pictures(ours)), theirs.eval()(pictures(ours))) <= TOLERANCE
+    assert torch.equal(ours.head.bias, torch.from_numpy(arrays["head/bias"]))
+
+
+@torch.no_grad()
+def test_official_hidden_layer_is_the_tanh_head(tmp_path: Path) -> None:
+    """pre_logits, which timm's loader leaves out, is a dense layer and tanh before the head."""
+    theirs = timm_model()
+    arrays = official("vit_jax", theirs, pre_logits=True)
+    ours, images = load_npz(path := saved(tmp_path, arrays)), torch.randn(2, 3, 32, 32)
+    theirs.load_pretrained(str(path))
+    vector = theirs.eval().forward_head(theirs.forward_features(images), pre_logits=True).numpy()
+    hidden = np.tanh(vector @ arrays["pre_logits/kernel"] + arrays["pre_logits/bias"])
+    expected = hidden @ arrays["head/kernel"] + arrays["head/bias"]
+    assert far(ours(images), torch.from_numpy(expected)) <= TOLERANCE
+
+
+def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda arrays: {key: values for key, values in arrays.items() if key != name}
+
+
+def replaced(name: str, values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda arrays: arrays | {name: values}
+
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+ATTENTION = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without("embedding/kernel"), "there is no array embedding/kernel"),
+        (without(f"{ATTENTION}/key/bias"), f"there is no array {ATTENTION}/key/bias"),
+        (without("head/kernel"), "there is no array head/kernel"),
+        (without(POSITIONS), f"there is no array {POSITIONS}"),
+        (replaced("cls2", np.zeros(3)), "array cls2 belongs to no part of this ViT"),
+        (replaced("head/bias", np.zeros(11)), r"array head/bias has shape \(11,\), not what makes \(10,\)"),
+        (replaced("head/bias", np.zeros(10, int)), "array head/bias has dtype int64"),
+        (replaced("head/bias", np.array([{}] * 10)), "array head/bias cannot be read: .*allow_pickle"),
+        (replaced("embedding/kernel", np.zeros((8, 4, 3, 48))), "array embedding/kernel has shape .* square"),
+        (replaced("embedding/kernel", np.zeros((192, 48))), "array embedding/kernel has shape .* 4 dimensions"),
+        (
+            replaced("Transformer/posembed_input/pos_embedding", np.zeros((1, 16, 48))),
+            "array .*pos_embedding .* square",
+        ),
+    ],
+)
+def test_spoilt_checkpoint_is_one_line_naming_the_array(
+    spoil: Callable[[dict[str, Any]], dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    """Missing, superfluous, of another shape or kind."""
+    path = saved(tmp_path, spoil(official("vit_jax", timm_model())))
+    with pytest.raises(ValueError, match=message) as error:
+        load_npz(path)
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_file_that_is_no_checkpoint_is_one_line(content: bytes | None, tmp_path: Path) -> None:
+    """Empty, another format, or cut short on the way."""
+    path = saved(tmp_path, official("vit_jax", timm_model()))
+    path.write_bytes(path.read_bytes()[:-5000] if content is None else content)
+    with pytest.raises(ValueError, match=r"model\.npz: no \.npz file, or one cut short$"):
+        load_npz(path)
+
+
+FULL_TIMM = (
+    "vit_tiny_patch16_224",
+    "vit_small_patch16_224",
+    "vit_base_patch16_224",
+    "vit_base_patch32_224",
+    "vit_base_patch16_gap_224",
+    "vit_medium_patch16_gap_240",
+    "vit_medium_patch16_reg4_256",
+    "vit_medium_patch16_reg4_gap_256",
+    "deit3_base_patch16_224",
+    "vit_large_patch16_224",
+)
+
+
+def show(name: str, found: dict[str, float]) -> None:
+    print(f"\n{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in found.items()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FULL_TIMM)
+def test_full_size_timm_model(name: str) -> None:
+    """timm's published sizes: logits and the gradient of every parameter within 1e-5 of their largest value."""
+    theirs = scattered(timm.create_model(name))
+    show(name, found := differences(from_timm(theirs).eval(), theirs, timm_name))
+    check(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit_b_16", "vit_b_32", "vit_l_16"])
+def test_full_size_torchvision_model(name: str) -> None:
+    """torchvision's published sizes, likewise."""
+    theirs = scattered(getattr(torchvision.models, name)())
+    show(name, found := differences(from_torchvision(theirs).eval(), theirs, torchvision_name))
+    check(found)

@@ -94,11 +94,12 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
     with torch.device("meta"):
         shapes = {name: values.shape for name, values in ViT(config).state_dict().items()}
     weights = positions(arrays, config)
-    for name in shapes.keys() - weights.keys():
-        sources = flax_names(name, arrays.layout)
-        shape = Size([shapes[name][0] // len(sources), *shapes[name][1:]])
-        weights[name] = torch.cat([arrays.parameter(source, shape) for source in sources])
-    for name in arrays.tensors.keys() - arrays.asked:
+    for name, (first, *others) in shapes.items():
+        if name not in weights:
+            sources = flax_names(name, arrays.layout)
+            shape = Size([first // len(sources), *others])
+            weights[name] = torch.cat([arrays.parameter(source, shape) for source in sources])
+    for name in sorted(arrays.tensors.keys() - arrays.asked):
         raise ValueError(f"{path}: array {arrays.prefix}{name} belongs to no part of this ViT")
     return config, weights
 
