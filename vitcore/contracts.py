@@ -32,7 +32,7 @@ def tiny(slot: str, name: str) -> Config:
         "width": 16,
         "depth": 2,
         "heads": 2,
-        "patch": 2,
+        "patch": 4 if slot == "stem" else 2,  # a stem may halve the side more than once
         "pool": "gap",
         "steps": 4,
         "batch": 8,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitcore.config import ConfigError
+from vitcore.config import Options as NoOptions
 from vitcore.initial import lecun_normal, zeros
 from vitcore.part import Part
 
@@ -91,6 +92,61 @@ class ConvStem(Stem):
         return self.projection(self.layers(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
 
 
+class ResNetStem(Stem):
+    """The paper's hybrid: a ResNet, then 1x1 patches of its feature map (arXiv 2010.11929, sections 3.1 and 4.1).
+
+    The BiT ResNet (arXiv 1912.11370) of its code and of timm's hybrids, whose modules these are: weight-standardised
+    convolutions, group norm, a root of 7x7 and max pooling, TensorFlow's 'same' padding. P = 32 is the whole network,
+    P = 16 has the blocks of its last stage in the third instead (50 layers: stages of 3, 4 and 9 blocks), P = 8 and
+    P = 4 are its first two stages and its first.
+    """
+
+    numerics = 1
+
+    class Options(NoOptions):
+        """`layers` of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270."""
+
+        layers: Literal[26, 50] = 50
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        # late: timm takes seconds to import
+        from timm.layers.std_conv import StdConv2dSame
+        from timm.models.resnetv2 import ResNetV2
+
+        self.backbone = ResNetV2(
+            layers=self.stages(config),
+            in_chans=config.channels,
+            num_classes=0,
+            global_pool="",
+            preact=False,
+            stem_type="same",
+            conv_layer=partial(StdConv2dSame, eps=1e-8),
+        )
+        self.projection = nn.Conv2d(self.backbone.num_features, config.width, 1)
+
+    @classmethod
+    def stages(cls, config: Config) -> list[int]:
+        """The blocks of each stage."""
+        whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(cls.slot, cls.Options).layers]
+        return {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}[config.patch]
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.patch not in (4, 8, 16, 32):
+            raise ConfigError(f"patch={config.patch}: stem={config.stem} divides the side by 4, 8, 16 or 32")
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        if starts_branch_at_zero(name):
+            zeros(values, generator)
+        else:
+            super().initial(name, values, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.backbone(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
 class SmallResNetStem(Stem):
     """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
 
@@ -135,14 +191,18 @@ class SmallResNetStem(Stem):
         need_halvings(cls.slot, config)
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Each residual branch starts at zero, as in the reference's ResNet (its last norm's scale)."""
-        if name.endswith("norm3.weight"):
+        if starts_branch_at_zero(name):
             zeros(values, generator)
         else:
             super().initial(name, values, generator)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.stages(self.root(images))).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def starts_branch_at_zero(name: str) -> bool:
+    """Whether it is the scale of a block's last norm, which starts at zero (vit_jax/models_resnet.py)."""
+    return name.endswith("norm3.weight")
 
 
 def doubling(config: Config) -> list[int]:
@@ -167,4 +227,9 @@ def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Modul
     return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
 
 
-STEM: dict[str, type[Stem]] = {"patch": PatchStem, "conv": ConvStem, "resnet-small": SmallResNetStem}
+STEM: dict[str, type[Stem]] = {
+    "patch": PatchStem,
+    "conv": ConvStem,
+    "resnet": ResNetStem,
+    "resnet-small": SmallResNetStem,
+}
