@@ -42,9 +42,9 @@ def test_every_other_field_is_identity() -> None:
         "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal", "layer_scale": 1e-4,
         "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
         "weight_decay_on": "all", "dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
-        "ema": 0.99, "precision": "bf16",
+        "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
     }  # fmt: skip
-    assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options", "position_at"}
+    assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
     ids = {trial_id(Config(**{field: value})) for field, value in other.items()}
     assert len(ids | {trial_id(Config())}) == len(other) + 1
 

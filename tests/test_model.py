@@ -137,7 +137,7 @@ def test_flops_equal_the_closed_form() -> None:
     [
         ({"stem": "conv", "image_size": 12, "patch": 3}, "patch=3: .*power of two"),
         ({"stem": "resnet-small", "image_size": 12, "patch": 6}, "patch=6: .*power of two"),
-        ({"position": "2d", "width": 3, "heads": 3}, "width=3: .*even"),
+        ({"position": "2d", "width": 3, "heads": 3}, "width=3: .*multiple of 2"),
     ],
 )
 def test_part_refuses_what_it_cannot_build(settings: dict[str, Any], message: str) -> None:

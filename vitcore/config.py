@@ -186,6 +186,13 @@ class Config(Options):
 
         return self.depth - STEM[self.stem].blocks(self)
 
+    @property
+    def stem_width(self) -> int:
+        """The width of the tokens that the stem gives: `width`, less what a concatenated position takes of it."""
+        from vitcore.position import POSITION
+
+        return POSITION[self.position].stem_width(self)
+
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
         """The validated options of the variant chosen for `slot`: those spelt 'slot.name'."""
         prefix = f"{slot}."

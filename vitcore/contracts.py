@@ -23,7 +23,7 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
     """The contracts that an entry has to keep; those about position are asked of positions alone."""
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
-    return [(what, check) for what, check in CONTRACTS.items() if slot == "position" or check is not says_where]
+    return [(what, check) for what, check in CONTRACTS.items() if slot == "position" or check not in OF_POSITIONS]
 
 
 def tiny(slot: str, name: str) -> Config:
@@ -99,10 +99,27 @@ def perturbed(config: Config) -> ViT:
 
 
 def shuffled(images: Tensor, patch: int) -> Tensor:
-    """The patches of (B, C, H, W) in the reverse of their raster order, each itself unchanged."""
+    """The patches of (B, C, H, W) in an order that keeps no distance, each itself unchanged."""
     B, C, H, W = images.shape
-    cut = images.view(B, C, H // patch, patch, W // patch, patch)
-    return cut.flip(2, 4).reshape(B, C, H, W)
+    cut = images.view(B, C, H // patch, patch, W // patch, patch).transpose(3, 4).flatten(2, 3)  # (B, C, N, P, P)
+    order = torch.randperm(cut.shape[2], generator=torch.Generator().manual_seed(0))
+    return cut[:, :, order].view(B, C, H // patch, W // patch, patch, patch).transpose(3, 4).reshape(B, C, H, W)
+
+
+@torch.no_grad()
+def other_resolution(slot: str, name: str) -> None:
+    """Images of another size and shape give logits, or a ValueError that names the position says why not."""
+    config = tiny(slot, name)
+    model = ViT(config)
+    side = config.image_size
+    for height, width in [(2 * side, 2 * side), (side + config.patch, 2 * side)]:
+        try:
+            logits = model(torch.randn(2, config.channels, height, width))
+        except (ValueError, RuntimeError) as error:
+            if isinstance(error, ValueError) and f"{slot}={name}" in str(error):
+                return
+            raise AssertionError(f"{slot}={name}: fails at another resolution and does not say why: {error}") from None
+        assert logits.isfinite().all(), f"{slot}={name}: logits at another resolution are not finite"
 
 
 def independent(slot: str, name: str) -> None:
@@ -126,6 +143,9 @@ CONTRACTS: dict[str, Contract] = {
     "deterministic": deterministic,
     "resumes": resumes,
     "says where a patch is": says_where,
+    "runs at another resolution or says why not": other_resolution,
     "leaves the others' initial values": independent,
     "names its source": documented,
 }
+
+OF_POSITIONS = (says_where, other_resolution)

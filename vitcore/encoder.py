@@ -50,7 +50,7 @@ class Attention(Initial):
         bias = position.bias(q[:, :, self.prefix :], layer, grid)
         if bias is not None and self.prefix:
             bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        x = attend(q, k, v, bias)
         return self.dropout(self.out(x.transpose(1, 2).reshape(B, T, D)), keys)  # type: ignore[no-any-return]
 
 
@@ -128,6 +128,19 @@ class Encoder(Initial):
             x = block(x, position, layer, grid, keys)
             x = on_patches(position.between, x, self.prefix, layer, grid)
             yield x
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(q.k / sqrt(d_h) + bias) v, each (B, H, T, d_h), the bias of a shape that expands to (B, H, T, T).
+
+    No fused kernel of the CPU has the gradient of a bias; what PyTorch does instead copies q and k once more than this.
+    """
+    if bias is None or not bias.requires_grad or bias.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    B, H, T, d = q.shape
+    q, k, v = (part.flatten(0, 1) for part in (q, k, v))
+    logits = torch.baddbmm(bias.expand(B, H, T, T).flatten(0, 1), q, k.transpose(1, 2), alpha=d**-0.5)
+    return torch.bmm(logits.softmax(dim=-1), v).view(B, H, T, d)
 
 
 def head_norm(config: Config) -> nn.LayerNorm:

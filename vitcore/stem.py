@@ -47,8 +47,8 @@ class PatchStem(Stem):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.patch = config.patch
-        self.weight = nn.Parameter(torch.empty(config.width, config.channels, config.patch, config.patch))
-        self.bias = nn.Parameter(torch.empty(config.width))
+        self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
+        self.bias = nn.Parameter(torch.empty(config.stem_width))
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """As flax's Conv, which the reference implementation uses: LeCun normal, bias zero."""
@@ -81,7 +81,7 @@ class ConvStem(Stem):
                 nn.ReLU(),
             ]
         self.layers = nn.Sequential(*layers)
-        self.projection = nn.Conv2d(widths[-1], config.width, 1)
+        self.projection = nn.Conv2d(widths[-1], config.stem_width, 1)
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -183,7 +183,7 @@ class SmallResNetStem(Stem):
                 for before, after in zip([widths[0], *widths], widths, strict=False)
             )
         )
-        self.projection = nn.Conv2d(widths[-1], config.width, 1)
+        self.projection = nn.Conv2d(widths[-1], config.stem_width, 1)
 
     @classmethod
     def check(cls, config: Config) -> None:

@@ -1,0 +1,185 @@
+"""Relative positions: what attention reads from the offset between query and key.
+
+Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Generator, Tensor, nn
+
+from vitcore.config import ConfigError
+from vitcore.config import Options as NoOptions
+from vitcore.resample import Grid, resample_offsets
+from vitcore.sites import Position, places
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Relative(Position):
+    """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
+
+    Offsets p_q - p_k run over the raster order, unclipped; each layer has its own table (2N - 1, d_h), shared
+    by the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice of heads, and no
+    sharing of layers.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        patches = math.prod(config.grid)
+        size = (2 * patches - 1, config.width // config.heads)
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
+        place = torch.arange(patches)
+        offset = place[:, None] - place + patches - 1  # 0 is the most negative offset
+        self.register_buffer("offset", offset, persistent=False)  # (N, N)
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
+        if grid != self.grid:
+            old, new = (f"{rows}x{columns}" for rows, columns in (self.grid, grid))
+            raise ConfigError(
+                f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
+                "another one in the image when the rows have another length"
+            )
+        # Spreading the small table over (query, key) first, then one product a query, is faster forward and
+        # backward than gathering from q.r (B, H, N, 2N - 1) or shifting it: 170 to 190 us at N = 16, 1.1 to
+        # 2.3 ms at N = 64.
+        r = self.tables[layer][self.offset] / math.sqrt(q.shape[-1])  # (N, N, d_h)
+        return torch.einsum("bhid,ijd->bhij", q, r)
+
+
+class RelativeBias(Position):
+    """A learned scalar for each 2-D offset, head and layer, added to the logits (Swin: arXiv 2103.14030, equation 4).
+
+    Offsets p_q - p_k, rows outer, as Swin's and timm's tables. At another grid as BEiT resamples them.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        rows, columns = config.grid
+        size = ((2 * rows - 1) * (2 * columns - 1), config.heads)
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
+        self.register_buffer("offset", self.offsets(config.grid), persistent=False)
+
+    @staticmethod
+    def offsets(grid: Grid) -> Tensor:
+        """The table's row of each pair of query and key (N * N,)."""
+        rows, columns = grid
+        row, column = places(grid, torch.int64)
+        down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
+        return ((down + rows - 1) * (2 * columns - 1) + across + columns - 1).flatten()
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
+        patches = math.prod(grid)
+        offset = self.get_buffer("offset") if grid == self.grid else self.offsets(grid).to(q.device)
+        table = resample_offsets(self.tables[layer], self.grid, grid)
+        # index_select: the gradient of table[offset] takes several times as long
+        return table.index_select(0, offset).T.view(1, -1, patches, patches)
+
+
+class ALiBi2D(Position):
+    """-slope * distance between the patches added to the logits, a fixed slope a head: nothing is learned.
+
+    The slopes are ALiBi's (arXiv 2108.12409, section 3), the distance Euclidean, as in CROMA (arXiv 2311.00566).
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.slopes = slopes(config.heads)
+        self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
+
+    def formula(self, grid: Grid) -> Tensor:
+        """The bias (1, H, N, N) in float64."""
+        row, column = places(grid)
+        distance = torch.hypot(row[:, None] - row, column[:, None] - column)  # (N, N)
+        return (-torch.tensor(self.slopes, dtype=torch.float64)[:, None, None] * distance)[None]
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
+        table = self.get_buffer("table")
+        return table if grid == self.grid else self.formula(grid).to(table)
+
+
+class RoPE2D(Position):
+    """Turns the queries and keys of patches by angles that their places give (RoPE-ViT: arXiv 2403.13298).
+
+    Channels 2i and 2i + 1 are a complex number. Axial: the first half of these turn with the column, the second with
+    the row, at rates base^(-4i / d_h). Mixed: each turns with both, at rates learned for each layer and head.
+    """
+
+    numerics = 1
+
+    class Options(NoOptions):
+        """`base`: unless given the paper's, 100 for axial and 10 for mixed."""
+
+        mixed: bool = False
+        base: Annotated[float, Field(ge=0)] = 0.0
+
+        @model_validator(mode="after")
+        def papers_base(self) -> Self:
+            object.__setattr__(self, "base", self.base or (10.0 if self.mixed else 100.0))  # frozen from here on
+            return self
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options = config.options_of(self.slot, self.Options)
+        self.pairs = config.width // config.heads // 2
+        if self.options.mixed:
+            self.rates = nn.Parameter(torch.empty(config.layers, config.heads, 2, self.pairs))
+        else:
+            self.register_buffer("turns", self.axial(config.grid).float(), persistent=False)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.width // config.heads % 4:
+            key = f"width={config.width}, heads={config.heads}"
+            raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        """Mixed: for each layer and head two axes at a right angle, in a random direction, at the axial rates."""
+        angle = 2 * math.pi * torch.rand((*values.shape[:2], 1), generator=generator)
+        cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (L, H, d_h / 4)
+        values[:, :, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
+        values[:, :, 1] = torch.cat([sin, cos], dim=-1)  # with the row
+
+    def magnitudes(self) -> Tensor:
+        """The rates (d_h / 4,) of one axis, in float64."""
+        return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
+
+    def axial(self, grid: Grid) -> Tensor:
+        rate = self.magnitudes()
+        return turns(torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])]), grid)
+
+    def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        if self.options.mixed:
+            cos, sin = turns(self.rates[layer], grid)
+        else:
+            table = self.get_buffer("turns")
+            cos, sin = table if grid == self.grid else self.axial(grid).to(table)
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
+
+
+def turns(rates: Tensor, grid: Grid) -> Tensor:
+    """cos and sin (2, ..., N, K) of the angles of all places; `rates` (..., 2, K): radians a column, radians a row."""
+    row, column = (axis.to(rates)[:, None] for axis in places(grid))  # (N, 1)
+    across, down = rates[..., None, :].unbind(-3)  # (..., 1, K)
+    angles = column * across + row * down  # no product of matrices: autocast would round the angles to bfloat16
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+def slopes(heads: int) -> list[float]:
+    """ALiBi's: geometric from 2^(-8/H) to 2^-8; H no power of 2: filled up from the series of twice as many."""
+    power = 1 << heads.bit_length() - 1
+    series = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    return series + [2 ** (-8 * (head + 0.5) / power) for head in range(heads - power)]

@@ -1,0 +1,58 @@
+"""Learned position tables at another grid of patches than the one that they were learned on.
+
+Shapes: R x C patches (rows, columns) in raster order, D channels, H heads.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Grid = tuple[int, int]  # rows, columns
+
+
+def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
+    """A table (R*C, D) of the places of grid `old`, as (R'*C', D) at those of `new`; itself where they are equal.
+
+    Bicubic with antialiasing, which equals timm's `resample_abs_pos_embed` (arXiv 2010.11929, section 3.2: "2D
+    interpolation"). It is separable with weights of sum 1, so that a table of one axis is resampled as a grid (R, 1).
+    """
+    if old == new:
+        return table
+    image = table.reshape(*old, -1).permute(2, 0, 1)[None]  # (1, D, R, C)
+    return F.interpolate(image, size=new, mode="bicubic", antialias=True)[0].flatten(1).T
+
+
+def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
+    """A table ((2R-1)*(2C-1), H) of the offsets within grid `old`, as ((2R'-1)*(2C'-1), H); itself where equal.
+
+    As BEiT (arXiv 2106.08254, its code) and timm's `resize_rel_pos_bias_table`: near offsets keep their spacing and far
+    ones are spread in a geometric series; linear between them, constant beyond.
+    """
+    if old == new:
+        return table
+    down, across = (spread(*sizes).to(table) for sizes in zip(old, new, strict=True))
+    offsets = table.reshape(2 * old[0] - 1, 2 * old[1] - 1, -1)  # (2R-1, 2C-1, H)
+    return torch.einsum("ir,jc,rch->ijh", down, across, offsets).flatten(0, 1)
+
+
+def spread(old: int, new: int) -> Tensor:
+    """Weights (2 new - 1, 2 old - 1) of one axis: what each new offset takes from the old ones."""
+    if old == 1:
+        return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
+    ratio = growth(old - 1, new - 1)
+    far = torch.tensor([ratio**step for step in range(old - 1)], dtype=torch.float64).cumsum(0)
+    knots = torch.cat([-far.flip(0), torch.zeros(1, dtype=torch.float64), far])  # where the old offsets now lie
+    places = torch.arange(1 - new, new, dtype=torch.float64)
+    right = torch.bucketize(places, knots).clamp(1, len(knots) - 1)
+    share = ((places - knots[right - 1]) / (knots[right] - knots[right - 1])).clamp(0, 1)[:, None]
+    one_hot = torch.eye(len(knots), dtype=torch.float64)
+    return one_hot[right - 1] * (1 - share) + one_hot[right] * share
+
+
+def growth(terms: int, reach: int) -> float:
+    """The ratio, between 1.01 and 1.5, whose geometric series of so many terms from 1 on adds up to `reach`."""
+    low, high = 1.01, 1.5
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if (middle**terms - 1) / (middle - 1) > reach else (middle, high)
+    return (low + high) / 2
