@@ -6,7 +6,7 @@ CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_w
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slurm test-slurm-storm test-storm lint install
+.PHONY: demo test test-full test-slurm test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -25,6 +25,10 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2 -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
+
+# timm's and torchvision's models at their full sizes: MINUTES minutes, 12 GiB of memory.
+test-full: $(STAMP)
+	$(BIN)/python -m pytest -q -s -m slow tests/test_interop.py
 
 # On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from vitcore.config import Config
 from vitcore.data import Data, load
-from vitcore.interop import to_timm_state_dict
+from vitcore.interop import to_timm
 from vitcore.train import Training, torch_threads
 
 TOLERANCE = 1e-5
@@ -57,7 +56,7 @@ def bench(config: Config, rounds: int, steps: int, data_dir: Path | None) -> Ben
     with torch_threads(config.threads):
         data = load(config, data_dir)
         ours = Training(config, data)
-        theirs = reference(ours)
+        theirs = to_timm(ours.model)
         step = reference_step(theirs, ours)
         check_equal(ours, theirs, data)
         pace(ours.advance, WARM_UP_STEPS)
@@ -73,26 +72,6 @@ def pace(step: Callable[[], None], steps: int) -> float:
     for _ in range(steps):
         step()
     return time.perf_counter() - began
-
-
-def reference(training: Training) -> VisionTransformer:
-    """timm's model of the same sizes with the same weights."""
-    config = training.config
-    model = VisionTransformer(
-        img_size=config.image_size,
-        patch_size=config.patch,
-        in_chans=config.channels,
-        num_classes=config.classes,
-        embed_dim=config.width,
-        depth=config.depth,
-        num_heads=config.heads,
-        mlp_ratio=config.mlp_ratio,
-        class_token=config.pool == "cls",
-        global_pool="token" if config.pool == "cls" else "avg",
-        fc_norm=False,
-    )
-    model.load_state_dict(to_timm_state_dict(training.model, config))
-    return model
 
 
 def reference_step(model: nn.Module, training: Training) -> Callable[[], None]:

@@ -1,38 +1,337 @@
-"""Weights of this ViT under the names that timm's VisionTransformer gives them."""
+"""Weights from and to timm, from torchvision and from the papers' .npz: the same function, the same gradients.
+
+A model that this ViT cannot be is refused: the ViT made for it is turned into their model again, without values, and
+compared with theirs module by module, so that nothing is overlooked because nobody thought of it. What only training
+knows (dropout, stochastic depth) is not carried over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitcore.config import Config
+from vitcore.npz import read_npz
 from vitcore.vit import ViT
 
-RENAMED = {
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+    from torchvision.models import VisionTransformer as TorchvisionViT
+
+Weights = dict[str, Tensor]
+
+TIMM = {
     "encoder.": "",
     "attention.qkv": "attn.qkv",
+    "attention.q_norm": "attn.q_norm",
+    "attention.k_norm": "attn.k_norm",
     "attention.out": "attn.proj",
+    "add1.scale": "ls1.gamma",
+    "add2.scale": "ls2.gamma",
     "mlp.up": "mlp.fc1",
     "mlp.down": "mlp.fc2",
     "stem.": "patch_embed.proj.",
-    "class_token": "cls_token",
 }
+TORCHVISION = {
+    "encoder.blocks.": "encoder.layers.encoder_layer_",
+    "encoder.norm": "encoder.ln",
+    "norm1": "ln_1",
+    "norm2": "ln_2",
+    "attention.qkv.": "self_attention.in_proj_",
+    "attention.out": "self_attention.out_proj",
+    "mlp.up": "mlp.0",
+    "mlp.down": "mlp.3",
+    "stem.": "conv_proj.",
+    "head.hidden": "heads.pre_logits",
+    "head.": "heads.head.",
+}
+TIMM_POOLS = {"cls": "token", "gap": "avg"}
+TIMM_HAS = {"position": ("none", "1d"), "pool": tuple(TIMM_POOLS), "stem": ("patch",), "head": ("linear",)}
 
 
-def to_timm_state_dict(model: ViT, config: Config) -> dict[str, Tensor]:
-    """The state dict that timm's VisionTransformer of the same sizes loads.
+def from_timm(model: TimmViT) -> ViT:
+    """The ViT that computes what an instance of timm's VisionTransformer does; the weights are copied.
+
+    A class token that is not pooled is a register here. Raises ValueError naming the part that this ViT does not have.
+    """
+    config = config_of_timm(model)
+    check_alike(model, timm_skeleton(config))
+    theirs = dict(model.state_dict())
+    tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
+    prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
+    positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
+    weights = renamed_back(config, theirs, timm_name) | placed(config, prefix, positions)
+    return with_weights(config, weights).train(model.training)
+
+
+def to_timm(model: ViT) -> TimmViT:
+    """timm's VisionTransformer with the weights, the dropout and the stochastic depth of `model`.
 
     Raises ValueError for a part that timm's model does not have.
     """
-    for slot, known in {"position": ("1d",), "stem": ("patch",), "pool": ("cls", "gap")}.items():
-        if getattr(config, slot) not in known:
-            raise ValueError(f"{slot}={getattr(config, slot)}: timm's VisionTransformer has {' or '.join(known)} only")
-    weights = dict(model.state_dict())
-    rows = [weights.pop("position.table")]
-    if "class_token" in weights:
-        rows.insert(0, weights.pop("position.class_row")[None])
-    return {rename(name): tensor for name, tensor in weights.items()} | {"pos_embed": torch.cat(rows)[None]}
+    from timm.models.vision_transformer import VisionTransformer  # late: takes seconds to import
+
+    theirs = VisionTransformer(**timm_arguments(model.config))
+    theirs.load_state_dict(to_timm_state_dict(model))
+    return theirs.to(model.head.weight).train(model.training)
 
 
-def rename(name: str) -> str:
-    for ours, theirs in RENAMED.items():
+def to_timm_state_dict(model: ViT) -> Weights:
+    """The state dict that timm's VisionTransformer of the same sizes loads (`timm_arguments` has the sizes).
+
+    Raises ValueError for a part that timm's model does not have.
+    """
+    config = model.config
+    check_timm_has(config)
+    ours = dict(model.state_dict())
+    tokens = {"class_token": "cls_token", "registers": "reg_token"}
+    weights = {theirs: ours.pop(name) for name, theirs in tokens.items() if name in ours}
+    rows = [ours.pop("position.table")] if "position.table" in ours else []
+    if "position.class_row" in ours:
+        row = ours.pop("position.class_row")
+        if config.registers:  # no row for any prefix token: `no_embed_class`
+            weights["cls_token"] = weights["cls_token"] + row
+        else:
+            rows.insert(0, row[None])
+    if rows:
+        weights["pos_embed"] = torch.cat(rows)[None]
+    return weights | {timm_name(config, name): values for name, values in ours.items()}
+
+
+def timm_arguments(config: Config) -> dict[str, Any]:
+    """What timm's VisionTransformer is made with to be `ViT(config)`.
+
+    Raises ValueError for a part that timm's model does not have.
+    """
+    check_timm_has(config)
+    return {
+        "img_size": config.image_size,
+        "patch_size": config.patch,
+        "in_chans": config.channels,
+        "num_classes": config.classes,
+        "embed_dim": config.width,
+        "depth": config.layers,
+        "num_heads": config.heads,
+        "mlp_ratio": (round(config.width * config.mlp_ratio) + 0.5) / config.width,  # timm rounds down
+        "qk_norm": config.qk_norm,
+        "init_values": config.layer_scale or None,
+        "class_token": config.pool == "cls",
+        "reg_tokens": config.registers,
+        "no_embed_class": config.registers > 0,
+        "pos_embed": "none" if config.position == "none" else "learn",
+        "global_pool": TIMM_POOLS[config.pool],
+        "final_norm": config.final_norm != "none",
+        "fc_norm": config.final_norm == "after",
+        "pos_drop_rate": config.dropout,
+        "proj_drop_rate": config.dropout,
+        "drop_path_rate": config.drop_path,
+    }
+
+
+def from_torchvision(model: TorchvisionViT) -> ViT:
+    """The ViT that computes what an instance of torchvision's VisionTransformer does; the weights are copied.
+
+    Raises ValueError naming the part that this ViT does not have.
+    """
+    config = config_of_torchvision(model)
+    check_alike(model, torchvision_skeleton(config))
+    theirs = dict(model.state_dict())
+    prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
+    weights = renamed_back(config, theirs, torchvision_name) | placed(config, prefix, positions)
+    return with_weights(config, weights).train(model.training)
+
+
+def load_npz(path: str | PathLike[str]) -> ViT:
+    """The ViT of a checkpoint of google-research/vision_transformer or big_vision, in float32.
+
+    The arrays say every size, and nothing is unpickled. Raises ValueError naming the array that is missing, has
+    another shape, or belongs to a part that this ViT does not have.
+    """
+    return with_weights(*read_npz(path))
+
+
+def config_of_timm(model: Any) -> Config:
+    """The sizes and parts that timm's model names; what it does not name, `check_alike` finds."""
+    from timm.layers.attention import Attention  # late: takes seconds to import
+    from timm.layers.mlp import Mlp
+    from timm.layers.patch_embed import PatchEmbed
+    from timm.models.vision_transformer import Block, VisionTransformer
+
+    kinds = {"": VisionTransformer, "patch_embed": PatchEmbed, "blocks.0": Block}
+    check_kinds(model, kinds | {"blocks.0.attn": Attention, "blocks.0.mlp": Mlp})
+    pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
+    if model.global_pool not in pools:
+        raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
+    if model.pool_include_prefix:
+        raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
+    if model.num_classes < 2:
+        raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
+    pool, embed = pools[model.global_pool], model.patch_embed
+    block: Any = model.blocks[0]
+    norms = {"before": model.norm, "after": model.fc_norm}
+    sizes: dict[str, Any] = {
+        "image_size": side("img_size", embed.img_size),
+        "patch": side("patch_size", embed.patch_size),
+        "channels": embed.proj.in_channels,
+        "classes": model.num_classes,
+        "width": model.embed_dim,
+        "depth": len(model.blocks),
+        "heads": block.attn.num_heads,
+        "mlp_ratio": block.mlp.fc1.out_features / model.embed_dim,
+    }
+    parts: dict[str, Any] = {
+        "position": "none" if model.pos_embed is None else "1d",
+        "pool": pool,
+        "registers": model.num_prefix_tokens - (pool == "cls"),
+        "final_norm": next((where for where, norm in norms.items() if not isinstance(norm, nn.Identity)), "none"),
+        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
+        "layer_scale": 0.0 if isinstance(block.ls1, nn.Identity) else float(block.ls1.init_values),
+    }
+    return Config(**sizes, **parts)
+
+
+def config_of_torchvision(model: Any) -> Config:
+    """The sizes and parts that torchvision's model names; what it does not name, `check_alike` finds."""
+    from torchvision.models import VisionTransformer  # late: takes seconds to import
+
+    check_kinds(model, {"": VisionTransformer, "conv_proj": nn.Conv2d})
+    if model.representation_size not in (None, model.hidden_dim):
+        width = model.hidden_dim
+        raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
+    sizes: dict[str, Any] = {
+        "image_size": model.image_size,
+        "patch": model.patch_size,
+        "channels": model.conv_proj.in_channels,
+        "classes": model.num_classes,
+        "width": model.hidden_dim,
+        "depth": len(model.encoder.layers),
+        "heads": model.encoder.layers[0].num_heads,
+        "mlp_ratio": model.mlp_dim / model.hidden_dim,
+    }
+    return Config(**sizes, head="linear" if model.representation_size is None else "mlp")
+
+
+def timm_skeleton(config: Config) -> TimmViT:
+    """timm's model of these sizes, without values."""
+    from timm.models.vision_transformer import VisionTransformer  # late: takes seconds to import
+
+    with torch.device("meta"):
+        return VisionTransformer(**timm_arguments(config))
+
+
+def torchvision_skeleton(config: Config) -> TorchvisionViT:
+    """torchvision's model of these sizes, without values."""
+    from torchvision.models import VisionTransformer  # late: takes seconds to import
+
+    with torch.device("meta"):
+        return VisionTransformer(
+            image_size=config.image_size,
+            patch_size=config.patch,
+            num_layers=config.layers,
+            num_heads=config.heads,
+            hidden_dim=config.width,
+            mlp_dim=round(config.width * config.mlp_ratio),
+            num_classes=config.classes,
+            representation_size=config.width if config.head == "mlp" else None,
+        )
+
+
+def check_kinds(model: nn.Module, kinds: dict[str, type[nn.Module]]) -> None:
+    """Raises ValueError unless the modules of these names are exactly of these classes: sizes are read off them."""
+    for name, kind in kinds.items():
+        module = model.get_submodule(name)
+        if type(module) is not kind:
+            raise ValueError(f"{name or 'model'}: {type(module).__name__}, where this ViT has {kind.__name__}")
+
+
+def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
+    """Raises ValueError naming the first module that is in one of them only, or is another in the other."""
+    theirs, ours = anatomy(model), anatomy(skeleton)
+    for name in [*theirs, *ours]:
+        if theirs.get(name) != ours.get(name):
+            there, here = theirs.get(name, "not there"), ours.get(name, "none")
+            raise ValueError(f"{name}: {there}, where this ViT has {here}")
+
+
+def anatomy(model: nn.Module) -> dict[str, str]:
+    """The kind and the settings of each module, those that do nothing outside of training left out."""
+    idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
+    return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
+
+
+def described(module: nn.Module) -> str:
+    """Kind and settings in one line; timm's own layer norm and GELU are PyTorch's."""
+    kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
+    return f"{kind}({module.extra_repr()})".replace("approximate='none'", "")
+
+
+def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
+    """Our names for prefix tokens (p, D) and positions (p + N, D), or (N, D), of any model.
+
+    A token's position is the same in every image: a register takes it in, the class token keeps it apart.
+    """
+    patches = config.grid[0] * config.grid[1]
+    rows = torch.zeros_like(prefix)
+    weights = {}
+    if positions is not None:
+        weights["position.table"] = positions[-patches:]
+        if len(positions) > patches:
+            rows = positions[:-patches]
+    if config.pool == "cls":
+        weights["class_token"] = prefix[None, :1]
+        if positions is not None:
+            weights["position.class_row"] = rows[0]
+    if config.registers:
+        weights["registers"] = (prefix + rows)[None, -config.registers :]
+    return weights
+
+
+def with_weights(config: Config, weights: Weights) -> ViT:
+    """`ViT(config)` with copies of `weights` instead of initial values, of their dtype and on their device."""
+    with torch.device("meta"):
+        model = ViT(config)
+    copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
+    model.load_state_dict(copies, assign=True)
+    return model
+
+
+def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
+    """Their weights under the names that `rename` gave theirs from."""
+    with torch.device("meta"):
+        names = {rename(config, name): name for name in ViT(config).state_dict()}
+    return {names[name]: values for name, values in theirs.items()}
+
+
+def timm_name(config: Config, name: str) -> str:
+    """What timm calls our parameter `name`."""
+    return replaced(name, {"encoder.norm.": "fc_norm."} | TIMM if config.final_norm == "after" else TIMM)
+
+
+def torchvision_name(config: Config, name: str) -> str:
+    """What torchvision calls our parameter `name`."""
+    return replaced(name, TORCHVISION)
+
+
+def replaced(name: str, replacements: dict[str, str]) -> str:
+    for ours, theirs in replacements.items():
         name = name.replace(ours, theirs)
     return name
+
+
+def check_timm_has(config: Config) -> None:
+    """Raises ValueError for a part that timm's VisionTransformer does not have."""
+    for slot, known in TIMM_HAS.items():
+        if (name := getattr(config, slot)) not in known:
+            raise ValueError(f"{slot}={name}: timm's VisionTransformer has {' or '.join(known)} only")
+
+
+def side(name: str, size: tuple[int, int]) -> int:
+    """The side of a square."""
+    if size[0] != size[1]:
+        raise ValueError(f"{name}={size}: this ViT's images and patches are square")
+    return size[0]

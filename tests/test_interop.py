@@ -1,0 +1,420 @@
+"""Weights from and to timm, torchvision and the papers' .npz: equal logits and equal gradients, or a reason why not."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitcore import Config, ViT
+from vitcore.interop import (
+    from_timm,
+    from_torchvision,
+    load_npz,
+    timm_arguments,
+    timm_name,
+    to_timm,
+    to_timm_state_dict,
+    torchvision_name,
+)
+
+timm = pytest.importorskip("timm")
+torchvision = pytest.importorskip("torchvision")
+
+TOLERANCE = 1e-5
+SMALL = {"img_size": 32, "patch_size": 8, "num_classes": 10, "embed_dim": 48, "depth": 2, "num_heads": 3}
+TIMM: dict[str, dict[str, Any]] = {
+    "class token": {},
+    "class token without a row": {"no_embed_class": True},
+    "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
+    "norm after the average": {"class_token": False, "global_pool": "avg"},
+    "average beside a class token": {"global_pool": "avg", "fc_norm": False},
+    "registers": {"reg_tokens": 4},
+    "registers without rows": {"reg_tokens": 4, "no_embed_class": True},
+    "registers and average": {"reg_tokens": 4, "class_token": False, "global_pool": "avg"},
+    "layer scale": {"init_values": 0.1, "no_embed_class": True},
+    "query-key norm": {"qk_norm": True},
+    "no position": {"pos_embed": "none"},
+    "no final norm": {"final_norm": False},
+    "odd MLP": {"mlp_ratio": 100.5 / 48},
+    "any resolution": {"dynamic_img_size": True},
+    "what only training knows": {"drop_path_rate": 0.1, "proj_drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_rate": 0.1},
+}
+PAIRS = {
+    "ours to theirs": ("ours", "theirs"),
+    "ours to float64": ("ours", "exact"),
+    "theirs to float64": ("theirs", "exact"),
+}
+PREFIX = ("class_token", "cls_token", "registers", "reg_token")
+PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")
+TORCHVISION: dict[str, dict[str, Any]] = {"linear head": {}, "tanh head": {"representation_size": 48}}
+
+
+def timm_model(**settings: Any) -> Any:
+    return timm.models.vision_transformer.VisionTransformer(**(SMALL | settings))
+
+
+def torchvision_model(**settings: Any) -> Any:
+    sizes = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 3, "hidden_dim": 48, "mlp_dim": 100}
+    return torchvision.models.VisionTransformer(**(sizes | {"num_classes": 10} | settings))
+
+
+@torch.no_grad()
+def scattered(model: Any) -> Any:
+    """All parameters left their initial values, zeros and ones too."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.05)
+    return model.eval()
+
+
+def pictures(model: ViT, count: int = 2) -> Tensor:
+    config = model.config
+    shape = (count, config.channels, config.image_size, config.image_size)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def answers(model: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits, and the gradients of a fixed random sum of them: of the images ('') and of each parameter."""
+    images = images.detach().to(next(model.parameters()).dtype, copy=True).requires_grad_()
+    logits = model(images)
+    direction = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))
+    model.zero_grad()
+    (logits * direction).sum().backward()
+    assert images.grad is not None
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return logits.detach(), {"": images.grad, **gradients}
+
+
+def far(value: Tensor, reference: Tensor) -> float:
+    """The largest difference over the largest value."""
+    assert value.shape == reference.shape
+    value, reference = value.double(), reference.double()
+    return ((value - reference).abs().max() / reference.abs().max()).item()
+
+
+def in_common(gradients: dict[str, Tensor], patches: int) -> dict[str, Tensor]:
+    """Prefix tokens as one, positions of the patches alone: where a token's own position is kept differs."""
+    prefix = [gradients.pop(name) for name in PREFIX if name in gradients]
+    places = [gradients.pop(name)[..., -patches:, :].reshape(patches, -1) for name in PLACES if name in gradients]
+    gradients.pop("position.class_row", None)
+    common = {"prefix": torch.cat(prefix, dim=1)} if prefix else {}
+    return gradients | common | ({"places": places[0]} if places else {})
+
+
+def moving_parts(exact: dict[str, Tensor]) -> list[str]:
+    """Without those whose gradient is 0: adding one vector to all keys, as k_norm's bias does, moves no attention."""
+    largest = {name: gradient.abs().max().item() for name, gradient in exact.items()}
+    return [name for name, size in largest.items() if size > 1e-12 * max(largest.values())]
+
+
+def differences(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str]) -> dict[str, float]:
+    """How far our logits and gradients are from theirs, and both from theirs in float64."""
+    images, patches = pictures(ours), ours.config.grid[0] * ours.config.grid[1]
+    found = {"ours": answers(ours, images), "theirs": answers(theirs, images)}
+    found["exact"] = answers(copy.deepcopy(theirs).double(), images)
+    logits = {who: those for who, (those, _) in found.items()}
+    gradients = {who: in_common(those, patches) for who, (_, those) in found.items()}
+    gradients["ours"] = {name(ours.config, key): values for key, values in gradients["ours"].items()}
+    assert gradients["ours"].keys() == gradients["theirs"].keys()
+    moving = moving_parts(gradients["exact"])
+    result = {}
+    for what, (one, other) in PAIRS.items():
+        result[f"logits, {what}"] = far(logits[one], logits[other])
+        result[f"gradients, {what}"] = max(far(gradients[one][key], gradients[other][key]) for key in moving)
+    return result
+
+
+def check(found: dict[str, float]) -> None:
+    """Ours is theirs to rounding, and no further from the truth."""
+    for what in ("logits", "gradients"):
+        assert found[f"{what}, ours to theirs"] <= TOLERANCE
+        assert found[f"{what}, ours to float64"] <= 3 * found[f"{what}, theirs to float64"] + 1e-6
+
+
+@pytest.mark.parametrize("settings", TIMM.values(), ids=TIMM)
+def test_timm_model_becomes_a_vit_of_equal_logits_and_gradients(settings: dict[str, Any]) -> None:
+    """Each kind of timm's VisionTransformer that this ViT can be, to rounding, judged in float64."""
+    theirs = scattered(timm_model(**settings))
+    check(differences(from_timm(theirs).eval(), theirs, timm_name))
+
+
+@pytest.mark.parametrize("settings", TIMM.values(), ids=TIMM)
+@torch.no_grad()
+def test_timm_and_back_changes_no_bit_of_its_logits(settings: dict[str, Any]) -> None:
+    """timm's model, made of the ViT that was made of timm's model, computes exactly the same."""
+    theirs = scattered(timm_model(**settings))
+    back = to_timm(from_timm(theirs).eval())
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(back(images), theirs(images))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"pool": "gap"}, {"layer_scale": 0.1, "qk_norm": True}, {"position": "none"}, {"final_norm": "after"}],
+)
+def test_own_model_survives_timm_bit_for_bit(settings: dict[str, Any]) -> None:
+    """Every weight comes back as it was, and timm loads the state dict strictly."""
+    ours = scattered(ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=2, heads=3, **settings))).double()
+    theirs = timm.models.vision_transformer.VisionTransformer(**timm_arguments(ours.config)).double()
+    theirs.load_state_dict(to_timm_state_dict(ours))
+    back = from_timm(theirs)
+    assert back.config == ours.config
+    for name, values in ours.state_dict().items():
+        assert torch.equal(back.state_dict()[name], values), name
+
+
+def test_converted_model_is_a_copy() -> None:
+    """Training the one leaves the other alone; dtype and mode are kept."""
+    theirs = timm_model().double().eval()
+    ours = from_timm(theirs)
+    assert not ours.training
+    before = theirs.head.weight.clone()
+    for parameter in ours.parameters():
+        assert parameter.dtype == torch.float64
+        assert parameter.requires_grad
+        nn.init.zeros_(parameter)
+    assert torch.equal(theirs.head.weight, before)
+
+
+@pytest.mark.parametrize("settings", TORCHVISION.values(), ids=TORCHVISION)
+def test_torchvision_model_becomes_a_vit_of_equal_logits_and_gradients(settings: dict[str, Any]) -> None:
+    """torchvision's VisionTransformer with either head, to rounding, judged in float64."""
+    theirs = scattered(torchvision_model(**settings))
+    check(differences(from_torchvision(theirs).eval(), theirs, torchvision_name))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"qkv_bias": False}, r"blocks\.0\.attn\.qkv: Linear\(.*bias=False\), where this ViT has .*bias=True"),
+        ({"pre_norm": True}, "patch_embed.proj: .*bias=False"),
+        ({"act_layer": "gelu_tanh"}, "blocks.0.mlp.act: GELUTanh"),
+        ({"norm_layer": "rmsnorm"}, "blocks.0.norm1: RmsNorm"),
+        ({"norm_layer": "layernorm1d"}, "blocks.0.norm1: .*eps=1e-05"),
+        ({"global_pool": "max"}, "global_pool='max': this ViT has token, avg"),
+        ({"global_pool": "avg", "pool_include_prefix": True}, "pool_include_prefix=True"),
+        ({"num_classes": 0}, "num_classes=0"),
+        ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
+        ({"scale_mlp_norm": True}, "blocks.0.mlp.norm: LayerNorm"),
+        ({"block_fn": "ParallelScalingBlock"}, "blocks.0: ParallelScalingBlock"),
+        ({"mlp_layer": "SwiGLU"}, "blocks.0.mlp: SwiGLU"),
+    ],
+)
+def test_what_this_vit_is_not_is_named(settings: dict[str, Any], message: str) -> None:
+    """One line with the part of timm's model that cannot be converted, and what is there."""
+    classes = {**vars(timm.layers), **vars(timm.models.vision_transformer)}
+    named = {key: classes[value] if key in ("block_fn", "mlp_layer") else value for key, value in settings.items()}
+    if named.get("norm_layer") == "layernorm1d":
+        named["norm_layer"] = lambda width, **options: nn.LayerNorm(width, eps=1e-5, **options)
+    model = timm_model(**named)
+    with pytest.raises(ValueError, match=f"^{message}") as error:
+        from_timm(model)
+    assert "\n" not in str(error.value)
+
+
+def test_other_classes_are_refused() -> None:
+    """A distilled DeiT, a ResNet and the other library's model are named by their class."""
+    distilled = timm.models.deit.VisionTransformerDistilled(**SMALL)
+    for model in (distilled, torchvision_model(), nn.Linear(2, 2)):
+        with pytest.raises(ValueError, match=f"^model: {type(model).__name__}, where"):
+            from_timm(model)
+    with pytest.raises(ValueError, match=r"^model: VisionTransformer, where"):
+        from_torchvision(timm_model())
+    with pytest.raises(ValueError, match=r"^representation_size=40: .*width=48"):
+        from_torchvision(torchvision_model(representation_size=40))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"position": "2d"}, "position=2d"), ({"stem": "conv"}, "stem=conv"), ({"head": "mlp"}, "head=mlp")],
+)
+def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str) -> None:
+    """Towards timm the same: slot and variant."""
+    model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **settings))
+    for convert in (to_timm, to_timm_state_dict):
+        with pytest.raises(ValueError, match=f"^{message}: timm's VisionTransformer has"):
+            convert(model)
+
+
+OFFICIAL = {"vit_jax": ("_1", "_2", "_3", "Transformer/posembed_input/"), "big_vision": ("_0", "_1", "_0", "")}
+
+
+def official(layout: str, model: Any, pre_logits: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+    """Random arrays with the names and shapes of a checkpoint of google-research/vision_transformer or big_vision."""
+    attention, norm, mlp, place = OFFICIAL[layout]
+    D, H, P, K = model.embed_dim, model.blocks[0].attn.num_heads, model.patch_embed.patch_size[0], model.num_classes
+    F, N = model.blocks[0].mlp.fc1.out_features, model.pos_embed.shape[1]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding/kernel": (P, P, 3, D),
+        "embedding/bias": (D,),
+        f"{place}pos_embedding": (1, N, D),
+        "Transformer/encoder_norm/scale": (D,),
+        "Transformer/encoder_norm/bias": (D,),
+        "head/kernel": (D, K),
+        "head/bias": (K,),
+    }
+    if model.cls_token is not None:
+        shapes["cls"] = (1, 1, D)
+    if pre_logits:
+        shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
+    for layer in range(len(model.blocks)):
+        block = f"Transformer/encoderblock_{layer}"
+        for name in ("LayerNorm_0", f"LayerNorm{norm}"):
+            shapes |= {f"{block}/{name}/scale": (D,), f"{block}/{name}/bias": (D,)}
+        inside = f"{block}/MultiHeadDotProductAttention{attention}"
+        for name in ("query", "key", "value"):
+            shapes |= {f"{inside}/{name}/kernel": (D, H, D // H), f"{inside}/{name}/bias": (H, D // H)}
+        shapes |= {f"{inside}/out/kernel": (H, D // H, D), f"{inside}/out/bias": (D,)}
+        dense = f"{block}/MlpBlock{mlp}/Dense"
+        shapes |= {f"{dense}_0/kernel": (D, F), f"{dense}_0/bias": (F,)}
+        shapes |= {f"{dense}_1/kernel": (F, D), f"{dense}_1/bias": (D,)}
+    draw = np.random.default_rng(0)
+    return {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def stacked(arrays: dict[str, np.ndarray[Any, Any]], layers: int) -> dict[str, np.ndarray[Any, Any]]:
+    """As big_vision's scan=True saves them: one array for all blocks."""
+    first = "Transformer/encoderblock_0/"
+    rest = {name: values for name, values in arrays.items() if "encoderblock_" not in name}
+    for name in [name.removeprefix(first) for name in arrays if name.startswith(first)]:
+        blocks = [arrays[f"Transformer/encoderblock_{layer}/{name}"] for layer in range(layers)]
+        rest[f"Transformer/encoderblock/{name}"] = np.stack(blocks)
+    return rest
+
+
+def saved(folder: Path, arrays: dict[str, np.ndarray[Any, Any]], prefix: str = "") -> Path:
+    path = folder / "model.npz"
+    np.savez(path, **{prefix + name: values for name, values in arrays.items()})
+    return path
+
+
+BIG_VISION_POOLS: dict[str, dict[str, Any]] = {
+    "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
+    "class token": {"no_embed_class": True},
+}
+CHECKPOINTS: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
+    "vit_jax": ("vit_jax", "", False, {}),
+    "vit_jax in an optimiser": ("vit_jax", "opt/target/", False, {}),
+    **{f"big_vision, {pool}": ("big_vision", "params/", False, it) for pool, it in BIG_VISION_POOLS.items()},
+    **{f"big_vision, {pool}, scan": ("big_vision", "params/", True, it) for pool, it in BIG_VISION_POOLS.items()},
+}
+
+
+@pytest.mark.parametrize(("layout", "prefix", "scan", "settings"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+@torch.no_grad()
+def test_official_checkpoint_is_read_as_timm_reads_it(
+    layout: str, prefix: str, scan: bool, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """The papers' two layouts, blocks apart or stacked: timm's own loader agrees on the logits."""
+    theirs = timm_model(**settings)
+    arrays = official(layout, theirs)
+    path = saved(tmp_path, stacked(arrays, 2) if scan else arrays, prefix)
+    theirs.load_pretrained(str(path))
+    ours = load_npz(path)
+    assert far(ours(pictures(ours)), theirs.eval()(pictures(ours))) <= TOLERANCE
+    assert torch.equal(ours.head.bias, torch.from_numpy(arrays["head/bias"]))
+
+
+@torch.no_grad()
+def test_official_hidden_layer_is_the_tanh_head(tmp_path: Path) -> None:
+    """pre_logits, which timm's loader leaves out, is a dense layer and tanh before the head."""
+    theirs = timm_model()
+    arrays = official("vit_jax", theirs, pre_logits=True)
+    ours, images = load_npz(path := saved(tmp_path, arrays)), torch.randn(2, 3, 32, 32)
+    theirs.load_pretrained(str(path))
+    vector = theirs.eval().forward_head(theirs.forward_features(images), pre_logits=True).numpy()
+    hidden = np.tanh(vector @ arrays["pre_logits/kernel"] + arrays["pre_logits/bias"])
+    expected = hidden @ arrays["head/kernel"] + arrays["head/bias"]
+    assert far(ours(images), torch.from_numpy(expected)) <= TOLERANCE
+
+
+def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda arrays: {key: values for key, values in arrays.items() if key != name}
+
+
+def replaced(name: str, values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda arrays: arrays | {name: values}
+
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+ATTENTION = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without("embedding/kernel"), "there is no array embedding/kernel"),
+        (without(f"{ATTENTION}/key/bias"), f"there is no array {ATTENTION}/key/bias"),
+        (without("head/kernel"), "there is no array head/kernel"),
+        (without(POSITIONS), f"there is no array {POSITIONS}"),
+        (replaced("cls2", np.zeros(3)), "array cls2 belongs to no part of this ViT"),
+        (replaced("head/bias", np.zeros(11)), r"array head/bias has shape \(11,\), not what makes \(10,\)"),
+        (replaced("head/bias", np.zeros(10, int)), "array head/bias has dtype int64"),
+        (replaced("head/bias", np.array([{}] * 10)), "array head/bias cannot be read: .*allow_pickle"),
+        (replaced("embedding/kernel", np.zeros((8, 4, 3, 48))), "array embedding/kernel has shape .* square"),
+        (replaced("embedding/kernel", np.zeros((192, 48))), "array embedding/kernel has shape .* 4 dimensions"),
+        (
+            replaced("Transformer/posembed_input/pos_embedding", np.zeros((1, 16, 48))),
+            "array .*pos_embedding .* square",
+        ),
+    ],
+)
+def test_spoilt_checkpoint_is_one_line_naming_the_array(
+    spoil: Callable[[dict[str, Any]], dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    """Missing, superfluous, of another shape or kind."""
+    path = saved(tmp_path, spoil(official("vit_jax", timm_model())))
+    with pytest.raises(ValueError, match=message) as error:
+        load_npz(path)
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_file_that_is_no_checkpoint_is_one_line(content: bytes | None, tmp_path: Path) -> None:
+    """Empty, another format, or cut short on the way."""
+    path = saved(tmp_path, official("vit_jax", timm_model()))
+    path.write_bytes(path.read_bytes()[:-5000] if content is None else content)
+    with pytest.raises(ValueError, match=r"model\.npz: no \.npz file, or one cut short$"):
+        load_npz(path)
+
+
+FULL_TIMM = (
+    "vit_tiny_patch16_224",
+    "vit_small_patch16_224",
+    "vit_base_patch16_224",
+    "vit_base_patch32_224",
+    "vit_base_patch16_gap_224",
+    "vit_medium_patch16_gap_240",
+    "vit_medium_patch16_reg4_256",
+    "vit_medium_patch16_reg4_gap_256",
+    "deit3_base_patch16_224",
+    "vit_large_patch16_224",
+)
+
+
+def show(name: str, found: dict[str, float]) -> None:
+    print(f"\n{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in found.items()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FULL_TIMM)
+def test_full_size_timm_model(name: str) -> None:
+    """timm's published sizes: logits and the gradient of every parameter within 1e-5 of their largest value."""
+    theirs = scattered(timm.create_model(name))
+    show(name, found := differences(from_timm(theirs).eval(), theirs, timm_name))
+    check(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit_b_16", "vit_b_32", "vit_l_16"])
+def test_full_size_torchvision_model(name: str) -> None:
+    """torchvision's published sizes, likewise."""
+    theirs = scattered(getattr(torchvision.models, name)())
+    show(name, found := differences(from_torchvision(theirs).eval(), theirs, torchvision_name))
+    check(found)

@@ -1,0 +1,214 @@
+"""The checkpoints of the papers' own code, as .npz: google-research/vision_transformer (vit_jax) and big_vision.
+
+Their arrays, as flax names and shapes them, become a Config, read off the shapes, and weights under our names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Size, Tensor
+
+from vitcore.config import Config
+from vitcore.vit import ViT
+
+Weights = dict[str, Tensor]
+Path = str | PathLike[str]
+
+PATCHES = "embedding/kernel"  # in every checkpoint: what stands before it is the prefix of all names
+OUTSIDE = {"encoder.norm": "Transformer/encoder_norm", "stem": "embedding", "head.hidden": "pre_logits"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one of the two codes numbers the modules of a block, and where it keeps the positions."""
+
+    attention: str
+    norm2: str
+    mlp: str
+    positions: str
+
+
+VIT_JAX = Layout(
+    "MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3", "Transformer/posembed_input/pos_embedding"
+)
+BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0", "pos_embedding")
+
+
+@dataclass
+class Arrays:
+    """The arrays of one file in float32, named without their prefix; remembers which were asked for."""
+
+    path: Path
+    prefix: str
+    tensors: Weights
+    asked: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def get(self, name: str, dimensions: int | None = None) -> Tensor:
+        """Raises ValueError where there is none of that name and that number of dimensions."""
+        if name not in self.tensors:
+            raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
+        self.asked.add(name)
+        tensor = self.tensors[name]
+        if dimensions is not None and tensor.ndim != dimensions:
+            raise self.misshapen(name, f"{dimensions} dimensions")
+        return tensor
+
+    def parameter(self, name: str, shape: Size) -> Tensor:
+        """As PyTorch lays it out. Flax has (in, out), heads apart from their width, and (rows, columns, in, out)."""
+        tensor = self.get(name)
+        if len(shape) == 4 and tensor.ndim == 4:
+            tensor = tensor.permute(3, 2, 0, 1)
+        elif len(shape) == 2 and tensor.ndim > 1 and shape[1] in (tensor.shape[0], math.prod(tensor.shape[:-1])):
+            tensor = tensor.reshape(shape[1], -1).T
+        elif len(shape) in (1, 3) and tensor.numel() == shape.numel():
+            tensor = tensor.reshape(shape)
+        if tensor.shape != shape:
+            raise self.misshapen(name, f"what makes {tuple(shape)}")
+        return tensor
+
+    def misshapen(self, name: str, wanted: str) -> ValueError:
+        shape = tuple(self.tensors[name].shape)
+        return ValueError(f"{self.path}: array {self.prefix}{name} has shape {shape}, not {wanted}")
+
+    @property
+    def layout(self) -> Layout:
+        return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
+
+
+def read_npz(path: Path) -> tuple[Config, Weights]:
+    """Raises ValueError naming the array that is missing, has another shape, or belongs to no part of this ViT."""
+    arrays = opened(path)
+    config = config_of(arrays)
+    with torch.device("meta"):
+        shapes = {name: values.shape for name, values in ViT(config).state_dict().items()}
+    weights = positions(arrays, config)
+    for name, (first, *others) in shapes.items():
+        if name not in weights:
+            sources = flax_names(name, arrays.layout)
+            shape = Size([first // len(sources), *others])
+            weights[name] = torch.cat([arrays.parameter(source, shape) for source in sources])
+    for name in sorted(arrays.tensors.keys() - arrays.asked):
+        raise ValueError(f"{path}: array {arrays.prefix}{name} belongs to no part of this ViT")
+    return config, weights
+
+
+def opened(path: Path) -> Arrays:
+    """Reads what stands beside the patches' kernel; an optimiser's state stands elsewhere."""
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError(f"{path}: no .npz file, or one cut short")
+    with np.load(path, allow_pickle=False) as file:
+        prefixes = [name.removesuffix(PATCHES) for name in file.files if f"/{name}".endswith(f"/{PATCHES}")]
+        if not prefixes:
+            raise ValueError(f"{path}: there is no array {PATCHES}")
+        prefix = min(prefixes, key=len)
+        names = [name for name in file.files if name.startswith(prefix)]
+        tensors = {name.removeprefix(prefix): array(file, name, path) for name in names}
+    return Arrays(path, prefix, unstacked(tensors))
+
+
+def array(file: np.lib.npyio.NpzFile, name: str, path: Path) -> Tensor:
+    try:
+        values = file[name]
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path}: array {name} cannot be read: {error}") from None
+    if values.dtype.kind != "f":
+        raise ValueError(f"{path}: array {name} has dtype {values.dtype}, not float16, float32 or float64")
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def unstacked(tensors: Weights) -> Weights:
+    """big_vision's scanned encoder has one array for all layers, stacked: a name for each layer, as without scan."""
+    stack = "Transformer/encoderblock/"
+    apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
+    for name in tensors.keys() - apart.keys():
+        for layer, values in enumerate(tensors[name]):
+            apart[name.replace(stack, f"Transformer/encoderblock_{layer}/")] = values
+    return apart
+
+
+def config_of(arrays: Arrays) -> Config:
+    """The sizes, off the shapes."""
+    layout = arrays.layout
+    patch, across, channels, width = arrays.get(PATCHES, 4).shape
+    if patch != across:
+        raise arrays.misshapen(PATCHES, "that of square patches")
+    layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
+    _, heads, _ = arrays.get(f"Transformer/encoderblock_0/{layout.attention}/query/kernel", 3).shape
+    _, hidden = arrays.get(f"Transformer/encoderblock_0/{layout.mlp}/Dense_0/kernel", 2).shape
+    sizes: dict[str, Any] = {
+        "image_size": patch * side(arrays),
+        "patch": patch,
+        "channels": channels,
+        "classes": arrays.get("head/kernel", 2).shape[1],
+        "width": width,
+        "depth": 1 + max(layers),
+        "heads": heads,
+        "mlp_ratio": hidden / width,
+    }
+    parts: dict[str, Any] = {
+        "pool": "cls" if "cls" in arrays else "gap",
+        "head": "mlp" if "pre_logits/kernel" in arrays else "linear",
+    }
+    return Config(**sizes, **parts)
+
+
+def side(arrays: Arrays) -> int:
+    """Rows of patches: the positions are a square of them, after the class token's in vit_jax."""
+    name = arrays.layout.positions
+    places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
+    rows = math.isqrt(places)
+    if rows * rows != places:
+        raise arrays.misshapen(name, "that of a square image")
+    return rows
+
+
+def positions(arrays: Arrays, config: Config) -> Weights:
+    """The patches' table and the class token's own row; big_vision gives that token none."""
+    table = arrays.get(arrays.layout.positions)[0]
+    patches = config.grid[0] * config.grid[1]
+    weights = {"position.table": table[-patches:]}
+    if "cls" in arrays:
+        weights["position.class_row"] = table[0] if len(table) > patches else torch.zeros(config.width)
+    return weights
+
+
+def flax_names(name: str, layout: Layout) -> list[str]:
+    """The arrays that our parameter `name` is made of: q, k and v are one here, three there."""
+    module, _, kind = name.rpartition(".")
+    modules = flax_modules(module, layout) if module else ["cls"]
+    if kind == "weight":
+        kind = "scale" if "norm" in module else "kernel"
+    return [f"{flax}/{kind}" if module else flax for flax in modules]
+
+
+def flax_modules(name: str, layout: Layout) -> list[str]:
+    """What flax calls our module `name`."""
+    match name.split("."):
+        case ["encoder", "blocks", layer, "attention", "qkv"]:
+            block = f"Transformer/encoderblock_{layer}/{layout.attention}"
+            return [f"{block}/{part}" for part in ("query", "key", "value")]
+        case ["encoder", "blocks", layer, *rest]:
+            inside = {
+                "norm1": "LayerNorm_0",
+                "attention.out": f"{layout.attention}/out",
+                "norm2": layout.norm2,
+                "mlp.up": f"{layout.mlp}/Dense_0",
+                "mlp.down": f"{layout.mlp}/Dense_1",
+            }
+            return [f"Transformer/encoderblock_{layer}/{inside['.'.join(rest)]}"]
+    return [
+        {"encoder.norm": "Transformer/encoder_norm", "stem": "embedding", "head.hidden": "pre_logits"}.get(name, name)
+    ]
