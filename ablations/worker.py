@@ -101,8 +101,7 @@ class Worker:
                     raise ValueError(
                         f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew"
                     )
-                if self.gpu or config.device == "cuda":
-                    require_gpu()
+                self.ensure_device(config)
                 content = {"config": config.model_dump(), "identity": identity(config)}
                 self.patience(lambda: trial.create(content))
                 attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
@@ -119,6 +118,13 @@ class Worker:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
+
+    def ensure_device(self, config: Config) -> None:
+        """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""
+        if self.gpu and config.device != "cpu" and device_of(config) != "cuda":
+            raise RuntimeError("the GPU is lost: it was there when this worker began")
+        if config.device == "cuda":
+            require_gpu()
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
         """Records what went wrong, and whether the trial is tried again."""
@@ -150,7 +156,7 @@ class NoGpu(ConfigError):
 
 
 def require_gpu() -> None:
-    """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu naming driver and CUDA."""
+    """Raises NoGpu naming driver and CUDA."""
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]

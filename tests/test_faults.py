@@ -54,6 +54,7 @@ MESSAGES = [
     ("[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)", MACHINE, True),
     ("Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost. Reboot the system", MACHINE, True),
     ("No CUDA GPUs are available", MACHINE, True),
+    ("the GPU is lost: it was there when this worker began", MACHINE, True),
     ("DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that", MACHINE, False),
     ("DataLoader worker (pid(s) 4711) exited unexpectedly", MACHINE, False),
     ("unable to write to file </torch_4711_0>: No space left on device (28)", MACHINE, False),
