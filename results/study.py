@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from results import store
+from results.names import METRICS
 
-METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 PROVENANCE = ("code", "revision", "host", "device", "threads", "python", "torch", "numpy", "plugins")
 THEN = " then "  # between the values of attempts that one trial was resumed through
