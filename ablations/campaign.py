@@ -15,7 +15,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,15 +198,19 @@ def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
 # -- making it true --------------------------------------------------------------------------------------------------
 
 
+def turn(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
+    """One launcher at a time, over all machines. Raises TimeoutError where another does not end."""
+    return lease.turn(runs / "submissions" / "turns", seconds)
+
+
 def reconcile(campaign: Campaign, inside: bool = False) -> Look:
-    """Submits what is neither over nor queued, and makes sure of a last job; one launcher at a time.
+    """Submits what is neither over nor queued, and makes sure of a last job; in the launcher's turn.
 
     `inside`: called from a job of the campaign itself, which holds one of the user's slots.
-    Raises Unreachable, Refused, TimeoutError (another launcher does not end).
+    Raises Unreachable, Refused.
     """
-    with lease.turn(campaign.runs / "submissions" / "turns", TURN_SECONDS):
-        settle(campaign.runs)
-        return look(campaign, inside)
+    settle(campaign.runs)
+    return look(campaign, inside)
 
 
 def settle(runs: Path) -> None:
@@ -330,7 +334,7 @@ def make_sure_of_last(campaign: Campaign) -> None:
         return
     if all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
         return
-    with lease.turn(campaign.runs / "submissions" / "turns", PATIENCE_SECONDS):
+    with turn(campaign.runs, PATIENCE_SECONDS):
         ensure_last(campaign, queued(campaign.runs), [], LASTS)
 
 

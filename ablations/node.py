@@ -101,7 +101,8 @@ def patiently(campaign: Campaign) -> Look:
     end = time_limit(campaign) - margin(campaign)
     while True:
         try:
-            return campaigns.reconcile(campaign, inside=True)
+            with campaigns.turn(campaign.runs):
+                return campaigns.reconcile(campaign, inside=True)
         except (Unreachable, Refused, TimeoutError) as error:
             if time.monotonic() + RETRY_SECONDS > end:
                 raise

@@ -12,6 +12,7 @@ from ablations.confounds import footnotes
 from ablations.jobs import read
 from ablations.study import Arm, Design, claim_arms
 from results import store
+from results.names import FIGURES, METRICS
 from vitcore.config import Config, ConfigError, listed, nearest
 from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
@@ -54,11 +55,9 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
 
 def check_names(design: Design) -> None:
     """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
-    from results.plots import FIGURES  # late, both: pandas and matplotlib
-    from results.study import METRICS
-
     study, arms = design.study, [arm.name for arm in design.arms]
-    wanted = [("metric", study.metric, METRICS), ("figure", study.figure, FIGURES)]
+    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", study.metric, METRICS)]
+    wanted.append(("figure", study.figure, FIGURES))
     if not design.curves:
         wanted += [("published", name, arms) for name in study.published]
     wanted += [("claims", name, arms) for claim in study.claims for name in claim_arms(claim, study.name)]

@@ -46,9 +46,11 @@ def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profil
 
 def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
     """Makes the queue true to what is missing; a line for a person."""
-    known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
-    campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
-    return told(campaigns.reconcile(campaign), profile)
+    with campaigns.turn(place.runs):
+        known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
+        campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
+        found = campaigns.reconcile(campaign)
+    return told(found, profile)
 
 
 def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> bool:

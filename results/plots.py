@@ -15,13 +15,14 @@ from results.figures.learning_rate import learning_rate
 from results.figures.page import absences, compose
 from results.figures.scale import scale
 from results.figures.style import FULL, style
+from results.names import FIGURES
 from results.study import StudyResults
 from results.tables import Table
 from results.tables import table as table_of
 
 FORMATS = ("png", "pdf", "svg")
 
-FIGURES: dict[str, Callable[[StudyResults, Table, Figure], list[str]]] = {
+DRAW: dict[str, Callable[[StudyResults, Table, Figure], list[str]]] = {
     "intervals": intervals,
     "learning-rate": learning_rate,
     "axis": axis,
@@ -68,7 +69,7 @@ def figure(study: StudyResults, table: Table, width: float, titled: bool = True)
     if wrong := unknown(study.plan):
         raise ValueError(wrong)
     page = Figure(figsize=(width, 3.0), layout="constrained")
-    notes = FIGURES[kind](study, table, page)
+    notes = DRAW[kind](study, table, page)
     frame = arms(study, table)
     title = study.plan["question"] if titled else ""
     compose(page, title, subtitle(study, table), [*notes, *absences(frame)])

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from results import planned, store
+from results.names import METRICS
 
-METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
 PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "python", "torch", "numpy", "plugins")

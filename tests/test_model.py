@@ -7,11 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore import Config, ViT
 from vitcore.config import ConfigError
 from vitcore.contracts import perturbed
 from vitcore.measure import measure
+from vitcore.pooling import POOLING
+from vitcore.position import POSITION
+from vitcore.stem import STEM
 
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
 
@@ -42,6 +46,7 @@ def test_gap_without_position_drops_exactly_its_parameters() -> None:
     assert 86_567_656 - 86_415_592 == 768 * (1 + 197)
 
 
+PARTS = {"position": POSITION, "pool": POOLING, "stem": STEM}
 SMALL = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
 
 
@@ -130,6 +135,17 @@ def test_flops_equal_the_closed_form() -> None:
     assert measure(Config(pool="gap", **SMALL))["flops"] == expected
     relative = measure(Config(pool="gap", position="relative", **SMALL))["flops"]
     assert relative - expected == 2 * L * N * N * D
+
+
+@pytest.mark.parametrize("settings", [{}, *({kind: name} for kind, names in PARTS.items() for name in names)])
+def test_flops_equal_those_that_pytorch_counts(settings: dict[str, str]) -> None:
+    """For every part of the model the same number as PyTorch's FlopCounterMode."""
+    config = Config(**SMALL, **settings)
+    with torch.device("meta"):
+        model, images = ViT(config), torch.empty(1, 3, 32, 32)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(images)
+    assert measure(config)["flops"] == counter.get_total_flops()
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,11 @@ def beyond_the_limits(figure: Figure) -> set[Text]:
     }
 
 
+def test_every_figure_that_a_study_may_name_is_drawn() -> None:
+    """The names, known without matplotlib, are those of the functions that draw."""
+    assert list(plots.DRAW) == list(plots.FIGURES)
+
+
 @pytest.mark.parametrize(
     ("case", "width"),
     [(case, FULL) for case in CASES] + [(case, COLUMN) for case in (incomplete, several_factors, long_names)],

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from vitcore.config import Config
 from vitcore.vit import ViT
@@ -54,17 +56,37 @@ def measure(config: Config) -> dict[str, Any]:
 
 def count(config: Config) -> Cost:
     """Runs one image through the model on the meta device."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     with torch.device("meta"):
         model = ViT(config)
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with Flops() as counter, torch.no_grad():
         model(images)
     rows, columns = config.grid
     return Cost(
         params=sum(parameter.numel() for parameter in model.parameters()),
-        flops=counter.get_total_flops(),
+        flops=counter.total,
         tokens=rows * columns + model.prefix,
         class_token=bool(model.prefix),
     )
+
+
+class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types
+    """Adds up what PyTorch's own formulas say of each operation, as its FlopCounterMode does.
+
+    That one, at its first operation, imports torch._dynamo, which takes as long as importing torch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # nor has this
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch asks: nothing is compiled in here, so the operations need no shelter from it."""
+        return False
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        value = operation(*args, **(kwargs or {}))
+        if formula := flop_registry.get(operation._overloadpacket):
+            self.total += formula(*args, **(kwargs or {}), out_val=value)
+        return value

@@ -176,7 +176,7 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
 @pytest.mark.parametrize("place", ["this host", "another host, frozen"])
 def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: str) -> None:
     """Beside its successor it makes no second result; on another host it is overtaken, and then gives up."""
-    write(tmp_path, steps=2000, seeds=1, profile=PROFILE.replace("task_minutes: 0.2", "task_minutes: 60"))
+    write(tmp_path, steps=4000, seeds=1, profile=PROFILE.replace("task_minutes: 0.2", "task_minutes: 60"))
     runs = tmp_path / "runs"
     with Cluster(folder, Settings(requeue_delay=5)) as cluster:
         if place != "this host":

@@ -10,11 +10,11 @@ import pytest
 from disturbance import Storm, allow_urgent
 from small_study import PROFILE, SUBMIT, Result, command, logs, on, published, results, run_here, trials, write
 
-from slurm.devcluster import Cluster, Settings, until
+from slurm.devcluster import Cluster, Settings
 
 pytestmark = pytest.mark.slow
 
-TRIALS, STEPS = 40, 400
+TRIALS, STEPS = 40, 150
 DECK = {"worker": 18, "share": 6, "last": 6, "slurmctld": 3, "REQUEUE": 3, "CANCEL": 2}
 SECONDS = 1500.0
 
@@ -38,24 +38,22 @@ def stormy(request: pytest.FixtureRequest, folder: Path) -> Iterator[Cluster]:
 
 def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str, Result]) -> None:
     """Submitted once, a minute a job: 33 SIGKILLs and 5 preemptions later 40 results, each once, each bit-identical."""
-    write(tmp_path, STEPS, PROFILE.replace("time: 5", "time: 1"), seeds=TRIALS // 2)
+    write(tmp_path, STEPS, PROFILE.replace("time: 5", "time: 1, parallel: 3"), seeds=TRIALS // 2)
     began = time.monotonic()
     subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(stormy.environment), check=True, capture_output=True)
     runs = tmp_path / "runs"
     storm, most = Storm(stormy, runs, DECK), 0
-    due = time.monotonic()
-    while len(results(runs)) < TRIALS and time.monotonic() - began < SECONDS:
-        queued = stormy.run("squeue", "--noheader", "--array", "--account=lab", check=False).stdout
-        most = max(most, len(queued.splitlines()))
-        if time.monotonic() > due and not storm.over:
+    queued = ["the submission"]
+    while queued and time.monotonic() - began < SECONDS:
+        queued = stormy.run("squeue", "--noheader", "--array", "--partition=main").stdout.splitlines()
+        most = max(most, len(queued))
+        if storm.share_dealt <= len(results(runs)) / (0.8 * TRIALS):  # as quick as the trials are, on any machine
             storm.strike()
-            due = time.monotonic() + storm.choose.uniform(1, 5)
         time.sleep(0.3)
     tell(storm, runs, time.monotonic() - began, most)
     assert results(runs) == calm, logs(runs)
     assert published(runs) == [1] * TRIALS
-    until(lambda: (runs / "report.html").exists(), "the report", 120)
-    until(lambda: not stormy.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
+    assert (runs / "report.html").exists()
     assert storm.over
     assert stormy.settings.max_submit is None or most <= stormy.settings.max_submit
 

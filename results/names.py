@@ -1,0 +1,4 @@
+"""What a study may name, known without loading what computes and draws it."""
+
+METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
+FIGURES = ("intervals", "learning-rate", "axis", "scale", "compute")
