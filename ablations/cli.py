@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablations import settings, strict_yaml
+from ablations.plain import plain
 
 if TYPE_CHECKING:
     from ablations.jobs import Job
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+LONGEST_LINE = 2000  # characters of an error
 
 app = typer.Typer(
     help="Ablation studies for Vision Transformers: declare, run, compare.",
@@ -96,7 +98,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        print(f"ablate: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"ablate: {plain(' '.join(str(error).split()))[:LONGEST_LINE]}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
@@ -144,13 +146,13 @@ def named_data(config: Json) -> Json:
     """With data=NAME as ablate.toml maps it."""
     folders = settings.read(Path()).data
     if (name := config.get("data")) in folders:
-        return config | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
+        return config | {"data": f"imagefolder:{os.path.expanduser(folders[name])}"}
     return config
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """The plugins of ablate.toml and of the command line, loaded; their digests."""
-    named = [Path(file).expanduser() for file in settings.read(Path()).plugins] + (files or [])
+    named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
     paths = tuple(dict.fromkeys(path.resolve() for path in named))
     if not paths:
         return (), ()
@@ -161,7 +163,7 @@ def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str,
 
 def source_path(source: Path | None) -> Path:
     """--runs, else ablate.toml: where results are read."""
-    return source if source is not None else Path(settings.read(Path()).runs).expanduser()
+    return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
@@ -175,7 +177,7 @@ def runs_folder(runs: Path | None) -> Path:
 def data_folder(data_dir: Path | None) -> Path | None:
     """--data-dir, else ablate.toml, else (None) the environment."""
     configured = settings.read(Path()).data_dir
-    return data_dir or (Path(configured).expanduser() if configured else None)
+    return data_dir or (Path(os.path.expanduser(configured)) if configured else None)
 
 
 def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
@@ -435,7 +437,7 @@ def submit(
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
-    submitting.preflight(chosen)
+    submitting.preflight(chosen, place.runs)
     ensure_writable(place.runs)
     for planned in plans:
         jobs.write(place.runs, planned)
