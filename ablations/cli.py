@@ -38,7 +38,9 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(data_app, name="data")
 profile_app = typer.Typer(
-    help="SLURM profiles: what to ask a cluster for.", rich_markup_mode=None, no_args_is_help=True
+    help="SLURM profiles: files that say what to ask a cluster for, by name under ~/.config/ablate/profiles.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
 )
 app.add_typer(profile_app, name="profile")
 
@@ -426,7 +428,11 @@ def submit(
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
 ) -> None:
-    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits."""
+    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
+
+    Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
+    waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
+    """
     from ablations import jobs, submitting
     from ablations import plan as planning
 
@@ -542,7 +548,10 @@ def clean(
 
 @profile_app.command()
 def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: standard output]")] = None) -> None:
-    """Write a commented profile from what this cluster's sinfo and scontrol say."""
+    """Write a first profile, with comments.
+
+    From what this cluster's sinfo and scontrol say: partitions, GPUs, accounts; correct it, then `profile check` it.
+    """
     from slurm import draft
 
     text = draft.init()
@@ -560,7 +569,11 @@ def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: stand
 def check_profile(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE")], runs: Runs = None, data_dir: DataDir = None
 ) -> None:
-    """Submit a one-minute job that tries GPU, imports, data, links in the run directory and sbatch on a node."""
+    """Try a profile with a job of a minute.
+
+    On a node it tries what trials need there: GPU, imports, data, links in the run directory, and sbatch, without
+    which no last job can submit what is left.
+    """
     from ablations import submitting
 
     place = make_place(runs, data_dir, None)

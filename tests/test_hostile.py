@@ -183,10 +183,12 @@ def study_of(names: list[str]) -> dict[str, Any]:
     return plan | own | {"claims": [f"{names[0]} < position=1d", f"{names[1]} ~ position=1d"]}
 
 
-HOSTILE = [text for text in SHORT if "\ud800" not in text and text.strip()] + [
-    "=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "<script>alert(1)</script>", "</td></tr></table><img src=x onerror=y>",
-    "a | b", "\\input{/etc/passwd}", "a & b \\\\ c", "[x](javascript:y)", "${7*7}", "{{ 7 * 7 }}", "{% raw %}", '"><b>', "a,b\nc",
-]  # fmt: skip
+MARKUP = [
+    *("=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "a | b", "a,b\nc", '"><b>', "[x](javascript:y)", "${7*7}"),
+    *("<script>alert(1)</script>", "</td></tr></table><img src=x onerror=y>", "{{ 7 * 7 }}", "{% raw %}"),
+    *("\\input{/etc/passwd}", "a & b \\\\ c"),
+]
+HOSTILE = [text for text in SHORT if "\ud800" not in text and text.strip()] + MARKUP
 HARMLESS = [f"word{number}" for number in range(len(HOSTILE))]
 
 
