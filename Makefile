@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py
+CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

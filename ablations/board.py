@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from ablations.plain import plain
 from ablations.progress import clock
 from ablations.retrying import advice
 from ablations.status import KINDS
@@ -139,11 +140,6 @@ def trials(count: int) -> str:
 def quoted(name: str) -> str:
     """As a shell takes it."""
     return shlex.quote(plain(name))
-
-
-def plain(text: str) -> str:
-    """One line without anything that moves a terminal's cursor or changes its colours."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
 
 
 # -- on a screen -------------------------------------------------------------------------------------------------------

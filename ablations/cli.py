@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablations import settings, strict_yaml
+from ablations.plain import plain
 
 if TYPE_CHECKING:
     from ablations.cleaning import Keep
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+LONGEST_LINE = 2000  # characters of an error
 
 app = typer.Typer(
     help="Ablation studies for Vision Transformers: declare, run, compare.",
@@ -37,7 +39,9 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(data_app, name="data")
 profile_app = typer.Typer(
-    help="SLURM profiles: what to ask a cluster for.", rich_markup_mode=None, no_args_is_help=True
+    help="SLURM profiles: files that say what to ask a cluster for, by name under ~/.config/ablate/profiles.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
 )
 app.add_typer(profile_app, name="profile")
 
@@ -103,7 +107,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        print(f"ablate: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"ablate: {plain(' '.join(str(error).split()))[:LONGEST_LINE]}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
@@ -151,13 +155,13 @@ def named_data(config: Json) -> Json:
     """With data=NAME as ablate.toml maps it."""
     folders = settings.read(Path()).data
     if (name := config.get("data")) in folders:
-        return config | {"data": f"imagefolder:{Path(folders[name]).expanduser()}"}
+        return config | {"data": f"imagefolder:{os.path.expanduser(folders[name])}"}
     return config
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """The plugins of ablate.toml and of the command line, loaded; their digests."""
-    named = [Path(file).expanduser() for file in settings.read(Path()).plugins] + (files or [])
+    named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
     paths = tuple(dict.fromkeys(path.resolve() for path in named))
     if not paths:
         return (), ()
@@ -168,7 +172,7 @@ def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str,
 
 def source_path(source: Path | None) -> Path:
     """--runs, else ablate.toml: where results are read."""
-    return source if source is not None else Path(settings.read(Path()).runs).expanduser()
+    return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
@@ -182,7 +186,7 @@ def runs_folder(runs: Path | None) -> Path:
 def data_folder(data_dir: Path | None) -> Path | None:
     """--data-dir, else ablate.toml, else (None) the environment."""
     configured = settings.read(Path()).data_dir
-    return data_dir or (Path(configured).expanduser() if configured else None)
+    return data_dir or (Path(os.path.expanduser(configured)) if configured else None)
 
 
 def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
@@ -476,7 +480,11 @@ def submit(
     keep_weights: Keeping = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
 ) -> None:
-    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits."""
+    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
+
+    Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
+    waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
+    """
     from ablations import jobs, submitting
     from ablations import plan as planning
 
@@ -488,7 +496,7 @@ def submit(
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
-    submitting.preflight(chosen)
+    submitting.preflight(chosen, place.runs)
     ensure_writable(place.runs)
     for planned in plans:
         jobs.write(place.runs, planned)
@@ -601,7 +609,10 @@ def clean(
 
 @profile_app.command()
 def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: standard output]")] = None) -> None:
-    """Write a commented profile from what this cluster's sinfo and scontrol say."""
+    """Write a first profile, with comments.
+
+    From what this cluster's sinfo and scontrol say: partitions, GPUs, accounts; correct it, then `profile check` it.
+    """
     from slurm import draft
 
     text = draft.init()
@@ -619,7 +630,11 @@ def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: stand
 def check_profile(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE")], runs: Runs = None, data_dir: DataDir = None
 ) -> None:
-    """Submit a one-minute job that tries GPU, imports, data, links in the run directory and sbatch on a node."""
+    """Try a profile with a job of a minute.
+
+    On a node it tries what trials need there: GPU, imports, data, links in the run directory, and sbatch, without
+    which no last job can submit what is left.
+    """
     from ablations import submitting
 
     place = make_place(runs, data_dir, None)

@@ -6,6 +6,7 @@ stands in one of them declares `numerics`.
 
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +26,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
     Raises ValueError where a file cannot be read; Refused where it does not import, redefines a name that exists or
     adds what is no part. Then the dicts are as they were.
     """
-    return {str(path): load_one(path.expanduser().resolve()) for path in paths}
+    return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
 
 def load_one(path: Path) -> str:

@@ -1,13 +1,16 @@
 """YAML as data and nothing else: no tags, no duplicate keys, no surprises.
 
-`1e-3` is a number, `no` and `on` are words, a tag or a key written twice is an error.
+`1e-3` is a number, `no` and `on` are words, a tag, a key written twice or a control character is an error.
 """
 
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
 
 
 class Loader(yaml.SafeLoader):
@@ -23,6 +26,13 @@ class Loader(yaml.SafeLoader):
             if key in keys[:position]:
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key '{key}'", node.start_mark)
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and any(unicodedata.category(c) in UNWRITABLE and c not in "\n\t" for c in value):
+            problem = f"{ascii(value)[:60]} holds a control character or half of one"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return value
 
 
 for tag, pattern, first in (

@@ -24,10 +24,11 @@ def read_profile(name: str) -> profiles.Profile:
     return profiles.Profile.of(strict_yaml.read(path), str(path))
 
 
-def preflight(profile: profiles.Profile) -> None:
+def preflight(profile: profiles.Profile, runs: Path) -> None:
     """Asks SLURM whether it would take the profile. Raises ValueError naming the key where it would not."""
     from slurm.preflight import check
 
+    submission.require_folder(runs)
     check(profile)
 
 
@@ -103,7 +104,7 @@ def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.
     Raises Refused, Unreachable, NoSlurm; ValueError where the job does not start within `patience` seconds.
     """
     short = profile.model_copy(update={"time": 1, "parallel": None})
-    preflight(short)
+    preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
     list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
     answer = campaign.folder / "probe.json"

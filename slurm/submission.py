@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slurm import queue
+from slurm import grammar, queue
 from slurm.ask import Unreachable, ask
 
 SBATCH_SECONDS = 60.0
@@ -57,8 +57,9 @@ def send_all(
 
 def write(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> None:
     """Intent and script, on disk. `parameters`: submitit's, the tag among them; `code`: what the nodes import."""
+    text = script(folder, len(tasks.shares), parameters, code, tasks.persistent)
     (folder / "logs").mkdir(parents=True)
-    (folder / "script.sh").write_text(script(folder, len(tasks.shares), parameters, code, tasks.persistent))
+    (folder / "script.sh").write_text(text)
     durable(
         folder / "intent.json",
         {
@@ -86,6 +87,13 @@ def durable(path: Path, content: object) -> None:
     os.rename(temporary, path)
 
 
+def require_folder(folder: Path) -> None:
+    """Raises ValueError for a path that SLURM's file name patterns or PYTHONPATH would take for another."""
+    for character in str(folder):
+        if character in "%\\:" or not character.isprintable():
+            raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")
+
+
 def script(folder: Path, count: int, parameters: Parameters, code: Path, persistent: bool = False) -> str:
     """submitit's script around our command: the payload is the intent, read by array index, and no pickle.
 
@@ -93,6 +101,7 @@ def script(folder: Path, count: int, parameters: Parameters, code: Path, persist
     """
     from submitit.slurm.slurm import _make_sbatch_string  # late: not in the base install
 
+    require_folder(folder)
     setup = [*parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
     command = shlex.join([sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)])
     if persistent:  # a status above 128 is a signal's; srun would only be one more process to kill

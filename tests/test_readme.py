@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ablations import cli
+from ablations import cli, strict_yaml
+from slurm.profile import Profile
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -49,6 +50,13 @@ def test_settings_file_of_the_readme_loads_the_plugin(tmp_path: Path) -> None:
     """With the README's ablate.toml no --plugin is needed."""
     write_examples(tmp_path)
     assert "my-sincos" in ablate(tmp_path, "plan", "mine.yaml", *SMALL)
+
+
+def test_the_profile_is_one_and_has_every_key() -> None:
+    """Read as `submit` reads it; but for `checkpoints`, which nothing uses yet."""
+    content = strict_yaml.parse(dict(FILES)["mycluster.yaml"], "mycluster.yaml")
+    assert content.keys() == Profile.model_fields.keys() - {"checkpoints"}
+    assert Profile.of(content, "mycluster.yaml").gres == "gpu:a100:1"
 
 
 def test_python_example_runs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ subset, order) is a pure function of a seed and of what it is for.
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -129,7 +130,7 @@ def read(name: str, home: Path | None, size: int) -> Raw:
 
 
 def folder_of(name: str) -> Path:
-    return Path(name.removeprefix(FOLDER)).expanduser().resolve()
+    return Path(os.path.expanduser(name.removeprefix(FOLDER))).resolve()  # Path's own raises for '~nobody'
 
 
 def split(raw: Raw, config: Config, fold_count: int | None) -> tuple[Indices, Indices, Indices]:

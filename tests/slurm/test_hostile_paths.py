@@ -1,0 +1,51 @@
+"""Run directories of any name on a real SLURM: refused in one line, or their tasks run there and nowhere else."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import CANARY, TEXTS
+
+from slurm import submission
+from slurm.devcluster import Cluster, until
+from slurm.profile import Profile, submitit_parameters
+
+NAMES = [text for text in TEXTS if "/" not in text and "\0" not in text and text not in ("", ".", "..")]
+CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
+
+
+def refused(folder: Path, tag: str) -> str:
+    """Hands over a task that makes `folder`/ran; '' where it was taken, else why not."""
+    array = folder / "submissions" / "0001"
+    parameters: dict[str, Any] = submitit_parameters(CHEAP, tag)
+    tasks = submission.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    try:
+        submission.write(array, tag, tasks, parameters, Path(__file__).parents[2])
+    except ValueError as error:
+        return str(error)
+    submission.send(array)
+    return ""
+
+
+def test_tasks_run_in_directories_of_hostile_names(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every hostile name that SLURM can be told, the task runs, its log lies there, and nothing else is made."""
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    monkeypatch.chdir(tmp_path)
+    short = [name for name in NAMES if len(name) < 200]
+    why = {name: refused(tmp_path / name, f"ablate:hostile:{number:04d}") for number, name in enumerate(short)}
+    assert all(line.isprintable() and "SLURM needs a run directory without" in line for line in why.values() if line)
+    taken = [name for name, line in why.items() if not line]
+    assert len(taken) >= 40
+    assert not [name for name in taken if "%" in name or "\n" in name]
+    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "the end of all tasks", 300)
+    assert sorted(os.listdir(tmp_path)) == sorted(taken)
+    for name in taken:
+        folder = tmp_path / name
+        assert sorted(os.listdir(folder)) == ["ran", "submissions"], name
+        made = {path.name for path in (folder / "submissions" / "0001").iterdir()}
+        assert made == {"intent.json", "script.sh", "ack.json", "logs"}
+        assert list((folder / "submissions" / "0001" / "logs").glob("*_0_0_log.out")), name
+    assert not list(cluster.folder.rglob(CANARY))

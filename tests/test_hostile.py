@@ -1,0 +1,283 @@
+"""Hostile text in studies, recipes, names, paths: no command runs, nothing leaves its place, all is escaped."""
+
+import contextlib
+import csv
+import html.parser
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from hostile import CANARY, TEXTS
+
+from ablations import board, cli, jobs, status, strict_yaml
+from ablations import plan as planning
+from ablations.study import Design, read_recipe, read_study
+from results import compare, export, plots, report, store, tables
+
+RECIPE: dict[str, Any] = {
+    "description": "Small.",
+    "config": {"data": "digits", "width": 16, "depth": 1, "heads": 2, "patch": 2, "pool": "gap", "steps": 2},
+    "seeds": 1,
+}
+STUDY: dict[str, Any] = {"question": "Which?", "baseline": {"position": "1d"}, "arms": {"narrow": {"width": 8}}}
+SHORT = [text for text in TEXTS if len(text) < 1000]  # a figure of a label a hundred thousand wide helps nobody
+
+
+def listing(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def quietly(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
+    """The command in this process and folder: exit status, standard error."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["ablate", *words])
+    errors, status = io.StringIO(), 0
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return status, errors.getvalue()
+
+
+# -- in the fields of a study and a recipe -----------------------------------------------------------------------------
+
+STUDIES = {
+    "question": lambda text: {"question": text},
+    "source": lambda text: {"source": text, "found": text},
+    "baseline": lambda text: {"baseline": {"position": text}},
+    "baseline key": lambda text: {"baseline": {text: 1}},
+    "factor": lambda text: {"factors": {"position": ["1d", text]}},
+    "factor key": lambda text: {"factors": {text: ["1d", "none"]}},
+    "option": lambda text: {"factors": {f"position.{text}": [1, 2]}},
+    "data": lambda text: {"baseline": {"data": f"imagefolder:{text}"}},
+    "arm": lambda text: {"arms": {text: {"width": 8}}, "published": {text: 0.5}},
+    "arm key": lambda text: {"arms": {"other": {text: 8}}},
+    "metric": lambda text: {"metric": text},
+    "figure": lambda text: {"figure": text},
+    "claim": lambda text: {"claims": [text]},
+    "key": lambda text: {text: text},
+    "recipe": lambda text: {},
+    "recipe key": lambda text: {},
+}
+RECIPES = {
+    "recipe": lambda text: {"description": text, "caveats": [text]},
+    "recipe key": lambda text: {"config": {**RECIPE["config"], text: 1}},
+}
+
+
+@pytest.mark.parametrize("field", STUDIES)
+def test_a_field_of_a_study_is_text_or_a_one_line_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    """Planned as it stands, or refused in one line that prints; the plan lies in its folder and nothing else does."""
+    monkeypatch.chdir(tmp_path)
+    taken, refusals = 0, []
+    for text in TEXTS:
+        for name, content in (
+            ("s", STUDY | STUDIES[field](text)),
+            ("r", RECIPE | RECIPES.get(field, dict)(text) if field in RECIPES else RECIPE),
+        ):
+            (tmp_path / f"{name}.yaml").write_text(json.dumps(content))
+        try:
+            design = Design(read_study("s.yaml"), read_recipe("r.yaml"), {})
+            plan = planning.prepare(design, tmp_path / "runs", None, prune=True)
+        except (ValueError, OSError) as error:  # what the command prints in one line
+            refusals.append(str(error))
+            continue
+        jobs.write(tmp_path / "runs", plan)
+        taken += 1
+        assert {"\n"} >= set(
+            re.findall(r"[^\S ]|\x1b", board.board([status.status(plan, tmp_path / "runs", status.Seen())]).plain)
+        )
+    assert listing(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
+        "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json", "runs/studies/s@r/turns",
+        *(f"runs/studies/s@r/turns/{number:04d}{rest}" for number in range(200) for rest in ("", "/released.json")),
+    }  # fmt: skip
+    assert not [line for line in refusals if "Traceback" in line]
+    assert taken >= (50 if field in ("question", "source", "arm", "recipe") else 0)
+
+
+def test_text_that_no_terminal_should_see_is_refused_by_line() -> None:
+    """Control characters and halves of characters, however YAML lets one write them; tabs and new lines stay."""
+    for text in ("\x1b[2J", "\x07", "\0", "\x85", "\u2028", "\ud800"):
+        with pytest.raises(ValueError, match=r"^s.yaml, line 2: .* holds a control character"):
+            strict_yaml.parse(f"a: 1\nb: {json.dumps(text)}", "s.yaml")
+    assert strict_yaml.parse('a: "x\\n\\ty\u00a0é名"', "s.yaml") == {"a": "x\n\ty\u00a0é名"}
+
+
+# -- in names and paths ------------------------------------------------------------------------------------------------
+
+
+def file_names() -> list[str]:
+    """Those that a file can have."""
+    return [text for text in SHORT if text.isprintable() and "/" not in text and text not in ("", ".", "..")]
+
+
+def test_files_may_be_called_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Study, recipe, run directory and export by hostile names: planned and told, or one line; nothing else is made."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    for text in file_names():
+        (inside / f"{text}.yaml").write_text(json.dumps(STUDY))
+        (inside / f"{text}-r.yaml").write_text(json.dumps(RECIPE))
+    before = listing(tmp_path)
+    for text in TEXTS:
+        place = (f"./{text}.yaml", "--recipe", f"./{text}-r.yaml", "--runs", f"./{text}/runs")
+        said, errors = quietly(inside, monkeypatch, "plan", *place)
+        assert said == (0 if text in file_names() else 2), (text, errors)
+        for words in (
+            ("status", text),
+            ("logs", text),
+            ("retry", text),
+            ("table", f"../{text}@r"),
+            ("status", "--runs", text),
+        ):
+            said, errors = quietly(inside, monkeypatch, *words)
+            assert (said, len(errors.splitlines())) == (2, 1) or text[:1] in ("", ".", "-"), (words, errors)
+            assert errors.replace("\n", "").isprintable()
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", ["$(touch CANARY)", "x'; touch CANARY; '", "-o %j {touch,CANARY}"])
+def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, text: str) -> None:
+    """Study, recipe, plugin, data and run directory: trained, published, reported, and only the run directory grew."""
+    study = STUDY | {"question": text, "arms": {text: {"width": 8}}, "published": {text: 0.5}}
+    for name, content in (
+        (f"{text}.yaml", json.dumps(study)),
+        (f"{text}-r.yaml", json.dumps(RECIPE)),
+        (f"{text}.py", ""),
+    ):
+        (tmp_path / name).write_text(content)
+    (tmp_path / text).mkdir()
+    before = listing(tmp_path)
+    runs = ("--runs", f"./{text}/runs")
+    place = (f"./{text}.yaml", "--recipe", f"./{text}-r.yaml", *runs)
+    more = ("--plugin", f"./{text}.py", "--data-dir", f"./{text}")
+    for words in (("run", *place, *more), ("table", *runs), ("plot", *runs), ("report", *runs), ("status", *runs)):
+        command = [sys.executable, "-m", "ablations.cli", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert all(path.startswith(f"{text}/runs") for path in listing(tmp_path) - before)
+    assert store.trial(tmp_path / text / "runs", os.listdir(tmp_path / text / "runs/trials")[0]).state().over
+
+
+# -- in what is written ------------------------------------------------------------------------------------------------
+
+
+def study_of(names: list[str]) -> dict[str, Any]:
+    """A plan whose every text and arm is one of these; the same plan but for them."""
+    plan = synthetic.make_plan("s", {"position": ["1d", *map(str, range(len(names)))]}, {"position": "1d"}, seeds=2)
+    for arm, name in zip(plan["arms"][1:], names, strict=True):
+        arm["name"] = name
+        arm["notes"] = [name]
+        arm["published"] = 0.5
+    own = {"question": names[0], "source": names[1], "found": names[2], "description": names[3], "caveats": names[4:9]}
+    return plan | own | {"claims": [f"{names[0]} < position=1d", f"{names[1]} ~ position=1d"]}
+
+
+MARKUP = [
+    *("=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "a | b", "a,b\nc", '"><b>', "[x](javascript:y)", "${7*7}"),
+    *("<script>alert(1)</script>", "</td></tr></table><img src=x onerror=y>", "{{ 7 * 7 }}", "{% raw %}"),
+    *("\\input{/etc/passwd}", "a & b \\\\ c"),
+]
+HOSTILE = [text for text in SHORT if "\ud800" not in text and text.strip()] + MARKUP
+HARMLESS = [f"word{number}" for number in range(len(HOSTILE))]
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags of a page with the names of their attributes, in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, ...]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, *(name for name, _ in attrs)))
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[Any, Any]:
+    """The hostile study and its harmless twin, with the same numbers."""
+    hostile, harmless = (synthetic.results(study_of(names)) for names in (HOSTILE, HARMLESS))
+    return hostile, harmless
+
+
+def rendered(study: Any, format: str) -> str:
+    return tables.render(tables.table(study), format, None)
+
+
+def test_html_has_the_tags_of_a_harmless_study(both: tuple[Any, Any], tmp_path: Path) -> None:
+    """Table and report: no text becomes a tag or an attribute."""
+    hostile, harmless = (Tags(rendered(study, "html")).found for study in both)
+    assert hostile == harmless
+    for study, name in zip(both, ("hostile", "harmless"), strict=True):
+        report.write([study], tmp_path / f"{name}.html")
+    hostile, harmless = (Tags((tmp_path / f"{name}.html").read_text()).found for name in ("hostile", "harmless"))
+    assert {tag for tag in hostile if tag[0] not in ("path", "use", "g", "defs", "clippath")} == {
+        tag for tag in harmless if tag[0] not in ("path", "use", "g", "defs", "clippath")
+    }
+
+
+def test_markdown_and_latex_have_the_cells_of_a_harmless_study(both: tuple[Any, Any]) -> None:
+    """The same rows, and in each the same number of cell borders; LaTeX has no command that we do not write."""
+    for format, border in (("md", r"(?<!\\)\|"), ("latex", r"(?<!\\)&")):
+        hostile, harmless = (
+            [len(re.findall(border, line)) for line in rendered(study, format).splitlines()] for study in both
+        )
+        assert hostile == harmless
+    commands = [set(re.findall(r"\\[a-z]+", rendered(study, "latex"))) for study in both]
+    assert commands[0] - commands[1] <= {
+        r"\textbackslash",
+        r"\textasciitilde",
+        r"\textasciicircum",
+        r"\textbar",
+        r"\textless",
+        r"\textgreater",
+    }
+
+
+@pytest.mark.parametrize("write", ["table", "export", "compare"])
+def test_no_cell_of_a_csv_is_a_formula(both: tuple[Any, Any], tmp_path: Path, write: str) -> None:
+    """Rows are as many as those of a harmless study, and no cell but a number starts as a formula does."""
+    texts = []
+    for position, study in enumerate(both):
+        if write == "export":
+            export.write([study], tmp_path / f"{position}.csv")
+            texts.append((tmp_path / f"{position}.csv").read_text())
+        elif write == "compare":
+            texts.append(compare.render(compare.compare([study], [study]), "csv"))
+        else:
+            texts.append(rendered(study, "csv"))
+    hostile, harmless = (list(csv.reader(io.StringIO(text))) for text in texts)
+    assert [len(row) for row in hostile] == [len(row) for row in harmless]
+    assert not [cell for row in hostile for cell in row if cell[:1] in tuple("=+-@\t\r") and not number(cell)]
+
+
+def number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def test_figures_are_drawn_of_any_text(both: tuple[Any, Any], tmp_path: Path) -> None:
+    """No markup of the plotting library is run, none fails; the file has the study's own name."""
+    drawn = plots.draw(both[0], tmp_path, "svg")
+    assert Path(str(drawn)).parent == tmp_path
+    assert listing(tmp_path) == {Path(str(drawn)).name}
+
+
+def test_nothing_made_the_canary() -> None:
+    """Neither here nor where the tests were started."""
+    assert not Path(CANARY).exists()
