@@ -57,7 +57,7 @@ def count(config: Config) -> Cost:
     from torch.utils.flop_counter import FlopCounterMode
 
     with torch.device("meta"):
-        model = ViT(config)
+        model = ViT(config).eval()
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
