@@ -92,8 +92,8 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """From `origin` through the images and `amount` of the way further; back where it is below 0."""
-    factor = 1 + amount.view(-1, 1, 1, 1)
-    return (factor * images + (1 - factor) * origin).clamp(0, 255).to(torch.uint8)
+    amount = amount.view(-1, 1, 1, 1)
+    return ((1 + amount) * images - amount * origin).clamp(0, 255).to(torch.uint8)
 
 
 def grayscale(images: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def measure(config: Config) -> dict[str, Any]:
 def count(config: Config) -> Cost:
     """Runs one image through the model on the meta device."""
     with torch.device("meta"):
-        model = ViT(config)
+        model = ViT(config).eval()
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
     with Flops() as counter, torch.no_grad():
         model(images)

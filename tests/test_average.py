@@ -1,0 +1,113 @@
+"""Averaged weights: the formula, independent of torch's own; what is evaluated, kept and resumed."""
+
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from vitcore import Config, train
+from vitcore.average import Average
+from vitcore.data import load
+from vitcore.train import Memory, Training, under
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 12, "batch": 16, "evaluations": 3}
+    return Config(**(defaults | settings))
+
+
+class Counting(nn.Module):
+    """A module with a parameter, and buffers that are and are not whole numbers, as a batch norm has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def move(self, step: int) -> None:
+        with torch.no_grad():
+            self.norm.weight.fill_(step)
+            self.norm.running_mean.fill_(10.0 * step)  # type: ignore[union-attr,operator]
+            self.norm.num_batches_tracked.fill_(step)  # type: ignore[union-attr,operator]
+
+
+def test_average_equals_its_formula() -> None:
+    """A running mean in plain floats, warm-up included; buffers too; whole numbers are the newest."""
+    model = Counting()
+    average, expected = Average(model, 0.9), 1.0
+    for step in range(1, 300):
+        model.move(step)
+        average.update(step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+    state = average.state_dict()
+    assert state["norm.weight"].tolist() == pytest.approx([expected] * 3, rel=1e-5)
+    assert state["norm.num_batches_tracked"] == 299
+    assert state["norm.running_mean"][0] == pytest.approx(expected * 10, rel=1e-4)
+
+
+def test_average_equals_torchs() -> None:
+    """After the warm-up it is torch.optim.swa_utils's exponential average."""
+    model = nn.Linear(4, 4)
+    average = Average(model, 0.5)
+    theirs = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
+    theirs.update_parameters(model)  # its first is a copy
+    for step in range(100, 110):
+        nn.init.normal_(model.weight)
+        average.update(step)
+        theirs.update_parameters(model)
+    torch.testing.assert_close(average.state_dict()["weight"], theirs.module.weight.detach())
+
+
+def test_first_steps_outweigh_the_initial_values() -> None:
+    """A hundred steps at decay 0.9999 are an average of the weights trained, not of where they started."""
+    model = Counting()
+    average = Average(model, 0.9999)
+    model.move(100)
+    for step in range(1, 101):
+        average.update(step)
+    assert average.state_dict()["norm.weight"][0] > 99.9
+
+
+def test_averaged_weights_are_evaluated_and_kept() -> None:
+    """Validation, test and the file are of the average; the weights that train are another thing."""
+    config = tiny(ema=0.99)
+    data = load(config)
+    training = Training(config, data)
+    for _ in range(8):
+        training.advance()
+    live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    loss, correct = training.measure(data.val)
+    assert all(torch.equal(tensor, live[name]) for name, tensor in training.model.state_dict().items())
+    kept = safetensors.torch.load(training.weights())
+    assert not torch.equal(kept["head.weight"], live["head.weight"])
+    plain = Training(tiny(), data)
+    plain.model.load_state_dict(kept)
+    again, same = plain.measure(data.val)
+    assert loss == again
+    assert (correct == same).all()
+
+
+def test_average_changes_no_step() -> None:
+    """What trains is as without it."""
+    config, data = tiny(ema=0.9), load(tiny())
+    with_it, without = Training(config, data), Training(tiny(), data)
+    for _ in range(4):
+        with_it.advance()
+        with_it.measure(data.val)
+        without.advance()
+    for one, other in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_average_is_in_the_checkpoint() -> None:
+    """Stopped at any step and started again: the file of a training never stopped."""
+    whole, halves = Memory(), Memory()
+    train(tiny(ema=0.99), whole)
+    left = iter(range(5))
+    train(tiny(ema=0.99), halves, stop=lambda: next(left, None) is None)
+    assert under("average.", safetensors.torch.load(halves.checkpoint() or b""))
+    train(tiny(ema=0.99), halves)
+    assert halves.weights == whole.weights

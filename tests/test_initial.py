@@ -1,0 +1,108 @@
+"""Initial values: each group of parameters against its definition, and pinned."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from vitcore import Config, ViT
+from vitcore.initial import INIT
+
+WIDTH, HIDDEN, PATCH, CHANNELS = 192, 768, 4, 3
+
+
+def model(init: str, **settings: Any) -> ViT:
+    defaults = {"data": "cifar10", "width": WIDTH, "depth": 2, "heads": 3, "patch": PATCH, "init": init}
+    return ViT(Config(**(defaults | settings)))
+
+
+def parameters(init: str, **settings: Any) -> dict[str, Tensor]:
+    return {name: parameter.detach().flatten() for name, parameter in model(init, **settings).named_parameters()}
+
+
+def uniform(bound: float) -> Any:
+    return stats.uniform(-bound, 2 * bound)
+
+
+def cut_normal(variance: float) -> Any:
+    """Cut at two deviations, with the variance once cut."""
+    return stats.truncnorm(-2, 2, scale=math.sqrt(variance) / stats.truncnorm(-2, 2).std())
+
+
+# Of models_vit.py: Dense in attention and MLP Xavier uniform, MLP biases normal(1e-6), the patch convolution LeCun.
+LAWS = {
+    "encoder.blocks.1.attention.out.weight": uniform(math.sqrt(6 / (WIDTH + WIDTH))),
+    "encoder.blocks.1.mlp.up.weight": uniform(math.sqrt(6 / (WIDTH + HIDDEN))),
+    "encoder.blocks.1.mlp.down.weight": uniform(math.sqrt(6 / (WIDTH + HIDDEN))),
+    "encoder.blocks.0.mlp.up.bias": stats.norm(0, 1e-6),
+    "encoder.blocks.0.mlp.down.bias": stats.norm(0, 1e-6),
+    "stem.weight": cut_normal(1 / (CHANNELS * PATCH * PATCH)),
+    "registers": stats.norm(0, 1e-6),
+}
+TABLES = {"unit-positions": 1.0, "paper": 0.02, "big-vision": 1 / math.sqrt(WIDTH)}
+
+
+@pytest.mark.parametrize("init", INIT)
+def test_values_follow_their_law(init: str) -> None:
+    """Kolmogorov and Smirnov for every group that is random; the tables of positions alone depend on `init`."""
+    drawn = parameters(init, registers=4)
+    for name, law in (LAWS | {"position.table": stats.norm(0, TABLES[init])}).items():
+        assert stats.kstest(drawn[name].double().numpy(), law.cdf).pvalue > 1e-3, name
+
+
+@pytest.mark.parametrize("init", INIT)
+def test_queries_keys_and_values_are_drawn_apart(init: str) -> None:
+    """Each of the three has the bound of a square matrix, as the reference's three Dense layers have."""
+    stacked = model(init).encoder.blocks[0].attention.qkv.weight.detach()
+    for projection in stacked.chunk(3):
+        law = uniform(math.sqrt(6 / (WIDTH + WIDTH)))
+        assert stats.kstest(projection.flatten().double().numpy(), law.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("init", INIT)
+def test_constants_are_constant(init: str) -> None:
+    """Norms one and zero, class token, head and attention's biases zero, layer scale as written."""
+    drawn = parameters(init, layer_scale=1e-4, qk_norm=True)
+    for name, values in drawn.items():
+        if "norm" in name:
+            assert (values == float(name.endswith("weight"))).all(), name
+        if name in ("class_token", "head.weight", "head.bias", "stem.bias") or "attention.out.bias" in name:
+            assert not values.any(), name
+        if name.endswith("scale"):
+            assert (values == torch.tensor(1e-4)).all(), name
+
+
+def test_head_as_flax_draws_a_dense_layer() -> None:
+    """head_init=lecun-normal: variance one over the width, cut at two deviations."""
+    values = parameters("paper", head_init="lecun-normal", data="cifar100")["head.weight"]
+    assert stats.kstest(values.double().numpy(), cut_normal(1 / WIDTH).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("init", INIT)
+def test_init_moves_the_tables_alone(init: str) -> None:
+    """The three differ in nothing but bare tables, which are one draw at three scales."""
+    mine, paper = parameters(init), parameters("paper")
+    differ = {name for name in mine if not torch.equal(mine[name], paper[name])}
+    assert differ <= {"position.table", "position.class_row"}
+    torch.testing.assert_close(mine["position.table"] / TABLES[init], paper["position.table"] / 0.02)
+
+
+# Sum of all absolute values; the first two of each of position.table, stem.weight, the first qkv.weight and mlp.up.
+REST = [-0.1404747, -0.1098402, 0.03447463, -0.04480273, 0.02950355, 0.02754664]
+PINNED = {
+    "unit-positions": [53788.85, -1.796287, 0.7633109, *REST],
+    "paper": [44012.57, -0.03592575, 0.01526622, *REST],
+    "big-vision": [44533.0, -0.1296359, 0.05508722, *REST],
+}
+
+
+@pytest.mark.parametrize("init", INIT)
+def test_values_are_pinned(init: str) -> None:
+    """No release draws other values for the same seed: results of years would no longer pair."""
+    drawn = parameters(init)
+    total = sum(values.double().abs().sum().item() for values in drawn.values())
+    names = ["position.table", "stem.weight", "encoder.blocks.0.attention.qkv.weight", "encoder.blocks.0.mlp.up.weight"]
+    assert [total, *(drawn[name][i].item() for name in names for i in (0, 1))] == pytest.approx(PINNED[init], rel=1e-5)

@@ -1,0 +1,152 @@
+"""Mixed images against timm's own, and how the shares are distributed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from timm.data import mixup as timm_mixup
+from timm.loss import SoftTargetCrossEntropy
+from torch import Tensor
+
+from vitcore import Config
+from vitcore.data import load
+from vitcore.mixing import box, cutmix, mix, mixup
+from vitcore.shuffle import generator
+from vitcore.train import Training
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 4, "batch": 8, "evaluations": 1}
+    return Config(**(defaults | settings))
+
+
+def batch(count: int = 8, channels: int = 3, size: int = 9) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, channels, size, size), torch.arange(count) % 10
+
+
+class Prescribed:
+    """Stands in for numpy.random inside timm: the share and the centre are given."""
+
+    def __init__(self, share: float, *centre: int) -> None:
+        self.share, self.centre = share, list(centre)
+
+    def rand(self) -> float:
+        return 0.0
+
+    def beta(self, a: float, b: float) -> float:
+        return self.share
+
+    def randint(self, low: int, high: int, size: object = None) -> int:
+        return self.centre.pop(0)
+
+
+class Replayed:
+    """Stands in for our generator: the same share and centre."""
+
+    def __init__(self, *centre: int) -> None:
+        self.centre = list(centre)
+
+    def randint(self, low: int, high: int) -> int:
+        return self.centre.pop(0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.99])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_mixup_equals_timms(monkeypatch: pytest.MonkeyPatch, share: float, smoothing: float) -> None:
+    """The same images, targets and, with label smoothing, loss for the same share."""
+    images, labels = batch()
+    monkeypatch.setattr(timm_mixup.np, "random", Prescribed(share))
+    theirs = timm_mixup.Mixup(mixup_alpha=0.2, label_smoothing=smoothing, num_classes=10)
+    their_images, their_targets = theirs(images.clone(), labels)
+    torch.testing.assert_close(mixup(images, share), their_images)
+    targets = mixup(F.one_hot(labels, 10).float(), share)
+    logits = torch.randn(8, 10)
+    torch.testing.assert_close(
+        F.cross_entropy(logits, targets, label_smoothing=smoothing), SoftTargetCrossEntropy()(logits, their_targets)
+    )
+
+
+@pytest.mark.parametrize("share", [0.05, 0.13, 0.5, 0.75, 0.99])
+@pytest.mark.parametrize("centre", [(0, 0), (4, 8), (8, 2), (5, 5)])
+def test_cutmix_equals_timms(monkeypatch: pytest.MonkeyPatch, share: float, centre: tuple[int, int]) -> None:
+    """The same rectangle, cut off at the border, and the share that is left of each image."""
+    images, labels = batch()
+    monkeypatch.setattr(timm_mixup.np, "random", Prescribed(share, *centre))
+    theirs = timm_mixup.Mixup(mixup_alpha=0.0, cutmix_alpha=1.0, label_smoothing=0.0, num_classes=10)
+    their_images, their_targets = theirs(images.clone(), labels)
+    ours, left = cutmix(images, box(Replayed(*centre), share, 9, 9))  # type: ignore[arg-type]
+    assert torch.equal(ours, their_images)
+    torch.testing.assert_close(mixup(F.one_hot(labels, 10).float(), left), their_targets)
+
+
+def shares(count: int, **settings: float) -> Tensor:
+    """What each of many batches keeps of its first image: the first of two classes."""
+    images, labels = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
+    config = tiny(**settings)
+    return torch.stack([mix(images, labels, config, step)[1][0, 0] for step in range(count)])
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_shares_are_of_a_beta_distribution(alpha: float) -> None:
+    """Over two thousand steps: Kolmogorov and Smirnov."""
+    drawn = shares(2000, mixup=alpha).numpy()
+    assert stats.kstest(drawn, stats.beta(alpha, alpha).cdf).pvalue > 1e-3
+
+
+def test_both_given_is_one_of_both() -> None:
+    """About half of the batches are cut, none is both."""
+    images, labels = batch(2)
+    config = tiny(mixup=1.0, cutmix=1.0)
+    cut = 0
+    for step in range(400):
+        mixed, _ = mix(images, labels, config, step)
+        cut += bool(((mixed[0] == images[0]) | (mixed[0] == images[1])).all())
+    assert stats.binomtest(cut, 400).pvalue > 1e-3
+
+
+def test_mixing_is_a_function_of_seed_and_step() -> None:
+    """Called again the same, at another step or with another seed something else."""
+    images, labels = batch()
+    for settings in ({"mixup": 0.5}, {"cutmix": 1.0}):
+        config = tiny(**settings)
+        first, again, other = (mix(images, labels, config, step)[0] for step in (3, 3, 4))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+        assert not torch.equal(first, mix(images, labels, tiny(seed=1, **settings), 3)[0])
+
+
+def test_generator_is_pinned() -> None:
+    """NumPy's legacy streams do not change: neither may the shares of a trial that is resumed with a newer version."""
+    assert generator("mixing", 0, 0).beta(0.2, 0.2) == pytest.approx(0.6856774963473468, abs=1e-12)
+
+
+def test_training_mixes_before_it_splits() -> None:
+    """Micro-batches take the steps of the whole batch; the loss that is logged is that of the mixed targets."""
+    config = tiny(mixup=0.8, cutmix=1.0, label_smoothing=0.1, lr=1e-4)
+    data = load(config)
+    whole, parts = Training(config, data), Training(tiny(**(dict(config) | {"micro_batch": 3})), data)
+    mixed = whole.batch()
+    assert mixed.targets.shape == (8, 10)
+    torch.testing.assert_close(mixed.targets.sum(dim=1), torch.ones(8))
+    expected = whole.gradients(mixed, 8).item()
+    assert parts.gradients(parts.batch(), 3).item() == pytest.approx(expected, rel=1e-6)
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
+    whole.advance()
+    assert whole.losses[0].item() == pytest.approx(expected, rel=1e-6)
+    smoothed = 0.9 * mixed.targets + 0.01
+    with torch.no_grad():
+        logits = parts.model(mixed.images)
+    assert expected == pytest.approx(-(smoothed * logits.log_softmax(1)).sum(1).mean().item(), rel=1e-5)
+
+
+def test_odd_batch_leaves_its_middle_as_it_is() -> None:
+    """Its partner is itself (timm refuses odd batches)."""
+    images, labels = batch(7)
+    mixed, targets = mix(images, labels, tiny(mixup=1.0), 0)
+    torch.testing.assert_close(mixed[3], images[3])
+    assert targets[3].argmax() == labels[3]
+    assert np.isclose(targets[3].max(), 1.0)

@@ -1,0 +1,139 @@
+"""The parts around the model together in one training: resume, micro-batches, precision, compilation."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitcore import Config, train
+from vitcore.augment import AUGMENT
+from vitcore.data import load
+from vitcore.train import Batch, Memory, Training
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "steps": 8, "batch": 24, "evaluations": 2}
+    return Config(**(defaults | settings))
+
+
+EVERYTHING: dict[str, Any] = {
+    "data_fraction": 0.05,  # several epochs, batches that span two
+    "registers": 2,
+    "layer_scale": 0.1,
+    "qk_norm": True,
+    "dropout": 0.1,
+    "drop_path": 0.2,
+    "augment": "flip-crop-randaugment",
+    "augment.pad": 1,
+    "mixup": 0.5,
+    "cutmix": 1.0,
+    "label_smoothing": 0.1,
+    "ema": 0.99,
+    "layer_decay": 0.8,
+    "optimizer": "sgd",
+    "lr": 0.05,
+    "schedule": "constant",
+    "weight_decay_on": "all",
+}
+
+
+def without_seconds(run: Memory) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.lines]
+
+
+@pytest.mark.parametrize("settings", [{}, {"precision": "bf16"}, {"optimizer": "adamw", "micro_batch": 7}])
+def test_training_with_everything_resumes_bit_exactly(settings: dict[str, Any]) -> None:
+    """Stopped twice and started again: the weights, metrics and answers of a training never stopped."""
+    config, whole, parts = tiny(**(EVERYTHING | settings)), Memory(), Memory()
+    train(config, whole)
+    for at in (3, 2):
+        left = iter(range(at))
+        assert train(config, parts, stop=lambda left=left: next(left, None) is None).status == "stopped"
+    assert train(config, parts).status == "finished"
+    assert parts.weights == whole.weights
+    assert without_seconds(parts) == without_seconds(whole)
+    assert np.array_equal(parts.correct, whole.correct)
+
+
+def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
+    """Dropout, stochastic depth, augmentation and mixed images: the gradient of the whole batch, in float64."""
+    config = tiny(**(EVERYTHING | {"head_init": "lecun-normal"}))
+    training = Training(config, load(config))
+    training.model.double()
+    images, targets, keys = training.batch()
+    batch = Batch(images.double(), targets.double(), keys)
+    gradients = []
+    for size in (24, 7):
+        training.gradients(batch, size)
+        gradients.append([p.grad.clone() for p in training.model.parameters() if p.grad is not None])
+    assert len(gradients[0]) == len(list(training.model.parameters()))
+    for whole, parts in zip(*gradients, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("optimizer", "lr"), [("adamw", 3e-3), ("adam", 3e-3), ("sgd", 0.1)])
+def test_every_optimiser_learns(optimizer: str, lr: float) -> None:
+    """The training loss falls by a quarter and more in sixty steps."""
+    run = Memory()
+    train(tiny(optimizer=optimizer, lr=lr, pool="gap", weight_decay=1e-4, evaluations=6, steps=60), run)
+    assert run.lines[-1]["train_loss"] < 0.75 * run.lines[0]["train_loss"]
+
+
+def test_augmented_images_reach_the_model() -> None:
+    """The batch is the augmentation's bytes, standardised; validation images are never augmented."""
+    config = tiny(augment="randaugment")
+    data = load(config)
+    training, plain = Training(config, data), Training(tiny(), data)
+    chosen = data.train.pixels[training.order.places(0, 24)]
+    keys = training.batch().keys
+    assert keys is not None
+    torch.testing.assert_close(training.batch().images, data.standardise(AUGMENT["randaugment"](config)(chosen, keys)))
+    assert not torch.equal(training.batch().images, plain.batch().images)
+    assert training.measure(data.val)[0] == plain.measure(data.val)[0]
+
+
+def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
+    """Logits and parameters are float32, dense layers in between are not; the loss is near that of float32."""
+    config = tiny(precision="bf16", head_init="lecun-normal")
+    training = Training(config, load(config))
+    seen: list[torch.dtype] = []
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        seen.append(output.dtype)
+
+    training.model.encoder.blocks[0].mlp.up.register_forward_hook(look)
+    batch = training.batch()
+    assert training.forward(batch.images).dtype == torch.float32
+    assert seen == [torch.bfloat16]
+    exact = Training(tiny(head_init="lecun-normal"), training.data)
+    assert training.objective(batch).item() == pytest.approx(exact.objective(batch).item(), rel=0.01)
+    training.gradients(batch, 24)
+    assert {p.grad.dtype for p in training.model.parameters() if p.grad is not None} == {torch.float32}
+    training.measure(training.data.val)
+    assert set(seen) == {torch.bfloat16}
+
+
+def test_bf16_learns_as_float32_does() -> None:
+    """The curves of a short training lie together."""
+    settings = {"pool": "gap", "steps": 60, "lr": 3e-3}
+    exact, half = (train(tiny(precision=p, **settings)).metrics for p in ("float32", "bf16"))
+    assert half["train_loss"] == pytest.approx(exact["train_loss"], rel=0.05)
+
+
+def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through dynamo and the joint graph, evaluations and checkpoint included: names and losses are those of eager."""
+    compiled_with: list[str] = []
+    compile_module = nn.Module.compile
+
+    def without_kernels(self: nn.Module) -> None:
+        compiled_with.append("aot_eager")
+        compile_module(self, backend="aot_eager")
+
+    monkeypatch.setattr(nn.Module, "compile", without_kernels)
+    settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}
+    eager, compiled = Memory(), Memory()
+    expected = train(tiny(**settings), eager).metrics
+    assert train(tiny(**settings, compile=True), compiled).metrics == pytest.approx(expected, rel=1e-3)
+    assert compiled_with == ["aot_eager"]
