@@ -17,7 +17,7 @@ from slurm.ask import Refused, Unreachable
 
 BEGAN = time.monotonic()
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
-STALLED_ROUNDS = 3  # of shares without progress: then the last job gives up
+STALLED_ROUNDS = 5  # of shares without progress: then the last job gives up
 RETRY_SECONDS = 5.0
 
 

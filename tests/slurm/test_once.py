@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,23 @@ import os
 
 def leave(folder, number):
     os.mkdir(f"{folder}/{number}")  # fails where the task ran before
+"""
+
+# Processes that have loaded everything and start at the same moment: two launchers for each run directory.
+PAIRS = """
+import os, sys
+import sklearn.datasets, submitit.slurm.slurm
+from ablations import campaign, cli, plan, submitting
+
+split = sys.argv.index("--")
+failed = 0
+for runs in sys.argv[1:split]:
+    for _ in range(2):
+        if not os.fork():
+            sys.argv[:] = ["ablate", *sys.argv[split + 1 :], "--runs", runs]
+            sys.exit(cli.main())
+    failed += sum(os.wait()[1] != 0 for _ in range(2))
+sys.exit(failed)
 """
 
 
@@ -65,9 +83,11 @@ def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
     for line in cluster.run("squeue", "--noheader", "--array", "--format=%j %K").stdout.splitlines():
         tag, index = line.split()
         _, campaign, array = tag.split(":")
-        intent = json.loads((runs / "submissions" / campaign / "arrays" / array / "intent.json").read_text())
-        shares.update(intent["shares"][int(index)])
-        lasts += intent["function"].endswith(":last")
+        path = runs / "submissions" / campaign / "arrays" / array / "intent.json"
+        if path.exists():
+            intent = json.loads(path.read_text())
+            shares.update(intent["shares"][int(index)])
+            lasts += intent["function"].endswith(":last")
     return shares, lasts
 
 
@@ -135,14 +155,22 @@ def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster) -> Non
 def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluster) -> None:
     """Ten times two launchers started together: both succeed, each trial is in the queue once, with one last job."""
     write(tmp_path)
-    for number in range(10):
-        runs = f"runs{number}"
-        said = [ended(launcher) for launcher in [submit(tmp_path, closed, "--runs", runs) for _ in range(2)]]
-        assert sorted("10 submitted" in words for words in said) == [False, True]
-        shares, lasts = in_queue(closed, tmp_path / runs)
+    runs = [f"runs{number}" for number in range(10)]
+    done = subprocess.run(
+        [sys.executable, "-c", PAIRS, *runs, "--", *SUBMIT],
+        cwd=tmp_path,
+        env=on(closed.environment),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("10 submitted") == 10
+    assert done.stdout.count("10 queued already, 0 submitted") == 10
+    for name in runs:
+        shares, lasts = in_queue(closed, tmp_path / name)
         assert sorted(shares.values()) == [1] * 10
         assert lasts == 1
-        closed.clear()
 
 
 def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Cluster) -> None:
