@@ -139,8 +139,8 @@ class Learned2D(Learned):
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
         (old_rows, old_columns), (rows, columns) = self.grid, grid
-        across = resample(self.of(layer, self.x_table), (old_columns, 1), (columns, 1))
-        down = resample(self.of(layer, self.y_table), (old_rows, 1), (rows, 1))
+        across = resample(self.of(layer, self.x_table), (1, old_columns), (1, columns))
+        down = resample(self.of(layer, self.y_table), (1, old_rows), (1, rows))
         both = [across.expand(rows, columns, -1), down[:, None].expand(rows, columns, -1)]
         return torch.cat(both, dim=-1).flatten(0, 1)
 

@@ -14,12 +14,14 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
     """A table (R*C, D) of the places of grid `old`, as (R'*C', D) at those of `new`; itself where they are equal.
 
     Bicubic with antialiasing, which equals timm's `resample_abs_pos_embed` (arXiv 2010.11929, section 3.2: "2D
-    interpolation"). It is separable with weights of sum 1, so that a table of one axis is resampled as a grid (R, 1).
+    interpolation"). A table of one axis is a grid of one row.
     """
     if old == new:
         return table
     image = table.reshape(*old, -1).permute(2, 0, 1)[None]  # (1, D, R, C)
-    return F.interpolate(image, size=new, mode="bicubic", antialias=True)[0].flatten(1).T
+    for size in reversed(new):  # an axis at a time: PyTorch 2.14 resamples columns of width 1 wrongly
+        image = F.interpolate(image, size=(image.shape[2], size), mode="bicubic", antialias=True).transpose(2, 3)
+    return image[0].flatten(1).T
 
 
 def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:

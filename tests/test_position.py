@@ -1,0 +1,422 @@
+"""Every position against a double loop written from its definition; what it must be sensitive to; other resolutions."""
+
+import cmath
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcore import Config, ViT
+from vitcore.config import ConfigError
+from vitcore.contracts import contracts, perturbed, shuffled
+from vitcore.encoder import attend
+from vitcore.identity import trial_id
+from vitcore.position import POSITION, Position
+from vitcore.resample import resample, resample_offsets
+
+SMALL: dict[str, Any] = {"image_size": 8, "channels": 2, "patch": 2, "width": 16, "depth": 2, "heads": 2, "pool": "gap"}
+ROWS, COLUMNS, PATCHES = 3, 4, 12  # a grid that is not square, for formulas; learned tables are tested at 4 x 4
+KINDS = [
+    *({"position": name} for name in POSITION),
+    *({"position": name, "position_at": at} for name in ("1d", "2d") for at in ("every-layer", "shared")),
+    *({"position": name, "position.combine": "concat"} for name in ("1d", "2d", "sincos2d", "index")),
+    {"position": "rope2d", "position.mixed": True},
+]
+EVERY = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: ",".join(map(str, kind.values())))
+
+
+@torch.no_grad()
+def made(**settings: Any) -> ViT:
+    """A small model in float64, away from its initial values."""
+    return perturbed(Config(**(SMALL | settings)))
+
+
+def added(model: ViT, layer: int, grid: tuple[int, int]) -> Tensor:
+    """What the position adds to patches of zeros (N, D) as they enter a layer."""
+    return model.position.tokens(torch.zeros(1, math.prod(grid), 16, dtype=torch.float64), layer, grid)[0]
+
+
+@pytest.mark.parametrize("at", ["input", "every-layer", "shared"])
+@pytest.mark.parametrize("name", ["1d", "2d"])
+@torch.no_grad()
+def test_learned_table_enters_where_the_paper_says(name: str, at: str) -> None:
+    """Before the first layer alone, before each its own, or before each the same; a class row at the input only."""
+    model = made(position=name, position_at=at, pool="cls")
+    for layer, patch in product(range(2), range(16)):
+        tables = [model.position.table] if name == "1d" else [model.position.x_table, model.position.y_table]
+        row, column = divmod(patch, 4)
+        entries = [patch] if name == "1d" else [column, row]
+        own = [table[layer] if at == "every-layer" else table for table in tables]
+        expected = torch.cat([table[entry] for table, entry in zip(own, entries, strict=True)])
+        if at == "input" and layer > 0:
+            expected = torch.zeros(16)
+        torch.testing.assert_close(added(model, layer, (4, 4))[patch], expected.double())
+    token = torch.zeros(1, 1, 16, dtype=torch.float64)
+    assert bool(model.position.class_token(token).any()) == (at == "input")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ({"position": "none"}, 0),
+        ({"position": "1d"}, 197),
+        ({"position": "1d", "position_at": "every-layer"}, 12 * 196),
+        ({"position": "1d", "position_at": "shared"}, 196),
+        ({"position": "2d"}, 15),
+        ({"position": "2d", "position_at": "every-layer"}, 12 * 14),
+        ({"position": "2d", "position_at": "shared"}, 14),
+        ({"position": "relative"}, 12 * 391 / 12),
+    ],
+)
+def test_cells_of_table_8_have_the_parameters_of_their_tables(kind: dict[str, Any], rows: float) -> None:
+    """B/16 at 224 pixels: so many rows of width 768 beyond those of the model without position."""
+    with torch.device("meta"):
+        model = ViT(Config(model="B/16", image_size=224, channels=3, **kind))
+    assert sum(p.numel() for p in model.position.parameters()) == rows * 768
+
+
+def sincos1d(patch: int, channel: int) -> float:
+    angle = patch / 10_000 ** (channel // 2 * 2 / 16)
+    return math.cos(angle) if channel % 2 else math.sin(angle)
+
+
+def sincos2d(patch: int, channel: int) -> float:
+    quarter, rate = divmod(channel, 4)
+    row, column = divmod(patch, COLUMNS)
+    angle = (column if quarter < 2 else row) / 10_000 ** (rate / 3)
+    return math.cos(angle) if quarter % 2 else math.sin(angle)
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [
+        ("sincos1d", sincos1d),
+        ("sincos2d", sincos2d),
+        ("index", lambda patch, channel: 0 if channel else patch),
+        ("index-normalized", lambda patch, channel: 0 if channel else patch / 11),
+    ],
+)
+def test_fixed_vector_is_its_formula(name: str, formula: Any) -> None:
+    """Each channel of each patch, from the sources' formulas, at the input only and at any grid."""
+    model = made(position=name)
+    expected = [[formula(patch, channel) for channel in range(16)] for patch in range(PATCHES)]
+    torch.testing.assert_close(
+        added(model, 0, (ROWS, COLUMNS)), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6
+    )
+    assert not added(model, 1, (ROWS, COLUMNS)).any()
+
+
+def test_index_in_every_channel_would_be_no_position() -> None:
+    """Why `index` fills one channel: what all channels share, the layer norms take out again."""
+    model = made(position="none")
+    x = torch.randn(2, 16, 16, dtype=torch.float64)
+    everywhere = x + torch.arange(16.0, dtype=torch.float64)[:, None]
+    *_, without = model.encoder(x, model.position, (4, 4))
+    *_, shifted = model.encoder(everywhere, model.position, (4, 4))
+    torch.testing.assert_close(model.encoder.norm(without), model.encoder.norm(shifted), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_relative_bias_is_the_entry_of_the_offset() -> None:
+    """A scalar a head and layer, from row (dy + R - 1) (2C - 1) + dx + C - 1 of the layer's table."""
+    model = made(position="relative-bias")
+    bias = model.position.bias(torch.zeros(1, 2, 16, 8, dtype=torch.float64), 1, (4, 4))
+    for (row, column), (key_row, key_column), head in product(
+        product(range(4), range(4)), product(range(4), range(4)), range(2)
+    ):
+        entry = (row - key_row + 3) * 7 + column - key_column + 3
+        expected = model.position.tables[1][entry, head]
+        assert bias[0, head, row * 4 + column, key_row * 4 + key_column] == expected
+
+
+@torch.no_grad()
+def test_alibi_is_minus_slope_times_distance() -> None:
+    """Euclidean distance, slopes 2^-4 and 2^-8 for two heads."""
+    model = made(position="alibi2d")
+    bias = model.position.bias(torch.zeros(1, 2, PATCHES, 8, dtype=torch.float64), 0, (ROWS, COLUMNS))
+    for query, key, head in product(range(PATCHES), range(PATCHES), range(2)):
+        distance = math.dist(divmod(query, COLUMNS), divmod(key, COLUMNS))
+        assert bias[0, head, query, key].item() == pytest.approx(-(2 ** (-4 * (head + 1))) * distance, abs=1e-6)
+
+
+def test_alibi_slopes_are_the_published_ones() -> None:
+    """8 heads: 1/2 to 1/256; 12 heads: those, and every other one of the series of 16 (arXiv 2108.12409)."""
+    eight = [2.0**-power for power in range(1, 9)]
+    for heads, expected in [(8, eight), (12, [*eight, 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])]:
+        with torch.device("meta"):
+            position = POSITION["alibi2d"](Config(**(SMALL | {"width": 96, "heads": heads})))
+        assert position.slopes == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@torch.no_grad()
+def test_rope_turns_complex_channels_by_the_place(mixed: bool) -> None:
+    """exp(i (rate_x column + rate_y row)); axial rates are 100^(-4t / d_h), for x, then for y (arXiv 2403.13298)."""
+    model = made(position="rope2d", **{"position.mixed": mixed})
+    x = torch.randn(1, 2, PATCHES, 8, dtype=torch.float64)
+    turned = model.position.rotate(x, 1, (ROWS, COLUMNS))
+    for head, patch, pair in product(range(2), range(PATCHES), range(4)):
+        row, column = divmod(patch, COLUMNS)
+        across, down = (100 ** (-4 * t / 8) if 0 <= t < 2 else 0.0 for t in (pair, pair - 2))
+        if mixed:
+            across, down = (rate[pair].item() for rate in model.position.rates[1, head])
+        real, imaginary = x[0, head, patch, 2 * pair : 2 * pair + 2].tolist()
+        expected = complex(real, imaginary) * cmath.exp(1j * (across * column + down * row))
+        found = complex(*turned[0, head, patch, 2 * pair : 2 * pair + 2].tolist())
+        assert abs(found - expected) < 1e-6
+
+
+def test_mixed_rope_starts_as_the_axial_one_in_a_random_direction() -> None:
+    """Two axes at a right angle for each layer and head, at rates 10^(-4t / d_h)."""
+    rates = ViT(Config(**SMALL, position="rope2d", **{"position.mixed": True})).position.rates.detach()  # (L, H, 2, 4)
+    magnitudes = torch.tensor([10 ** (-4 * t / 8) for t in (0, 1)]).repeat(2)
+    torch.testing.assert_close(rates.norm(dim=2), magnitudes.expand(2, 2, 4))
+    first, second = rates[..., :2], rates[..., 2:]
+    torch.testing.assert_close((first * second).sum(2), torch.zeros(2, 2, 2))
+    assert len({round(value, 4) for value in rates[:, :, 0, 0].flatten().tolist()}) == 4
+
+
+@torch.no_grad()
+def test_cpe_is_a_convolution_of_each_channel_beside_the_tokens() -> None:
+    """x + the 3 x 3 neighbours weighted, zero outside; after the first block alone (arXiv 2102.10882)."""
+    model = made(position="cpe")
+    x = torch.randn(1, PATCHES, 16, dtype=torch.float64)
+    weight, bias = model.position.convolution.weight, model.position.convolution.bias
+    expected = x + bias
+    for patch, down, across in product(range(PATCHES), (-1, 0, 1), (-1, 0, 1)):
+        row, column = divmod(patch, COLUMNS)
+        if 0 <= row + down < ROWS and 0 <= column + across < COLUMNS:
+            neighbour = x[0, (row + down) * COLUMNS + column + across]
+            expected[0, patch] += weight[:, 0, down + 1, across + 1] * neighbour
+    torch.testing.assert_close(model.position.between(x, 0, (ROWS, COLUMNS)), expected)
+    assert model.position.between(x, 1, (ROWS, COLUMNS)) is x
+
+
+@pytest.mark.parametrize("heads", [1, 2], ids=["a head", "all heads"])
+@pytest.mark.parametrize("images", [1, 3], ids=["for all", "an image"])
+def test_attention_with_a_learned_bias_is_the_softmax_written_out(images: int, heads: int) -> None:
+    """Output and every gradient equal those of the formula, whatever the bias is expanded over."""
+    torch.manual_seed(0)
+    bias = torch.randn(images, heads, 5, 5, dtype=torch.float64, requires_grad=True)
+    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    explicit = (torch.einsum("bhid,bhjd->bhij", q, k) / 2 + bias).softmax(-1)
+    expected = torch.einsum("bhij,bhjd->bhid", explicit, v)
+    found = attend(q, k, v, bias)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(3, 2, 5, 4, dtype=torch.float64)
+    wanted = torch.autograd.grad((expected * weights).sum(), (q, k, v, bias))
+    torch.testing.assert_close(torch.autograd.grad((found * weights).sum(), (q, k, v, bias)), wanted)
+
+
+@EVERY
+def test_gradient_is_that_of_finite_differences(kind: dict[str, Any]) -> None:
+    """In a random direction of all parameters, with a class token and a register."""
+    model = made(**kind, pool="cls", registers=1)
+    images = torch.randn(2, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1])
+    parameters = dict(model.named_parameters())
+    generator = torch.Generator().manual_seed(1)
+    direction = {n: torch.randn(p.shape, dtype=p.dtype, generator=generator) for n, p in parameters.items()}
+
+    def loss(step: float) -> Tensor:
+        moved = {name: parameter + step * direction[name] for name, parameter in parameters.items()}
+        return F.cross_entropy(torch.func.functional_call(model, moved, (images,)), labels)
+
+    gradients = torch.autograd.grad(loss(0.0), list(parameters.values()))
+    slope = sum((g * d).sum().item() for g, d in zip(gradients, direction.values(), strict=True))
+    with torch.no_grad():
+        found = ((loss(1e-6) - loss(-1e-6)) / 2e-6).item()
+    assert found == pytest.approx(slope, rel=1e-4, abs=1e-6)
+
+
+@EVERY
+def test_bf16_autocast_stays_near_float32(kind: dict[str, Any]) -> None:
+    """Forward and backward run in mixed precision, and the logits differ by bfloat16's rounding alone."""
+    model = made(**kind, pool="cls").float()
+    images = torch.randn(4, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+    exact = model(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(images)
+    rounded.float().square().sum().backward()
+    assert (rounded - exact).abs().max() < 0.05 * exact.abs().max() + 0.02
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@EVERY
+@torch.no_grad()
+def test_permuted_patches_are_permuted_tokens_only_without_position(kind: dict[str, Any]) -> None:
+    """A transformer without position sees a bag of patches: its tokens follow them and GAP's logits stay."""
+    model = made(**kind)
+    images = torch.randn(2, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    numbered = torch.arange(16.0).view(1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3)
+    order = shuffled(numbered, 2)[0, 0, ::2, ::2].flatten().long()
+
+    def tokens(some: Tensor) -> Tensor:
+        *_, last = model.encoder(model.embed(some), model.position, (4, 4))
+        return last
+
+    follows = torch.allclose(tokens(images)[:, order], tokens(shuffled(images, 2)), rtol=0, atol=1e-9)
+    stays = torch.allclose(model(images), model(shuffled(images, 2)), rtol=0, atol=1e-9)
+    assert (follows, stays) == (kind["position"] == "none",) * 2
+
+
+OFFSETS = [
+    {"position": "relative"},
+    {"position": "relative-bias"},
+    {"position": "rope2d"},
+    {"position": "rope2d", "position.mixed": True},
+    {"position": "alibi2d"},
+]
+
+
+@pytest.mark.parametrize("kind", OFFSETS, ids=lambda kind: ",".join(map(str, kind.values())))
+@torch.no_grad()
+def test_attention_depends_on_offsets_alone(kind: dict[str, Any]) -> None:
+    """With one content in all places, a logit is a function of p_q - p_k, and not a constant."""
+    model = made(**kind)
+    q, k = (torch.randn(1, 2, 1, 8, dtype=torch.float64).expand(-1, -1, 16, -1) for _ in range(2))
+    turned_q, turned_k = (model.position.rotate(x, 1, (4, 4)) for x in (q, k))
+    logits = turned_q @ turned_k.transpose(-1, -2)
+    bias = model.position.bias(turned_q, 1, (4, 4))
+    logits = logits[0, 0] if bias is None else (logits + bias)[0, 0]
+    by_offset: dict[Any, list[float]] = {}
+    for query, key in product(range(16), range(16)):
+        (row, column), (key_row, key_column) = divmod(query, 4), divmod(key, 4)
+        offset = query - key if kind["position"] == "relative" else (row - key_row, column - key_column)
+        by_offset.setdefault(offset, []).append(logits[query, key].item())
+    assert all(max(values) - min(values) < 1e-6 for values in by_offset.values())
+    assert len({round(values[0], 6) for values in by_offset.values()}) > 4
+
+
+GRIDS = [((4, 4), (8, 8)), ((14, 14), (7, 10)), ((3, 5), (6, 4)), ((4, 4), (2, 3)), ((4, 4), (4, 4))]
+
+
+@pytest.mark.filterwarnings("ignore:torch.searchsorted:UserWarning", "ignore:Using a non-tuple:UserWarning")  # timm's
+@pytest.mark.parametrize(("old", "new"), GRIDS)
+def test_resampling_equals_timm(old: tuple[int, int], new: tuple[int, int]) -> None:
+    """Absolute tables: timm's resample_abs_pos_embed; offsets: its resize_rel_pos_bias_table."""
+    timm = pytest.importorskip("timm.layers")
+    table = torch.randn(math.prod(old), 6)
+    theirs = timm.resample_abs_pos_embed(table[None], list(new), list(old), num_prefix_tokens=0)[0]
+    torch.testing.assert_close(resample(table, old, new), theirs, rtol=0, atol=1e-6)
+    (rows, columns), (new_rows, new_columns) = old, new
+    offsets = torch.randn((2 * rows - 1) * (2 * columns - 1), 3)
+    shape = ((2 * new_rows - 1) * (2 * new_columns - 1), 3)
+    theirs = timm.resize_rel_pos_bias_table(offsets, new, shape, old_window_size=old)
+    torch.testing.assert_close(resample_offsets(offsets, old, new), theirs, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("old", "new"), [*GRIDS, ((4, 4), (8, 1)), ((4, 4), (1, 1))])
+def test_axes_resampled_alone_are_the_resampled_grid(old: tuple[int, int], new: tuple[int, int]) -> None:
+    """A table that depends on one axis: interpolated along it, or spread over the grid and interpolated there."""
+    x, y = (torch.randn(size, 6, dtype=torch.float64) for size in reversed(old))
+    both = torch.cat([x.expand(*old, 6), y[:, None].expand(*old, 6)], dim=-1).flatten(0, 1)
+    across = resample(x, (1, old[1]), (1, new[1])).expand(*new, 6)
+    down = resample(y, (1, old[0]), (1, new[0]))[:, None].expand(*new, 6)
+    torch.testing.assert_close(resample(both, old, new), torch.cat([across, down], dim=-1).flatten(0, 1))
+
+
+@EVERY
+@torch.no_grad()
+def test_model_runs_at_another_size_as_if_it_had_been_made_there(kind: dict[str, Any]) -> None:
+    """Images of 16 pixels through a model of 8: what is by formula is the same as in a model of 16 pixels."""
+    small, images = made(**kind), torch.randn(2, 2, 16, 16, dtype=torch.float64)
+    if kind["position"] == "relative":
+        with pytest.raises(ConfigError, match="position=relative: cannot go from a grid of 4x4 patches to 8x8: "):
+            small(images)
+        return
+    logits = small(images)
+    large = made(**kind, image_size=16)
+    there = dict(small.named_parameters())
+    for name, parameter in large.named_parameters():
+        values = there[name]
+        if parameter.shape != values.shape:  # a table of places or of offsets
+            sizes = [((1, 4), (1, 8))] if "x_" in name or "y_" in name else [((4, 4), (8, 8))]
+            method = resample_offsets if kind["position"] == "relative-bias" else resample
+            layers = [method(one, *sizes[0]) for one in (values if values.ndim == 3 else values[None])]
+            values = torch.stack(layers) if values.ndim == 3 else layers[0]
+        parameter.copy_(values)
+    torch.testing.assert_close(logits, large(images), rtol=1e-5, atol=1e-5)
+
+
+class Stuck(Position):
+    """A table for one grid alone (arXiv 0000.00000)."""
+
+    numerics = 1
+
+    def tokens(self, x: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
+        return x + torch.ones(16, 1)
+
+
+def test_position_that_cannot_be_resized_has_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contract is not kept by a mismatch of shapes."""
+    monkeypatch.setitem(POSITION, "stuck", Stuck)
+    check = dict(contracts("position", "stuck"))["runs at another resolution or says why not"]
+    with pytest.raises(AssertionError, match="position=stuck: fails at another resolution and does not say why"):
+        check("position", "stuck")
+
+
+@pytest.mark.parametrize(("width", "own"), [(0, 8), (4, 4)])
+@pytest.mark.parametrize("stem", ["patch", "conv"])
+@torch.no_grad()
+def test_concatenated_position_takes_channels_of_the_stem(stem: str, width: int, own: int) -> None:
+    """The stem projects to D - width, the encoder's width stays D, and prefix tokens get no row."""
+    model = made(stem=stem, pool="cls", **{"position.combine": "concat", "position.width": width})
+    images = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    tokens = model.embed(images)
+    assert tokens.shape == (2, 17, 16)
+    assert torch.equal(tokens[:, :1], model.class_token.expand(2, 1, 16))
+    assert torch.equal(tokens[:, 1:, : 16 - own], model.stem(images))
+    assert torch.equal(tokens[:, 1:, 16 - own :], model.position.table.expand(2, 16, own))
+    assert isinstance(model.position.table, nn.Parameter)
+
+
+CONCAT = {"position.combine": "concat"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (CONCAT | {"position_at": "shared"}, "position.combine=concat: at position_at=input only, not shared"),
+        ({"position.width": 4}, "position.width=4: with position.combine=concat only"),
+        (CONCAT | {"position.width": 16}, "position.width=16: more than 0 and less than width=16"),
+        (CONCAT | {"position": "2d", "position.width": 3}, "position.width=3: position=2d needs a multiple of 2"),
+        ({"position": "sincos2d", "width": 18}, "width=18: position=sincos2d needs a multiple of 4"),
+        ({"position": "sincos2d", "width": 4}, "width=4: position=sincos2d needs at least 8"),
+        ({"position": "rope2d", "heads": 8}, "width=16, heads=8: position=rope2d needs a multiple of 4 channels"),
+        ({"position": "relative", "position_at": "shared"}, "position_at=shared: position=relative: it has no choice"),
+        ({"position": "sincos1d", "position_at": "shared"}, "position_at=shared: position=sincos1d: one of input"),
+        ({"position": "rope2d", "position.base": -1.0}, "position=rope2d: base=-1.0: input should be"),
+    ],
+)
+def test_position_that_cannot_be_built_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
+    """Key, value and what is allowed."""
+    with pytest.raises(ConfigError) as error:
+        Config(**(SMALL | settings))
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({}, {"position.combine": "add", "position.width": 0, "position_at": "input"}, True),
+        ({"position": "none"}, {"position": "none", "position_at": "shared"}, True),
+        ({"position": "rope2d"}, {"position": "rope2d", "position.base": 100}, True),
+        (
+            {"position": "rope2d", "position.mixed": True},
+            {"position": "rope2d", "position.mixed": True, "position.base": 10},
+            True,
+        ),
+        ({"position": "rope2d"}, {"position": "rope2d", "position.base": 10}, False),
+        ({}, CONCAT, False),
+        (CONCAT, CONCAT | {"position.width": 8}, False),
+    ],
+)
+def test_options_of_positions_are_identity_where_they_matter(one: Any, other: Any, same: bool) -> None:
+    """A default written out is the same trial, another value another one."""
+    assert (trial_id(Config(**one)) == trial_id(Config(**other))) == same
