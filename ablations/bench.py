@@ -21,6 +21,7 @@ from vitcore.config import Config
 from vitcore.data import Data, load
 from vitcore.interop import to_timm_state_dict
 from vitcore.train import Training, torch_threads
+from vitcore.vit import ViT
 
 TOLERANCE = 1e-5
 WARM_UP_STEPS = 5
@@ -57,6 +58,8 @@ def bench(config: Config, rounds: int, steps: int, data_dir: Path | None) -> Ben
     with torch_threads(config.threads):
         data = load(config, data_dir)
         ours = Training(config, data)
+        if not isinstance(ours.model, ViT):
+            raise ValueError(f"model={config.model}: what is measured beside timm is a model of ours")
         theirs = reference(ours)
         step = reference_step(theirs, ours)
         check_equal(ours, theirs, data)
@@ -78,6 +81,7 @@ def pace(step: Callable[[], None], steps: int) -> float:
 def reference(training: Training) -> VisionTransformer:
     """timm's model of the same sizes with the same weights."""
     config = training.config
+    assert isinstance(training.model, ViT), "reference models are refused"
     model = VisionTransformer(
         img_size=config.image_size,
         patch_size=config.patch,
