@@ -28,10 +28,10 @@ from vitcore.data import Data, Images, Order, load
 from vitcore.measure import measure
 from vitcore.memory import shrinking
 from vitcore.mixing import mix
+from vitcore.model import build
 from vitcore.noise import Keys, image_keys
 from vitcore.optim import optimizer
 from vitcore.schedule import learning_rate
-from vitcore.vit import ViT
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -247,7 +247,7 @@ class Training:
 
     def __init__(self, config: Config, data: Data) -> None:
         self.config, self.data, self.device = config, data, data.mean.device
-        self.model = ViT(config).to(self.device)
+        self.model = build(config).to(self.device)
         if config.compile:
             self.model.compile()
         self.average = Average(self.model, config.ema) if config.ema else None
