@@ -228,6 +228,6 @@ def flax_modules(name: str, layout: Layout) -> list[str]:
             return [f"Transformer/encoderblock_{layer}/{inside['.'.join(rest)]}"]
         case ["stem", "backbone", "stages", stage, "blocks", block, *rest]:
             shortcut = {"downsample.conv": "conv_proj", "downsample.norm": "gn_proj"}
-            inside = shortcut.get(".".join(rest)) or rest[0].replace("norm", "gn")
-            return [f"block{int(stage) + 1}/unit{int(block) + 1}/{inside}"]
+            unit = shortcut.get(".".join(rest)) or rest[0].replace("norm", "gn")
+            return [f"block{int(stage) + 1}/unit{int(block) + 1}/{unit}"]
     return [OUTSIDE.get(name, name)]
