@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ TIMM: dict[str, dict[str, Any]] = {
     "no final norm": {"final_norm": False},
     "odd MLP": {"mlp_ratio": 100.5 / 48},
     "any resolution": {"dynamic_img_size": True},
+    "hybrid": {"stem": [2]},
     "what only training knows": {"drop_path_rate": 0.1, "proj_drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_rate": 0.1},
 }
 PAIRS = {
@@ -54,8 +56,13 @@ PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")
 TORCHVISION: dict[str, dict[str, Any]] = {"linear head": {}, "tanh head": {"representation_size": 48}}
 
 
-def timm_model(**settings: Any) -> Any:
-    return timm.models.vision_transformer.VisionTransformer(**(SMALL | settings))
+def timm_model(stem: list[int] | None = None, **settings: Any) -> Any:
+    """`stem`: the blocks of the stages of a ResNet before it, as timm's hybrids have one."""
+    hybrid: dict[str, Any] = {}
+    if stem:
+        backbone = timm.models.vision_transformer_hybrid._resnetv2(stem)
+        hybrid = {"embed_layer": partial(timm.layers.HybridEmbed, backbone=backbone), "patch_size": 1}
+    return timm.models.vision_transformer.VisionTransformer(**(SMALL | settings | hybrid))
 
 
 def torchvision_model(**settings: Any) -> Any:
@@ -130,10 +137,11 @@ def differences(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str]
 
 
 def check(found: dict[str, float]) -> None:
-    """Ours is theirs to rounding, and no further from the truth."""
+    """Ours is theirs to rounding; where their own rounding is larger than that, ours is nearer to float64."""
     for what in ("logits", "gradients"):
-        assert found[f"{what}, ours to theirs"] <= TOLERANCE
-        assert found[f"{what}, ours to float64"] <= 3 * found[f"{what}, theirs to float64"] + 1e-6
+        ours, theirs = found[f"{what}, ours to float64"], found[f"{what}, theirs to float64"]
+        assert ours <= TOLERANCE
+        assert found[f"{what}, ours to theirs"] <= TOLERANCE or ours < theirs
 
 
 @pytest.mark.parametrize("settings", TIMM.values(), ids=TIMM)
@@ -181,6 +189,15 @@ def test_converted_model_is_a_copy() -> None:
     assert torch.equal(theirs.head.weight, before)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 6)])
+@torch.no_grad()
+def test_other_resolutions_equal_timm(rows: int, columns: int) -> None:
+    """Built for one grid and given images of another, as timm's model with dynamic_img_size."""
+    theirs = scattered(timm_model(dynamic_img_size=True))
+    images = torch.randn(2, 3, 8 * rows, 8 * columns)
+    assert far(from_timm(theirs)(images), theirs(images)) <= TOLERANCE
+
+
 @pytest.mark.parametrize("settings", TORCHVISION.values(), ids=TORCHVISION)
 def test_torchvision_model_becomes_a_vit_of_equal_logits_and_gradients(settings: dict[str, Any]) -> None:
     """torchvision's VisionTransformer with either head, to rounding, judged in float64."""
@@ -201,6 +218,8 @@ def test_torchvision_model_becomes_a_vit_of_equal_logits_and_gradients(settings:
         ({"num_classes": 0}, "num_classes=0"),
         ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
         ({"scale_mlp_norm": True}, "blocks.0.mlp.norm: LayerNorm"),
+        ({"stem": [1]}, "patch_embed.backbone.stages.0.blocks.1: not there, where"),
+        ({"stem": [2, 2, 4, 1]}, "patch_embed.backbone.stages.2.blocks.2: Bottleneck"),
         ({"block_fn": "ParallelScalingBlock"}, "blocks.0: ParallelScalingBlock"),
         ({"mlp_layer": "SwiGLU"}, "blocks.0.mlp: SwiGLU"),
     ],
@@ -231,7 +250,13 @@ def test_other_classes_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"position": "2d"}, "position=2d"), ({"stem": "conv"}, "stem=conv"), ({"head": "mlp"}, "head=mlp")],
+    [
+        ({"position": "2d"}, "position=2d"),
+        ({"position_at": "shared"}, "position_at=shared"),
+        ({"position.combine": "concat"}, "position.combine=concat"),
+        ({"stem": "conv"}, "stem=conv"),
+        ({"head": "mlp"}, "head=mlp"),
+    ],
 )
 def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str) -> None:
     """Towards timm the same: slot and variant."""
@@ -250,7 +275,7 @@ def official(layout: str, model: Any, pre_logits: bool = False) -> dict[str, np.
     D, H, P, K = model.embed_dim, model.blocks[0].attn.num_heads, model.patch_embed.patch_size[0], model.num_classes
     F, N = model.blocks[0].mlp.fc1.out_features, model.pos_embed.shape[1]
     shapes: dict[str, tuple[int, ...]] = {
-        "embedding/kernel": (P, P, 3, D),
+        "embedding/kernel": (P, P, model.patch_embed.proj.in_channels, D),
         "embedding/bias": (D,),
         f"{place}pos_embedding": (1, N, D),
         "Transformer/encoder_norm/scale": (D,),
@@ -260,6 +285,8 @@ def official(layout: str, model: Any, pre_logits: bool = False) -> dict[str, np.
     }
     if model.cls_token is not None:
         shapes["cls"] = (1, 1, D)
+    if hasattr(model.patch_embed, "backbone"):
+        shapes |= official_resnet(model.patch_embed.backbone)
     if pre_logits:
         shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
     for layer in range(len(model.blocks)):
@@ -275,6 +302,22 @@ def official(layout: str, model: Any, pre_logits: bool = False) -> dict[str, np.
         shapes |= {f"{dense}_1/kernel": (F, D), f"{dense}_1/bias": (D,)}
     draw = np.random.default_rng(0)
     return {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def official_resnet(backbone: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of a hybrid's ResNet, as google-research/vision_transformer names them."""
+    shapes: dict[str, tuple[int, ...]] = {"conv_root/kernel": (7, 7, 3, 64)}
+    norms = {"gn_root": 64}
+    for i, stage in enumerate(backbone.stages, start=1):
+        for j, block in enumerate(stage.blocks, start=1):
+            convolutions = {f"conv{n}": (getattr(block, f"conv{n}"), f"gn{n}") for n in (1, 2, 3)}
+            if block.downsample is not None:
+                convolutions["conv_proj"] = (block.downsample.conv, "gn_proj")
+            for name, (convolution, norm) in convolutions.items():
+                out, into, *kernel = convolution.weight.shape
+                shapes[f"block{i}/unit{j}/{name}/kernel"] = (*kernel, into, out)
+                norms[f"block{i}/unit{j}/{norm}"] = out
+    return shapes | {f"{norm}/{leaf}": (1, 1, 1, n) for norm, n in norms.items() for leaf in ("scale", "bias")}
 
 
 def stacked(arrays: dict[str, np.ndarray[Any, Any]], layers: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -299,6 +342,7 @@ BIG_VISION_POOLS: dict[str, dict[str, Any]] = {
 }
 CHECKPOINTS: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
     "vit_jax": ("vit_jax", "", False, {}),
+    "vit_jax, hybrid": ("vit_jax", "", False, {"stem": [2, 2]}),
     "vit_jax in an optimiser": ("vit_jax", "opt/target/", False, {}),
     **{f"big_vision, {pool}": ("big_vision", "params/", False, it) for pool, it in BIG_VISION_POOLS.items()},
     **{f"big_vision, {pool}, scan": ("big_vision", "params/", True, it) for pool, it in BIG_VISION_POOLS.items()},
@@ -384,18 +428,19 @@ def test_file_that_is_no_checkpoint_is_one_line(content: bytes | None, tmp_path:
         load_npz(path)
 
 
-FULL_TIMM = (
-    "vit_tiny_patch16_224",
-    "vit_small_patch16_224",
-    "vit_base_patch16_224",
-    "vit_base_patch32_224",
-    "vit_base_patch16_gap_224",
-    "vit_medium_patch16_gap_240",
-    "vit_medium_patch16_reg4_256",
-    "vit_medium_patch16_reg4_gap_256",
-    "deit3_base_patch16_224",
-    "vit_large_patch16_224",
-)
+FULL_TIMM: dict[str, dict[str, Any]] = {
+    "vit_tiny_patch16_224": {},
+    "vit_small_patch16_224": {},
+    "vit_base_patch16_224": {},
+    "vit_base_patch32_224": {},
+    "vit_base_patch16_gap_224": {},
+    "vit_base_patch16_224.clsgap": {"global_pool": "avg"},  # averages beside a class token
+    "vit_base_patch16_reg4_gap_256": {},
+    "deit3_small_patch16_224": {},
+    "vit_base_r50_s16_224": {},
+    "vit_small_r26_s32_224": {},
+    "vit_large_patch16_224": {},
+}
 
 
 def show(name: str, found: dict[str, float]) -> None:
@@ -403,10 +448,10 @@ def show(name: str, found: dict[str, float]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FULL_TIMM)
-def test_full_size_timm_model(name: str) -> None:
+@pytest.mark.parametrize(("name", "settings"), FULL_TIMM.items(), ids=FULL_TIMM)
+def test_full_size_timm_model(name: str, settings: dict[str, Any]) -> None:
     """timm's published sizes: logits and the gradient of every parameter within 1e-5 of their largest value."""
-    theirs = scattered(timm.create_model(name))
+    theirs = scattered(timm.create_model(name.partition(".")[0], **settings))
     show(name, found := differences(from_timm(theirs).eval(), theirs, timm_name))
     check(found)
 

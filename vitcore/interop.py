@@ -7,7 +7,9 @@ knows (dropout, stochastic depth) is not carried over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 
 from vitcore.config import Config
 from vitcore.npz import read_npz
+from vitcore.stem import ResNetStem
 from vitcore.vit import ViT
 
 if TYPE_CHECKING:
@@ -25,33 +28,39 @@ if TYPE_CHECKING:
 
 Weights = dict[str, Tensor]
 
+# Our names as patterns, theirs in their place.
 TIMM = {
-    "encoder.": "",
-    "attention.qkv": "attn.qkv",
-    "attention.q_norm": "attn.q_norm",
-    "attention.k_norm": "attn.k_norm",
-    "attention.out": "attn.proj",
-    "add1.scale": "ls1.gamma",
-    "add2.scale": "ls2.gamma",
-    "mlp.up": "mlp.fc1",
-    "mlp.down": "mlp.fc2",
-    "stem.": "patch_embed.proj.",
+    r"^stem\.backbone\.": "patch_embed.backbone.",
+    r"^stem\.(projection\.)?": "patch_embed.proj.",
+    r"^encoder\.": "",
+    r"attention\.out": "attn.proj",
+    r"attention": "attn",
+    r"add(\d)\.scale": r"ls\1.gamma",
+    r"mlp\.up": "mlp.fc1",
+    r"mlp\.down": "mlp.fc2",
 }
 TORCHVISION = {
-    "encoder.blocks.": "encoder.layers.encoder_layer_",
-    "encoder.norm": "encoder.ln",
-    "norm1": "ln_1",
-    "norm2": "ln_2",
-    "attention.qkv.": "self_attention.in_proj_",
-    "attention.out": "self_attention.out_proj",
-    "mlp.up": "mlp.0",
-    "mlp.down": "mlp.3",
-    "stem.": "conv_proj.",
-    "head.hidden": "heads.pre_logits",
-    "head.": "heads.head.",
+    r"^stem\.": "conv_proj.",
+    r"^encoder\.blocks\.": "encoder.layers.encoder_layer_",
+    r"^encoder\.norm": "encoder.ln",
+    r"norm(\d)": r"ln_\1",
+    r"attention\.qkv\.": "self_attention.in_proj_",
+    r"attention\.out": "self_attention.out_proj",
+    r"mlp\.up": "mlp.0",
+    r"mlp\.down": "mlp.3",
+    r"^head\.hidden": "heads.pre_logits",
+    r"^head\.": "heads.head.",
 }
 TIMM_POOLS = {"cls": "token", "gap": "avg"}
-TIMM_HAS = {"position": ("none", "1d"), "pool": tuple(TIMM_POOLS), "stem": ("patch",), "head": ("linear",)}
+TIMM_HAS = {
+    "position": ("none", "1d"),
+    "position_at": ("", "input"),
+    "position.combine": ("add",),
+    "pool": tuple(TIMM_POOLS),
+    "stem": ("patch", "resnet"),
+    "head": ("linear",),
+}
+RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
 
 def from_timm(model: TimmViT) -> ViT:
@@ -108,10 +117,14 @@ def timm_arguments(config: Config) -> dict[str, Any]:
 
     Raises ValueError for a part that timm's model does not have.
     """
+    from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+
     check_timm_has(config)
-    return {
+    hybrid = config.stem == "resnet"
+    stem: dict[str, Any] = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
+    return stem | {
         "img_size": config.image_size,
-        "patch_size": config.patch,
+        "patch_size": 1 if hybrid else config.patch,
         "in_chans": config.channels,
         "num_classes": config.classes,
         "embed_dim": config.width,
@@ -159,11 +172,9 @@ def config_of_timm(model: Any) -> Config:
     """The sizes and parts that timm's model names; what it does not name, `check_alike` finds."""
     from timm.layers.attention import Attention  # late: takes seconds to import
     from timm.layers.mlp import Mlp
-    from timm.layers.patch_embed import PatchEmbed
     from timm.models.vision_transformer import Block, VisionTransformer
 
-    kinds = {"": VisionTransformer, "patch_embed": PatchEmbed, "blocks.0": Block}
-    check_kinds(model, kinds | {"blocks.0.attn": Attention, "blocks.0.mlp": Mlp})
+    check_kinds(model, {"": VisionTransformer, "blocks.0": Block, "blocks.0.attn": Attention, "blocks.0.mlp": Mlp})
     pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
     if model.global_pool not in pools:
         raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
@@ -171,13 +182,9 @@ def config_of_timm(model: Any) -> Config:
         raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
     if model.num_classes < 2:
         raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
-    pool, embed = pools[model.global_pool], model.patch_embed
-    block: Any = model.blocks[0]
+    pool, block = pools[model.global_pool], model.blocks[0]
     norms = {"before": model.norm, "after": model.fc_norm}
     sizes: dict[str, Any] = {
-        "image_size": side("img_size", embed.img_size),
-        "patch": side("patch_size", embed.patch_size),
-        "channels": embed.proj.in_channels,
         "classes": model.num_classes,
         "width": model.embed_dim,
         "depth": len(model.blocks),
@@ -192,7 +199,26 @@ def config_of_timm(model: Any) -> Config:
         "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
         "layer_scale": 0.0 if isinstance(block.ls1, nn.Identity) else float(block.ls1.init_values),
     }
-    return Config(**sizes, **parts)
+    return Config(**stem_of_timm(model.patch_embed), **sizes, **parts)
+
+
+def stem_of_timm(embed: Any) -> dict[str, Any]:
+    """Patches, or the paper's ResNet and 1x1 patches of its feature map."""
+    from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+    from timm.models.resnetv2 import ResNetV2
+
+    size, patch = side("img_size", embed.img_size), side("patch_size", embed.patch_size)
+    if type(embed) is not HybridEmbed:
+        return {"image_size": size, "patch": patch, "channels": embed.proj.in_channels}
+    check_kinds(embed, {"backbone": ResNetV2})
+    backbone: Any = embed.backbone
+    return {
+        "image_size": size,
+        "patch": patch * side("feature_ratio", embed.feature_ratio),
+        "channels": backbone.stem.conv.in_channels,
+        "stem": "resnet",
+        "stem.layers": RESNETS.get(len(backbone.stages[0].blocks), 50),
+    }
 
 
 def config_of_torchvision(model: Any) -> Config:
@@ -267,7 +293,9 @@ def anatomy(model: nn.Module) -> dict[str, str]:
 def described(module: nn.Module) -> str:
     """Kind and settings in one line; timm's own layer norm and GELU are PyTorch's."""
     kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
-    return f"{kind}({module.extra_repr()})".replace("approximate='none'", "")
+    settings = module.extra_repr().replace("approximate='none'", "")
+    unsaid = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d's
+    return f"{kind}({settings}{unsaid})"
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
@@ -309,25 +337,26 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
 
 def timm_name(config: Config, name: str) -> str:
     """What timm calls our parameter `name`."""
-    return replaced(name, {"encoder.norm.": "fc_norm."} | TIMM if config.final_norm == "after" else TIMM)
+    return renamed(name, {r"^encoder\.norm": "fc_norm"} | TIMM if config.final_norm == "after" else TIMM)
 
 
 def torchvision_name(config: Config, name: str) -> str:
     """What torchvision calls our parameter `name`."""
-    return replaced(name, TORCHVISION)
+    return renamed(name, TORCHVISION)
 
 
-def replaced(name: str, replacements: dict[str, str]) -> str:
-    for ours, theirs in replacements.items():
-        name = name.replace(ours, theirs)
+def renamed(name: str, patterns: dict[str, str]) -> str:
+    for ours, theirs in patterns.items():
+        name = re.sub(ours, theirs, name)
     return name
 
 
 def check_timm_has(config: Config) -> None:
     """Raises ValueError for a part that timm's VisionTransformer does not have."""
-    for slot, known in TIMM_HAS.items():
-        if (name := getattr(config, slot)) not in known:
-            raise ValueError(f"{slot}={name}: timm's VisionTransformer has {' or '.join(known)} only")
+    settings = dict(config) | config.options
+    for key, known in TIMM_HAS.items():
+        if (value := settings.get(key, known[0])) not in known:
+            raise ValueError(f"{key}={value}: timm's VisionTransformer has {' or '.join(filter(None, known))} only")
 
 
 def side(name: str, size: tuple[int, int]) -> int:

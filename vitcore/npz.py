@@ -24,7 +24,14 @@ Weights = dict[str, Tensor]
 Path = str | PathLike[str]
 
 PATCHES = "embedding/kernel"  # in every checkpoint: what stands before it is the prefix of all names
-OUTSIDE = {"encoder.norm": "Transformer/encoder_norm", "stem": "embedding", "head.hidden": "pre_logits"}
+OUTSIDE = {
+    "encoder.norm": "Transformer/encoder_norm",
+    "stem": "embedding",
+    "stem.projection": "embedding",
+    "stem.backbone.stem.conv": "conv_root",
+    "stem.backbone.stem.norm": "gn_root",
+    "head.hidden": "pre_logits",
+}
 
 
 @dataclass(frozen=True)
@@ -142,16 +149,13 @@ def unstacked(tensors: Weights) -> Weights:
 def config_of(arrays: Arrays) -> Config:
     """The sizes, off the shapes."""
     layout = arrays.layout
-    patch, across, channels, width = arrays.get(PATCHES, 4).shape
-    if patch != across:
-        raise arrays.misshapen(PATCHES, "that of square patches")
+    width = arrays.get(PATCHES, 4).shape[3]
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
     _, heads, _ = arrays.get(f"Transformer/encoderblock_0/{layout.attention}/query/kernel", 3).shape
     _, hidden = arrays.get(f"Transformer/encoderblock_0/{layout.mlp}/Dense_0/kernel", 2).shape
+    stem = stem_of(arrays)
     sizes: dict[str, Any] = {
-        "image_size": patch * side(arrays),
-        "patch": patch,
-        "channels": channels,
+        "image_size": stem["patch"] * side(arrays),
         "classes": arrays.get("head/kernel", 2).shape[1],
         "width": width,
         "depth": 1 + max(layers),
@@ -162,7 +166,20 @@ def config_of(arrays: Arrays) -> Config:
         "pool": "cls" if "cls" in arrays else "gap",
         "head": "mlp" if "pre_logits/kernel" in arrays else "linear",
     }
-    return Config(**sizes, **parts)
+    return Config(**stem, **sizes, **parts)
+
+
+def stem_of(arrays: Arrays) -> dict[str, Any]:
+    """Patches, or the ResNet of the paper's hybrid: its root and first stage divide the side by 4, the others by 2."""
+    if "conv_root/kernel" in arrays:
+        stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
+        layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26
+        channels = arrays.get("conv_root/kernel", 4).shape[2]
+        return {"stem": "resnet", "stem.layers": layers, "patch": 2 ** (1 + len(stages)), "channels": channels}
+    patch, across, channels, _ = arrays.get(PATCHES, 4).shape
+    if patch != across:
+        raise arrays.misshapen(PATCHES, "that of square patches")
+    return {"patch": patch, "channels": channels}
 
 
 def side(arrays: Arrays) -> int:
@@ -209,6 +226,8 @@ def flax_modules(name: str, layout: Layout) -> list[str]:
                 "mlp.down": f"{layout.mlp}/Dense_1",
             }
             return [f"Transformer/encoderblock_{layer}/{inside['.'.join(rest)]}"]
-    return [
-        {"encoder.norm": "Transformer/encoder_norm", "stem": "embedding", "head.hidden": "pre_logits"}.get(name, name)
-    ]
+        case ["stem", "backbone", "stages", stage, "blocks", block, *rest]:
+            shortcut = {"downsample.conv": "conv_proj", "downsample.norm": "gn_proj"}
+            unit = shortcut.get(".".join(rest)) or rest[0].replace("norm", "gn")
+            return [f"block{int(stage) + 1}/unit{int(block) + 1}/{unit}"]
+    return [OUTSIDE.get(name, name)]
