@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from results import lease, store
+from results import evals, lease, store
 
 Json = dict[str, Any]
 Keep = Literal["all", "baseline", "none"]
@@ -23,15 +23,22 @@ class Waste:
 def waste(runs: Path, plans: Sequence[Json], keep: Keep) -> list[Waste]:
     """Everything that may go: of finished trials the weights not kept, and what lost attempts left behind."""
     baselines = {trial["id"] for plan in plans for arm in plan["arms"] if is_baseline(arm) for trial in arm["trials"]}
+    owed = {trial["id"]: plan["evals"] for plan in plans if plan.get("evals") for trial in trials_of(plan)}
     found = []
     for path in sorted((runs / "trials").glob("*")):
         trial = store.Trial(path)
         state = trial.state()
         if state.over and state.attempt is not None:
             kept = keep == "all" or (keep == "baseline" and trial.id in baselines)
+            kept = kept or bool(evals.left(trial, owed.get(trial.id, []), state.result))
             found += list(of_finished(trial, state.attempt, kept))
         found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
     return found
+
+
+def trials_of(plan: Json) -> Iterator[Json]:
+    for arm in plan["arms"]:
+        yield from arm["trials"]
 
 
 def is_baseline(arm: Json) -> bool:

@@ -319,15 +319,16 @@ def train(
 def retry(words: StudiesOrTrials, recipe: RecipeName = "digits", runs: Runs = None, arm: ArmGlob = "*") -> None:
     """Let failed trials be run again: `run` takes them up, from their newest checkpoint."""
     from ablations.jobs import jobs
-    from results import lease, store
+    from results import evals, lease, store
 
     folder = runs_folder(runs)
     ids = [word for word in words if (folder / "trials" / word).is_dir()]
     if studies := [word for word in words if word not in ids]:
         ids += [job.id for job in jobs([results.plan for results in found(folder, studies, recipe)], arm)]
-    failed = [key for key in ids if store.trial(folder, key).state().status == "failed"]
-    for key in failed:
-        if attempt := store.trial(folder, key).claim(lease.Watch()):
+    trials = [store.trial(folder, key) for key in ids]
+    failed = [trial for trial in trials if evals.forgive(trial) or trial.state().status == "failed"]
+    for trial in failed:
+        if attempt := trial.claim(lease.Watch()):
             attempt.release()
     print(f"{len(failed)} failed trials may be run again")
 

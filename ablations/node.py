@@ -12,7 +12,7 @@ from ablations import campaign as campaigns
 from ablations import runner
 from ablations.campaign import Campaign
 from ablations.jobs import Job
-from results import store
+from results import evals, store
 from slurm.ask import Refused, Unreachable
 
 BEGAN = time.monotonic()
@@ -27,7 +27,8 @@ def share(folder: str, *ids: str) -> int:
         return 0
     end = time_limit(campaign)
     signal.signal(signal.SIGUSR2, lambda *_: on_notice(end))
-    jobs = [job_of(campaign.runs, key) for key in ids]
+    planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
+    jobs = [planned[key] for key in ids if key in planned]
     tally = runner.run(jobs, campaign.place(), Lines(), workers(campaign), deadline=end - margin(campaign))
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, of {len(jobs)}", flush=True)
     try:
@@ -51,10 +52,6 @@ def on_notice(end: float) -> None:
     """USR2: near the limit it is the limit's early notice, and the deadline sees to that; else it is preemption."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def job_of(runs: Path, key: str) -> Job:
-    return Job(key, store.trial(runs, key).config()["config"], key, "")
 
 
 def workers(campaign: Campaign) -> int | None:
@@ -100,10 +97,11 @@ def stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Trials that are over, and the steps of the newest checkpoints of the others."""
+    """Trials that are over, their evals, and the steps of the newest checkpoints of the others."""
     trials = [store.trial(campaign.runs, job.id) for job in campaign.jobs()]
     steps = [file.name.partition("-")[0] for trial in trials for file in trial.checkpoints()[:1]]
-    return [sum(trial.state().over for trial in trials), sum(map(int, steps))]
+    done = sum(trial.state().over for trial in trials), sum(len(evals.all_names(trial)) for trial in trials)
+    return [*done, sum(map(int, steps))]
 
 
 def publish(campaign: Campaign) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ablations.confounds import footnotes
 from ablations.jobs import read
 from ablations.study import Arm, Design, claim_arms
-from results import store
+from results import evals, store
 from vitcore.config import Config, ConfigError, listed, nearest
 from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
@@ -24,6 +24,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
     check_names(design)
+    check_sizes(design)
     measured = {arm.name: measured_arm(arm) for arm in design.arms}
     arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
     return {
@@ -37,6 +38,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "found": study.found,
         "description": recipe.description,
         "metric": study.metric,
+        "evals": evals.owed(study.evals, study.metric),
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
@@ -58,13 +60,27 @@ def check_names(design: Design) -> None:
     from results.study import METRICS
 
     study, arms = design.study, [arm.name for arm in design.arms]
-    wanted = [("metric", study.metric, METRICS), ("figure", study.figure, FIGURES)]
+    sized = study.metric if evals.of_metric(study.metric) else "test_accuracy@SIZE"
+    metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
+    wanted = [("metric", study.metric, metrics), ("figure", study.figure, FIGURES)]
     if not design.curves:
         wanted += [("published", name, arms) for name in study.published]
     wanted += [("claims", name, arms) for claim in study.claims for name in claim_arms(claim, study.name)]
     for key, name, known in wanted:
         if name not in known and not (key == "claims" and design.curves):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def check_sizes(design: Design) -> None:
+    """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
+    from vitcore.evaluate import check_size  # late: most studies ask for none
+
+    for name in evals.owed(design.study.evals, design.study.metric):
+        for arm in design.arms if name.startswith("test@") else ():
+            try:
+                check_size(arm.config, int(name.removeprefix("test@")))
+            except ConfigError as error:
+                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
 
 
 def own(design: Design, said: Any) -> Any:

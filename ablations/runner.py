@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from ablations import provenance
 from ablations.jobs import Job
-from results import lease, store
+from results import evals, lease, store
 
 Json = dict[str, Any]
 DEATHS_WITHOUT_PROGRESS = 5
@@ -114,10 +114,10 @@ def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
 def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
     """('over' | 'failed' | 'todo', why): a failure counts only against the code it happened under."""
     trial = store.trial(runs, job.id)
-    state = trial.state()
+    state = evals.state(trial, job.evals)
     if state.over:
         return "over", state.status
-    failure = trial.failure() if state.status == "failed" else None
+    failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
     if failure is not None and failure.get("code") == code:
         return "failed", state.reason
     return "todo", state.reason
@@ -297,6 +297,9 @@ class Pool:
         elif attempt := trial.claim(lease.Watch()):
             with attempt:
                 attempt.fail(cause, "", self.place.code)
+            self.finish(job, "failed", {"cause": cause})
+        elif left := evals.left(trial, job.evals, trial.state().result):
+            evals.fail(trial, left[0], cause, "", self.place.code)
             self.finish(job, "failed", {"cause": cause})
         else:
             self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)

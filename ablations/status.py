@@ -13,7 +13,7 @@ from typing import Any
 
 from ablations import campaign
 from ablations.progress import clock
-from results import store
+from results import evals, store
 from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ def ask(runs: Path) -> Seen:
 
 def status(plan: Json, runs: Path, seen: Seen) -> Json:
     """Per arm, how many trials are what; the running, queued and failed ones with what is known of them."""
-    arms = [{"arm": arm["name"], **arm_status(arm, runs, seen)} for arm in plan["arms"]]
+    arms = [{"arm": arm["name"], **arm_status(arm, runs, seen, plan.get("evals", []))} for arm in plan["arms"]]
     total = {kind: sum(arm[kind] for arm in arms) for kind in KINDS}
     planned = sum(total.values())
     return {
@@ -57,13 +57,13 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
     }
 
 
-def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
+def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str]) -> Json:
     counts = dict.fromkeys(KINDS, 0)
     details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "causes": []}
     causes: dict[str, list[Json]] = defaultdict(list)
     for entry in arm["trials"]:
         trial = store.trial(runs, entry["id"])
-        state = trial.state()
+        state = evals.state(trial, evals_owed)
         kind = "missing" if state.status == "broken" else state.status
         if kind in ("missing", "interrupted") and entry["id"] in seen.queued:
             kind = "queued"

@@ -20,14 +20,15 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import plugins, provenance
-from results import lease, store
+from ablations import evaluating, plugins, provenance
+from results import evals, lease, store
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.train import Outcome, device_of, train
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
+EVAL_SECONDS = 90.0  # one worker waits so long for another that computes evals of the same trial
 INFRASTRUCTURE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS}
 
 
@@ -63,7 +64,7 @@ class Worker:
         try:
             attempt = trial.claim(self.watch)
             if attempt is None:
-                return self.emit("held")
+                return self.evaluate(job, trial)
             with attempt:
                 self.emit("started", attempt=attempt.path.name)
                 self.attempt(job, trial, attempt)
@@ -86,6 +87,8 @@ class Worker:
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
                 if outcome.status != "stopped":
                     attempt.publish(asdict(outcome))
+            if outcome.status == "finished" and job["evals"]:
+                return self.evaluate(job, trial)
             self.emit(outcome.status, **summary(outcome))
         except store.Superseded as error:
             self.emit("held", cause=str(error))
@@ -94,6 +97,26 @@ class Worker:
                 raise
             cause = f"{type(error).__name__}: {error}"
             attempt.fail(cause, traceback.format_exc(), provenance.code(self.plugins))
+            self.emit("failed", cause=cause)
+
+    def evaluate(self, job: Json, trial: store.Trial) -> None:
+        """The evals that a trained trial owes, and the event that says how that ended."""
+        result = trial.state().result
+        if result is None:
+            return self.emit("held")
+        name, code = "", provenance.code(self.plugins)
+        try:
+            with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), logged(evals.folder(trial) / "log"):
+                for name in evals.left(trial, job["evals"], result):
+                    evaluating.evaluate(trial, name, self.data_dir, code)
+            self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=0.0)
+        except TimeoutError as error:
+            self.emit("held", cause=str(error))
+        except Exception as error:  # as of an attempt: the cause is recorded, the others go on
+            if isinstance(error, OSError) and error.errno in INFRASTRUCTURE:
+                raise
+            cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
+            evals.fail(trial, name, cause, traceback.format_exc(), code)
             self.emit("failed", cause=cause)
 
 

@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
+ADDED = {"evals"}  # columns that earlier versions did not write
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
     [
@@ -129,7 +130,8 @@ def read_header(path: Path, schema: pa.Schema) -> Json:
 
 def read_rows(path: Path, table: pa.Table) -> list[Json]:
     """The rows with their arrays. Raises Broken."""
-    if not table.schema.equals(SCHEMA):
+    missing = ADDED - set(table.schema.names)
+    if not table.schema.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
         raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
     try:
         rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
@@ -143,7 +145,7 @@ def read_rows(path: Path, table: pa.Table) -> list[Json]:
 
 def record(row: Json) -> Record:
     tested = (row["correct_index"], row["correct"]) if row["correct"] is not None else None
-    return Record({name: row[name] for name in (*TEXTS, *NUMBERS)}, row["history"], tested)
+    return Record({name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}, row["history"], tested)
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def flat(studies: Sequence[StudyResults]) -> str:
     """The trials with their study and their resolved config, a column a field."""
     frames = []
     for study in studies:
-        trials = study.trials.drop(columns="config")
+        trials = study.trials.drop(columns=["config", "evals"])
         config = pd.DataFrame([settings(text) for text in study.trials["config"]])
         config = config.drop(columns=[name for name in config if name in trials])
         frames.append(pd.concat([trials, config], axis=1).assign(study=study.name))
