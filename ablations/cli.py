@@ -591,12 +591,40 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
 ) -> None:
     """One HTML file with every table and figure, that opens without a network."""
+    from results import inspection
     from results import report as reports
 
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
-    reports.write(found(runs, words, recipe), target)
+    studies = found(runs, words, recipe)
+    reports.write(studies, target, inspection.found(folder, studies) if folder.is_dir() else {})
     print(target)
+
+
+@app.command()
+def inspect(
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="A finished trial: its id, or how that begins.")],
+    runs: Runs = None,
+    out: Annotated[Path | None, typer.Option(help="A folder.  [default: figures/ in the trial's own]")] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="Test images to look at.  [default: 128]")] = None,
+    format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    plugin: Plugins = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Figures from a trial's weights: filters, position, attention distance, rollout; its layers in a table."""
+    from ablations.inspecting import find, look
+    from results import inspection
+
+    place = make_place(runs, data_dir, plugin)
+    inside = look(find(place.runs, trial), place, images)
+    target = out or place.runs / "trials" / inside.trial / "figures"
+    paths = inspection.draw(inside, target, format.value)
+    if as_json:
+        show_json([{"trial": inside.trial, "figures": [str(path) for path in paths], **inside.facts}])
+        return
+    print(inspection.table(inside))
+    print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
 
 
 @app.command()
