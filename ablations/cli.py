@@ -591,13 +591,13 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
 ) -> None:
     """One HTML file with every table and figure, that opens without a network."""
-    from results import inspection
+    from results import inside
     from results import report as reports
 
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)
-    reports.write(studies, target, inspection.found(folder, studies) if folder.is_dir() else {})
+    reports.write(studies, target, inside.found(folder, studies))
     print(target)
 
 
@@ -659,8 +659,10 @@ def export(
 ) -> None:
     """All that tables, figures, reports and comparisons need, in one file."""
     from results import export as exports
+    from results import inside
 
-    exports.write(found(runs, words, recipe), out)
+    studies = found(runs, words, recipe)
+    exports.write(studies, out, inside.found(source_path(runs), studies))
     print(out)
 
 

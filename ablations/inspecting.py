@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from ablations.runner import Place
-from results import inspection, store
-from results.inspection import Inspection
+from results import inside, store
+from results.inside import Inspection
 
 
 def find(runs: Path, prefix: str) -> store.Trial:
@@ -28,7 +28,7 @@ def find(runs: Path, prefix: str) -> store.Trial:
 def look(trial: store.Trial, place: Place, images: int | None) -> Inspection:
     """As it was computed before, unless another number of images is asked for."""
     try:
-        before = inspection.read(trial)
+        before = inside.read(trial)
         if images in (None, before.facts["asked"]):
             return before
     except (FileNotFoundError, store.Broken):
@@ -37,4 +37,4 @@ def look(trial: store.Trial, place: Place, images: int | None) -> Inspection:
 
     compute = evaluating.look if images is None else partial(evaluating.look, images=images)
     evaluating.evaluate(trial, "inspect", place.data_dir, place.code, compute)
-    return inspection.read(trial)
+    return inside.read(trial)

@@ -107,10 +107,10 @@ def progress(campaign: Campaign) -> list[int]:
 def publish(campaign: Campaign) -> None:
     """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
     from ablations.publishing import publish as publish_study
-    from results import inspection, report
+    from results import inside, report
     from results.study import load
 
     studies = load(campaign.runs, campaign.plans)
     for study in studies:
         publish_study(study, campaign.runs)
-    report.write(studies, campaign.runs / "report.html", inspection.found(campaign.runs, studies))
+    report.write(studies, campaign.runs / "report.html", inside.found(campaign.runs, studies))

@@ -1,16 +1,14 @@
-"""What `ablate inspect` found in a trial: its arrays read, its figures drawn, its layers in a table."""
+"""What `ablate inspect` found in a trial, for people: its figures drawn, its layers in a table."""
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from results import evals, grid, store, units
+from results import grid, store, units
 from results.figures.distance import distance
 from results.figures.filters import filters
 from results.figures.page import compose
@@ -18,19 +16,10 @@ from results.figures.rollout import rollout
 from results.figures.similarity import centre, pairs
 from results.figures.style import COLUMN, FULL, style
 from results.grid import Cell, Grid
+from results.inside import Inspection
 from results.plots import FORMATS, UNSTAMPED
-from results.study import StudyResults
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """The eval `inspect` of a trial. facts: plain JSON; arrays: by name, as vitcore.interpret.inspect wrote them."""
-
-    trial: str
-    facts: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
 
 
 Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write under it
@@ -53,28 +42,6 @@ def maps(inside: Inspection) -> list[str]:
 def several(inside: Inspection) -> bool:
     """Whether layers or heads differ."""
     return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in maps(inside))
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def read(trial: store.Trial) -> Inspection:
-    """Raises FileNotFoundError where the trial was not inspected; Broken; NewerSchema."""
-    result = trial.result()
-    content = evals.read(trial, "inspect", result.get("weights_sha256") if result else None)
-    return Inspection(trial.id, content, evals.read_arrays(trial, content))
-
-
-def found(runs: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Trial id -> what was found in it, of the first seed of every arm that was inspected; not damaged ones."""
-    first = {arm["trials"][0]["id"] for study in studies for arm in study.plan["arms"]}
-    inspections = {}
-    for trial_id in sorted(first):
-        try:
-            inspections[trial_id] = read(store.trial(runs, trial_id))
-        except (FileNotFoundError, store.Broken):
-            continue
-    return inspections
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from results import inspection, layout, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
-from results.inspection import Inspection
+from results.inside import Inspection
 from results.study import StudyResults
 
 NOTHING: Mapping[str, Inspection] = {}

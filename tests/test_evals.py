@@ -12,14 +12,16 @@ from textwrap import dedent
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import synthetic
 import torch
 from PIL import Image
 
 from ablations import cleaning, cli, evaluating, runner
 from ablations.jobs import Job, jobs
 from ablations.worker import Worker
-from results import evals, layout, store, study, tables, units
+from results import evals, export, layout, store, study, tables, units
 from results.figures import frame
 from vitcore.config import Config, ConfigError
 from vitcore.evaluate import at_size, check_size
@@ -368,3 +370,17 @@ def test_reading_evals_loads_no_torch(ablate: Ablate, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
+    """A file without their columns gives the same table, and no inspection."""
+    plan = synthetic.position(seeds=2)
+    studies = study.load(synthetic.write(tmp_path / "runs", plan))
+    export.write(studies, tmp_path / "new.parquet")
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.ADDED))
+    header = json.loads(old.schema.metadata[export.KEY])
+    header["trials"] = export.fingerprint(export.read_rows(tmp_path, old))
+    header["checksum"] = store.checksum(header)
+    pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
+    assert tables.table(study.load(tmp_path / "old.parquet")[0]) == tables.table(studies[0])
+    assert export.read_inside(tmp_path / "old.parquet") == {}

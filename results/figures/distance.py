@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from results.figures.style import BLUE, COLOURS, GREY, MARKERS, SMALL
+from results.figures.page import legend_above
+from results.figures.style import BLUE, COLOURS, GREY, MARKERS
 
 if TYPE_CHECKING:
-    from results.inspection import Inspection
+    from results.inside import Inspection
 
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:
@@ -29,27 +30,15 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
             color=COLOURS[head] if named else BLUE,
             alpha=0.85 if named else 0.5,
             markeredgewidth=0,
-            label=f"head {head + 1}",
+            label=f"head {head + 1}" if named else "a head" if head == 0 else None,
         )
-    ax.axhline(uniform, color=GREY, linestyle="--", linewidth=0.9)
-    ax.annotate(
-        "uniform attention",
-        (1, uniform),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 2),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        color=GREY,
-        size=SMALL,
-    )
+    ax.axhline(uniform, color=GREY, linestyle="--", linewidth=0.9, label="uniform attention")
     ax.set_xlim(0.5, depth + 0.5)
-    ax.set_ylim(0, 1.15 * max(uniform, float(distances.max())))
+    ax.set_ylim(0, 1.08 * max(uniform, float(distances.max())))
     ax.xaxis.set_major_locator(MaxNLocator(min(depth, 12), integer=True, min_n_ticks=1))
     ax.set_xlabel("network depth (layer)")
     ax.set_ylabel("mean attention distance (pixels)")
-    if 1 < heads <= len(COLOURS):
-        ax.legend(loc="lower right", ncols=2, handletextpad=0.2, columnspacing=0.8)
+    legend_above(ax, "")
     every = "" if heads <= len(COLOURS) else f", {heads} heads a layer"
     return [
         f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "

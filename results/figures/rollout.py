@@ -7,39 +7,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from results.figures.images import bare, colours
+from results.figures.images import bare, colours, stretched
 from results.figures.page import narrow
 from results.figures.style import SMALL
 
 if TYPE_CHECKING:
-    from results.inspection import Inspection
+    from results.inside import Inspection
 
 
 def rollout(inside: Inspection, figure: Figure) -> list[str]:
-    """Each image above itself, darkened where little of it reaches the output."""
+    """Each image; itself, darkened where little of it reaches the output; and what reaches it, alone."""
     images, maps = inside.arrays["images"], inside.arrays["rollout"]
     labels, predicted = inside.arrays["labels"], inside.arrays["predicted"]
     shown = min(len(images), 4 if narrow(figure) else 8)
-    figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 2 + 0.3)
-    axes = figure.subplots(2, shown, squeeze=False)
+    figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
+    axes = figure.subplots(3, shown, squeeze=False)
+    whole = {"extent": (0, 1, 0, 1)}
     for k in range(shown):
-        picture = colours(images[k] / 255)
+        picture = colours(images[k] / max(1, images.max()))  # digits, for one, end at 16
         for ax in axes[:, k]:
-            bare(ax).imshow(picture, interpolation="nearest", extent=(0, 1, 0, 1))
-        axes[1, k].imshow(shade(maps[k]), interpolation="bilinear", extent=(0, 1, 0, 1))
+            bare(ax)
+        axes[0, k].imshow(picture, interpolation="nearest", **whole)
+        axes[1, k].imshow(picture, interpolation="nearest", **whole)
+        axes[1, k].imshow(shade(maps[k]), interpolation="bilinear", **whole)
+        axes[2, k].imshow(stretched(maps[k]), interpolation="nearest", cmap="viridis", vmin=0, vmax=1, **whole)
         axes[0, k].set_title(caption(int(labels[k]), int(predicted[k])), size=SMALL)
-    axes[0, 0].set_ylabel("input")
-    axes[1, 0].set_ylabel("attention")
+    for ax, name in zip(axes[:, 0], ("input", "seen", "attention"), strict=True):
+        ax.set_ylabel(name)
     return [
         f"Attention rollout (half attention, half residual, heads averaged) from the {inside.facts['rollout_of']}; "
-        "bright: most of the output, black: least, each image by its own range"
+        "yellow and bright: most of the output, blue and black: least, each image by its own range"
     ]
 
 
 def shade(share: np.ndarray) -> np.ndarray:
     """Black (rows, columns, 4), the less opaque the larger the share."""
-    low, high = share.min(), share.max()
-    light = (share - low) / (high - low) if high > low else np.ones_like(share)
+    light = stretched(share) if share.max() > share.min() else np.ones_like(share)
     return np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from results.figures.images import centres, mosaic, scale_of, some
 
 if TYPE_CHECKING:
-    from results.inspection import Inspection
+    from results.inside import Inspection
 
 TICKS = 8
 LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key", "bias": "bias of the logits"}
@@ -21,7 +21,7 @@ def pairs(inside: Inspection, figure: Figure) -> list[str]:
     """One panel a site: the map at (row, column) is of that patch with all others."""
     rows, columns = inside.facts["grid"]
     sites = [site for site in inside.facts["sites"] if site["site"]]
-    figure.set_figheight((figure.get_figwidth() - 1.0) * rows / columns * len(sites) + 0.35 * len(sites))
+    figure.set_figheight(((figure.get_figwidth() - 1.3) * rows / columns + 0.45) * len(sites))
     notes = []
     for ax, site in zip(np.atleast_1d(figure.subplots(len(sites), 1)), sites, strict=True):
         related = inside.arrays[f"{site['site']}_pairs"].reshape(rows, columns, rows, columns)
