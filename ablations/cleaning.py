@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from results import lease, store
+from results import evals, lease, store
 
 Json = dict[str, Any]
 Keep = Literal["all", "baseline", "none"]
@@ -32,15 +32,21 @@ def baselines(plans: Iterable[Json]) -> set[str]:
 
 def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = None) -> list[Waste]:
     """Everything that may go: of finished trials the weights not kept, and what lost attempts left behind."""
+    owed = {trial["id"]: plan["evals"] for plan in plans if plan.get("evals") for trial in trials_of(plan)}
     found = []
     for path in sorted((runs / "trials").glob("*")):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.over and state.attempt is not None:
-            kept = keeps(keep, trial.id, plans)
+            kept = keeps(keep, trial.id, plans) or bool(evals.left(trial, owed.get(trial.id, []), state.result))
             found += list(of_finished(trial, state.attempt, kept))
         found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
     return found
+
+
+def trials_of(plan: Json) -> Iterator[Json]:
+    for arm in plan["arms"]:
+        yield from arm["trials"]
 
 
 def is_baseline(arm: Json) -> bool:

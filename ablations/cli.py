@@ -371,13 +371,13 @@ def retry(
 ) -> None:
     """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
     from ablations import retrying
-    from results import lease, store
+    from results import evals, lease, store
 
     folder = runs_folder(runs)
     trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
     wanted = retrying.wanted(failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
     chosen = [trial for trial in trials if wanted(trial)]
-    reopened = sum(trial.reopen(lease.Watch()) for trial in chosen)
+    reopened = sum(evals.forgive(trial) or trial.reopen(lease.Watch()) for trial in chosen)
     print(retrying.told(len(trials), len(chosen), reopened, oom=oom, diverged=diverged))
 
 
@@ -698,12 +698,40 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
 ) -> None:
     """One HTML file with every table and figure, that opens without a network."""
+    from results import inside
     from results import report as reports
 
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
-    reports.write(found(runs, words, recipe), target)
+    studies = found(runs, words, recipe)
+    reports.write(studies, target, inside.found(folder, studies))
     print(target)
+
+
+@app.command()
+def inspect(
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="A finished trial: its id, or how that begins.")],
+    runs: Runs = None,
+    out: Annotated[Path | None, typer.Option(help="A folder.  [default: figures/ in the trial's own]")] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="Test images to look at.  [default: 128]")] = None,
+    format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    plugin: Plugins = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Figures from a trial's weights: filters, position, attention distance, rollout; its layers in a table."""
+    from ablations.inspecting import find, look
+    from results import inspection
+
+    place = make_place(runs, data_dir, plugin)
+    inside = look(find(place.runs, trial), place, images)
+    target = out or place.runs / "trials" / inside.trial / "figures"
+    paths = inspection.draw(inside, target, format.value)
+    if as_json:
+        show_json([{"trial": inside.trial, "figures": [str(path) for path in paths], **inside.facts}])
+        return
+    print(inspection.table(inside))
+    print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
 
 
 @app.command()
@@ -738,8 +766,10 @@ def export(
 ) -> None:
     """All that tables, figures, reports and comparisons need, in one file."""
     from results import export as exports
+    from results import inside
 
-    exports.write(found(runs, words, recipe), out)
+    studies = found(runs, words, recipe)
+    exports.write(studies, out, inside.found(source_path(runs), studies))
     print(out)
 
 

@@ -1,7 +1,7 @@
 """A plan as it lies on disk, and the trials it asks for, as plain data: what runs them needs no torch for that."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,11 @@ class Job:
     config: Json
     arm: str
     study: str
+    evals: tuple[str, ...] = ()  # what it owes besides its result
+
+    def also(self, evals: Iterable[str]) -> "Job":
+        """With what another plan wants of the same trial."""
+        return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))
 
 
 def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
@@ -62,5 +67,6 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
                 for trial in arm["trials"]:
                     if trial["seed"] == seed:
                         config = arm["config"] | {"seed": seed}
-                        found.setdefault(trial["id"], Job(trial["id"], config, arm["name"], plan["name"]))
+                        job = Job(trial["id"], config, arm["name"], plan["name"], tuple(plan.get("evals", [])))
+                        found[job.id] = found[job.id].also(job.evals) if job.id in found else job
     return list(found.values())

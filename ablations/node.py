@@ -12,7 +12,7 @@ from ablations import campaign as campaigns
 from ablations import runner
 from ablations.campaign import Campaign, Look
 from ablations.jobs import Job
-from results import store
+from results import evals, store
 from slurm.ask import Refused, Unreachable
 
 BEGAN = time.monotonic()
@@ -124,19 +124,20 @@ def stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Trials that are over, and how far the others have come."""
+    """Trials that are over, and their evals, and how far the others have come."""
     trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
-    return [len(over), sum(trial.step() for trial in trials if trial not in over)]
+    known = sum(len(evals.all_names(trial)) for trial in over)
+    return [len(over), known, sum(trial.step() for trial in trials if trial not in over)]
 
 
 def publish(campaign: Campaign) -> None:
     """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
     from ablations.publishing import publish as publish_study
-    from results import report
+    from results import inside, report
     from results.study import load
 
     studies = load(campaign.runs, campaign.plans)
     for study in studies:
         publish_study(study, campaign.runs)
-    report.write(studies, campaign.runs / "report.html")
+    report.write(studies, campaign.runs / "report.html", inside.found(campaign.runs, studies))

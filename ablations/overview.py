@@ -9,7 +9,7 @@ import numpy as np
 from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs, read
 from ablations.runner import cores, gpus
-from results import stats, store
+from results import evals, stats, store
 from results.contrast import sample
 from results.study import StudyResults, load
 
@@ -27,14 +27,14 @@ def overview(plan: Json, runs: Path, earlier: Sequence[Json], keep: Keep = "all"
     """
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
-    finished = [key for key in ids if store.trial(runs, key).state().over]
+    finished = [key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over]
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
         "trials": {"planned": len(ids), "finished": len(finished), "shared": len(shared), "todo": len(todo)},
-        "hours": hours(plan, runs, set(todo)),
+        "hours": hours(plan, runs, {key for key in todo if not store.trial(runs, key).state().over}),
         "disk_bytes": sum((disk := peak_disk(plan, len(todo), keep, workers)).values()),
         "disk": disk,
         "resolvable_difference": resolvable(plan, runs),

@@ -11,7 +11,7 @@ from typing import Any
 from ablations.confounds import footnotes
 from ablations.jobs import read
 from ablations.study import Arm, Design, claim_arms
-from results import store
+from results import evals, store
 from results.names import FIGURES, METRICS
 from vitcore.config import Config, ConfigError, listed, nearest
 from vitcore.data import describe
@@ -25,6 +25,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
     check_names(design)
+    check_sizes(design)
     measured = {arm.name: measured_arm(arm) for arm in design.arms}
     arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
     return {
@@ -38,6 +39,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "found": study.found,
         "description": recipe.description,
         "metric": study.metric,
+        "evals": evals.owed(study.evals, study.metric),
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
@@ -56,7 +58,9 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
 def check_names(design: Design) -> None:
     """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
-    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", study.metric, METRICS)]
+    sized = study.metric if evals.of_metric(study.metric) else "test_accuracy@SIZE"
+    metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
+    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", study.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
     if not design.curves:
         wanted += [("published", name, arms) for name in study.published]
@@ -64,6 +68,18 @@ def check_names(design: Design) -> None:
     for key, name, known in wanted:
         if name not in known and not (key == "claims" and design.curves):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def check_sizes(design: Design) -> None:
+    """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
+    from vitcore.evaluate import check_size  # late: most studies ask for none
+
+    for name in evals.owed(design.study.evals, design.study.metric):
+        for arm in design.arms if name.startswith("test@") else ():
+            try:
+                check_size(arm.config, int(name.removeprefix("test@")))
+            except ConfigError as error:
+                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
 
 
 def own(design: Design, said: Any) -> Any:

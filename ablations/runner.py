@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from ablations import provenance
 from ablations.cleaning import Keep
 from ablations.jobs import Job
-from results import store
+from results import evals, store
 
 Json = dict[str, Any]
 FAILED_STARTS = 3
@@ -117,10 +117,10 @@ def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
 def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
     """('over' | 'failed' | 'todo', why): a failure counts only against the code it happened under."""
     trial = store.trial(runs, job.id)
-    state = trial.state()
+    state = evals.state(trial, job.evals)
     if state.over:
         return "over", state.status
-    failure = trial.failure() if state.status == "failed" else None
+    failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
     if failure is not None and failure.get("code") == code:
         return "failed", state.reason
     return "todo", state.reason

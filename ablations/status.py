@@ -13,7 +13,7 @@ from typing import Any
 
 from ablations import campaign, handed
 from ablations.handed import Handed
-from results import store
+from results import evals, store
 from slurm import queue
 from slurm.ask import NoSlurm, Unreachable
 
@@ -103,7 +103,7 @@ def fates(gone: Mapping[str, Handed]) -> dict[str, str] | None:
 
 def status(plan: Json, runs: Path, seen: Seen) -> Json:
     """Per arm, how many trials are what; the running, queued, ended and failed ones with what is known of them."""
-    arms = [{"arm": arm["name"], **arm_status(arm, runs, seen)} for arm in plan["arms"]]
+    arms = [{"arm": arm["name"], **arm_status(arm, runs, seen, plan.get("evals", []))} for arm in plan["arms"]]
     total = {kind: sum(arm[kind] for arm in arms) for kind in KINDS}
     return {
         "study": plan["study"],
@@ -117,13 +117,13 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
     }
 
 
-def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
+def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str]) -> Json:
     counts = dict.fromkeys(KINDS, 0)
     details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "ended": []}
     causes: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
     for entry in arm["trials"]:
         trial, named = store.trial(runs, entry["id"]), {"seed": entry["seed"], "id": entry["id"]}
-        state = trial.state()
+        state = evals.state(trial, evals_owed)
         kind = kind_of(entry["id"], state, seen)
         if kind == "queued":
             slurm_state, reason = seen.queued[entry["id"]]
@@ -137,13 +137,7 @@ def arm_status(arm: Json, runs: Path, seen: Seen) -> Json:
             details["ended"].append({**named, "job": job, "followed": entry["id"] in seen.followed})
         counts[kind] += 1
     grouped = [
-        {
-            "cause": cause,
-            "line": line,
-            "kind": kind,
-            "seeds": [t["seed"] for t in trials],
-            "ids": [t["id"] for t in trials],
-        }
+        {"cause": cause, "line": line, "kind": kind, **seeds_and_ids(trials)}
         for (cause, line, kind), trials in causes.items()
     ]
     return counts | details | {"causes": grouped}

@@ -34,6 +34,7 @@ class Study(Options):
     curves: dict[str, Axis] = {}
     arms: dict[str, Values] = {}
     metric: str = "test_accuracy"
+    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE; the metric's own is among them
     margin: float | None = Field(default=None, gt=0)
     published: dict[str, float] = {}
     claims: list[str] = []

@@ -19,9 +19,9 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, faults, plugins, provenance
+from ablations import attempts, evaluating, faults, plugins, provenance
 from ablations.cleaning import Keep, keeps
-from results import lease, store
+from results import evals, lease, store
 from results.patience import FULL, Patience
 from vitcore.config import Config, ConfigError
 from vitcore.identity import identity, trial_id
@@ -31,6 +31,7 @@ from vitcore.train import Outcome, device_of, train
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long a full disk is waited for
+EVAL_SECONDS = 90.0  # one worker waits so long for another that computes evals of the same trial
 
 
 class Worker:
@@ -74,9 +75,9 @@ class Worker:
         try:
             attempt = self.patience(lambda: trial.claim(self.watch))
             if attempt is None:
-                return self.emit("held")
+                return self.evaluate(job, trial)
             attempt.patience = self.patience
-            attempt.keep_weights = keeps(self.keep, trial.id, store.plans(self.runs))
+            attempt.keep_weights = bool(job["evals"]) or keeps(self.keep, trial.id, store.plans(self.runs))
             with attempt:
                 self.emit("started", attempt=attempt.path.name)
                 past = attempts.earlier(trial, attempt.path, self.code)
@@ -111,6 +112,8 @@ class Worker:
                     attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
                 if outcome.status != "stopped":
                     attempt.publish(asdict(outcome))
+            if outcome.status == "finished" and job["evals"]:
+                return self.evaluate(job, trial)
             self.emit(outcome.status, **summary(outcome))
         except store.Superseded as error:
             self.emit("held", cause=str(error))
@@ -138,6 +141,28 @@ class Worker:
         self.broken = fault.fatal
         attempt.fail(cause, traceback.format_exc(), self.code, kind=fault.kind, where=place, again=again)
         self.emit("again" if again else "failed", cause=cause, leaving=self.broken)
+
+    def evaluate(self, job: Json, trial: store.Trial) -> None:
+        """The evals that a trained trial owes, and the event that says how that ended."""
+        result = trial.state().result
+        if result is None:
+            return self.emit("held")
+        name = ""
+        try:
+            with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), logged(evals.folder(trial) / "log"):
+                for name in evals.left(trial, job["evals"], result):
+                    if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
+                        raise ValueError(f"its worker was killed {killed} times")
+                    evaluating.evaluate(trial, name, self.data_dir, self.code)
+            self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=0.0)
+        except TimeoutError as error:
+            self.emit("held", cause=str(error))
+        except Exception as error:  # as of an attempt: the cause is recorded, the others go on
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
+            evals.fail(trial, name, cause, traceback.format_exc(), self.code)
+            self.emit("failed", cause=cause)
 
 
 def hardware(config: Config) -> str:

@@ -7,7 +7,7 @@ are equal bytes.
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from results import layout, store
+from results.inside import Inspection, pack, unpack
 from results.study import HISTORY, NUMBERS, TEXTS, Record, StudyResults, assemble
 
 Json = dict[str, Any]
 
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
-ADDED = {"micro_batch", "suspect_hardware"}  # columns that earlier versions did not write
+ADDED = {"micro_batch", "suspect_hardware", "evals", "inspect"}  # columns that earlier versions did not write
+NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
     [
@@ -33,19 +35,21 @@ SCHEMA = pa.schema(
         ("history", pa.list_(pa.struct([(name, pa.float64()) for name in HISTORY]))),
         ("correct_index", pa.list_(pa.int32())),
         ("correct", pa.list_(pa.uint8())),
+        ("inspect", pa.string()),
     ]
 )
 
 
-def write(studies: Sequence[StudyResults], path: Path) -> None:
+def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:
     """Writes `path`: .parquet holds everything, .csv a row for each planned trial.
 
+    inside: trial id -> what `ablate inspect` found in it.
     Raises ValueError for another suffix, or where there is nothing to export.
     """
     if not studies:
         raise ValueError(f"{path}: nothing to export")
     if path.suffix == ".parquet":
-        store.write_bytes(path, parquet(studies))
+        store.write_bytes(path, parquet(studies, inside))
     elif path.suffix == ".csv":
         store.write_bytes(path, (flat(studies) + "\n").encode())
     else:
@@ -55,9 +59,11 @@ def write(studies: Sequence[StudyResults], path: Path) -> None:
 # -- Parquet -----------------------------------------------------------------------------------------------------------
 
 
-def parquet(studies: Sequence[StudyResults]) -> bytes:
+def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = NOTHING) -> bytes:
     """The file's content."""
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
+    for row in rows:
+        row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
     plans = [study.plan for study in studies]
     header: Json = {"schema": store.SCHEMA, "plans": plans, "trials": fingerprint(rows)}
     header["checksum"] = store.checksum(header)
@@ -110,6 +116,15 @@ def read(path: Path) -> list[StudyResults]:
     return [assemble(plan, records) for plan in header["plans"]]
 
 
+def read_inside(path: Path) -> dict[str, Inspection]:
+    """Trial id -> what `ablate inspect` found in it. The file is one that `read` has read."""
+    table = pq.read_table(path)
+    if "inspect" not in table.schema.names:
+        return {}
+    packed = zip(table["id"].to_pylist(), table["inspect"].to_pylist(), strict=True)
+    return {trial: unpack(trial, text) for trial, text in packed if text}
+
+
 def read_header(path: Path, schema: pa.Schema) -> Json:
     """What the schema's metadata hold. Raises ValueError, Broken, NewerSchema."""
     content = (schema.metadata or {}).get(KEY)
@@ -155,7 +170,7 @@ def flat(studies: Sequence[StudyResults]) -> str:
     """The trials with their study and their resolved config, a column a field."""
     frames = []
     for study in studies:
-        trials = study.trials.drop(columns="config")
+        trials = study.trials.drop(columns=["config", "evals"])
         config = pd.DataFrame([settings(text) for text in study.trials["config"]])
         config = config.drop(columns=[name for name in config if name in trials])
         frames.append(pd.concat([trials, config], axis=1).assign(study=study.name))

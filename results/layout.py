@@ -131,7 +131,7 @@ def sortable(value: Any) -> float | str | None:
 
 
 def label(metric: str) -> str:
-    return metric.replace("_", " ")
+    return units.name(metric)
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,27 +11,32 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import layout, plots, sentences, store, tables, units
+from results import inspection, layout, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
+from results.inside import Inspection
 from results.study import StudyResults
 
+NOTHING: Mapping[str, Inspection] = {}
 OVER = ("finished", "diverged")  # a diverged trial is an outcome
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "python", "torch", "numpy")
 
 
-def write(studies: Sequence[StudyResults], path: Path) -> None:
-    """Writes the report of `studies`, in their order, to `path`: all of it or nothing."""
-    page = render(studies, datetime.now(UTC))
+def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:
+    """Writes the report of `studies`, in their order, to `path`: all of it or nothing.
+
+    inside: trial id -> what `ablate inspect` found in it.
+    """
+    page = render(studies, datetime.now(UTC), inside)
     store.write_bytes(path, page.encode())
 
 
-def render(studies: Sequence[StudyResults], made: datetime) -> str:
+def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = NOTHING) -> str:
     """The page; the same studies and time give the same text."""
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     return template().render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
-        sections=[section(study, uses) for study in studies],
+        sections=[section(study, uses, inside) for study in studies],
         progress=progress(trials),
         cost=duration(trials["train_seconds"].sum()),
         provenance=provenance(trials),
@@ -57,7 +62,7 @@ def breakable(name: str) -> Markup:
     return Markup(",<wbr>").join(name.split(","))
 
 
-def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
+def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
     """What the template says of one study. uses: trial id -> how many studies of the report share it."""
     plan, table = study.plan, tables.table(study)
     columns = layout.shown(table)
@@ -79,7 +84,29 @@ def section(study: StudyResults, uses: Mapping[str, int]) -> dict[str, Any]:
         "cost": cost(study.trials, uses),
         "provenance": provenance(study.trials),
         "command": command(plan),
+        "inside": list(looks(study, inside)),
     }
+
+
+def looks(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
+    """Of each arm whose first seed was inspected: its figures and its layers."""
+    for number, arm in enumerate(study.plan["arms"]):
+        first = arm["trials"][0]
+        if found := inside.get(first["id"]):
+            yield {
+                "arm": arm["name"],
+                "seed": first["seed"],
+                "notes": [site["note"] for site in found.facts["sites"] if not site["site"]],
+                "layers": inspection.layers(found),
+                "figures": [
+                    inline(
+                        inspection.picture(found, name, "svg", described=False),
+                        f"{slug(study.name)}-{number}-{name}",
+                        f"{inspection.FIGURES[name][0]}, {arm['name']}",
+                    )
+                    for name in inspection.drawable(found)
+                ],
+            }
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import planned, store
+from results import evals, planned, store
 from results.names import METRICS
 
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
 PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "python", "torch", "numpy", "plugins")
 THEN = " then "  # between the values of attempts that one trial was resumed through
-TEXTS = ("status", "reason", *PROVENANCE, "config")
+TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
 
@@ -30,7 +30,8 @@ Correct = tuple[np.ndarray, np.ndarray]
 class Record:
     """One trial as it was found.
 
-    values: status, reason, config (JSON text), the metrics, measures and provenance that are known.
+    values: status, reason, config (JSON text), the metrics, measures and provenance that are known; evals (JSON text):
+    name -> metrics and notes of what was computed from the weights.
     history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test images.
     """
 
@@ -45,8 +46,8 @@ class StudyResults:
 
     plan: plan.json.
     trials: a row for each planned (arm, seed), in the plan's order: arm, seed, id, status, reason (why a cell
-    is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), the
-    provenance and config as text (empty where there is none).
+    is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), those of
+    evals too, the provenance, evals and config as text (empty where there is none).
     history: the evaluations of every trial: arm, seed, id, step, ...
     correct: trial id -> index (images,), correct (images,).
     """
@@ -84,14 +85,24 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     """The study's frames: every planned (arm, seed) is a row, whatever became of it."""
     cells = [(arm["name"], trial["seed"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
-    defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(NUMBERS, math.nan)
-    rows = [(*cell, *({**defaults, **mine[cell[2]].values}[name] for name in defaults)) for cell in cells]
+    later = {trial_id: eval_metrics(record) for trial_id, record in mine.items()}
+    added = {name for metrics in later.values() for name in metrics} | {plan["metric"]}
+    numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
+    defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
+    known = {trial_id: {**defaults, **record.values, **later[trial_id]} for trial_id, record in mine.items()}
+    rows = [(*cell, *(known[cell[2]][name] for name in defaults)) for cell in cells]
     trials = pd.DataFrame(rows, columns=["arm", "seed", "id", *defaults])
-    trials[list(NUMBERS)] = trials[list(NUMBERS)].astype(float)
+    trials[numbers] = trials[numbers].astype(float)
     lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     history = pd.DataFrame(lines, columns=["arm", "seed", "id", *HISTORY])
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, trials, history, correct)
+
+
+def eval_metrics(record: Record) -> dict[str, float]:
+    """The metrics of all evals of a trial."""
+    found = json.loads(record.values.get("evals") or "{}")
+    return {name: value for one in found.values() for name, value in one["metrics"].items()}
 
 
 def number(value: Any) -> float:
@@ -111,6 +122,8 @@ def read(trial: store.Trial) -> Record:
         return Record(values, history)
     values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
     values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
+    if later := evals.summary(trial, state.result):
+        values["evals"] = json.dumps(later, sort_keys=True)
     try:
         return Record(values, history, read_correct(state.attempt / "correct.npz"))
     except FileNotFoundError:

@@ -1,5 +1,6 @@
 """The table of a study: a row for each planned arm, its difference from the baseline and the verdict."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import claims, contrast, layout, mixed, sentences, stats, units, verdict
+from results import claims, contrast, evals, layout, mixed, sentences, stats, units, verdict
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
@@ -154,7 +155,7 @@ def hole(cell: Mapping[Any, Any], metric: str) -> tuple[str, str] | None:
     """The state in a table's words and the reason; None for a trial with its number and files."""
     status, reason = cell["status"], cell["reason"]
     if status == "finished" and np.isnan(cell[metric]):
-        return "missing", f"its result has no {metric}"
+        return "missing", evals.absent(metric, json.loads(cell["evals"] or "{}"))
     if status == "finished":
         return ("finished", reason or suspicion(cell)) if reason or suspicion(cell) else None
     if status == "diverged":

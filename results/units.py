@@ -1,6 +1,7 @@
 """Units: how a metric is written for people: accuracies in %, their differences in points."""
 
 import math
+import re
 from dataclasses import dataclass
 
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
@@ -40,11 +41,22 @@ PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="", range=math.in
 
 
 def unit(metric: str) -> Unit:
-    return PERCENT if metric.endswith("accuracy") else PLAIN
+    return PERCENT if is_accuracy(metric) else PLAIN
+
+
+def is_accuracy(metric: str) -> bool:
+    return metric.partition("@")[0].endswith("accuracy")
+
+
+def name(metric: str) -> str:
+    """For people: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels"."""
+    text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
+    text = re.sub(r"@(\d+)$", r" at \1 pixels", text)
+    return text.replace("_", " ")
 
 
 def higher_is_better(metric: str) -> bool:
-    return not metric.endswith(LOWER_IS_BETTER)
+    return not metric.partition("@")[0].endswith(LOWER_IS_BETTER)
 
 
 def count(number: float | None) -> str:

@@ -42,16 +42,23 @@ class Attention(Initial):
             super().initial(name, values, generator)
 
     def forward(self, x: Tensor, position: Position, layer: int, grid: Grid, keys: Keys = None) -> Tensor:
-        B, T, D = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # each (B, H, T, d_h)
+        q, k, v, bias = self.inputs(x, position, layer, grid)
+        x = attend(q, k, v, bias)
+        return self.dropout(self.out(x.transpose(1, 2).flatten(2)), keys)  # type: ignore[no-any-return]
+
+    def inputs(
+        self, x: Tensor, position: Position, layer: int, grid: Grid
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys and values (B, H, T, d_h), and what is added to the logits, expandable to (B, H, T, T)."""
+        B, T, _ = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q), self.k_norm(k)
         q = on_patches(position.rotate, q, self.prefix, layer, grid)
         k = on_patches(position.rotate, k, self.prefix, layer, grid)
         bias = position.bias(q[:, :, self.prefix :], layer, grid)
         if bias is not None and self.prefix:
             bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
-        x = attend(q, k, v, bias)
-        return self.dropout(self.out(x.transpose(1, 2).reshape(B, T, D)), keys)  # type: ignore[no-any-return]
+        return q, k, v, bias
 
 
 class MLP(Initial):

@@ -8,14 +8,14 @@ import pandas as pd
 
 from results.study import StudyResults
 from results.tables import Table
-from results.units import unit
+from results.units import name, unit
 
 Plan = dict[str, Any]
 
 
 def metric_name(metric: str) -> str:
     """test_accuracy -> "test accuracy"."""
-    return metric.replace("val_", "validation_").replace("_", " ")
+    return name(metric.replace("val_", "validation_"))
 
 
 def metric_label(metric: str) -> str:

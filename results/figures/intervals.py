@@ -18,7 +18,7 @@ from results.figures.page import narrow, wrapped
 from results.figures.style import BLACK, BLUE, GREY, LIGHT, PALE, SMALL, TEXT, VERMILION
 from results.study import StudyResults
 from results.tables import Table
-from results.units import unit
+from results.units import is_accuracy, unit
 
 COLOUR = {"better": BLUE, "worse": VERMILION}
 LABEL_WIDTH = 1.5  # inches that an arm's name may take before it is broken
@@ -88,7 +88,7 @@ def verdict(row: Any, metric: str) -> str:
     word = (row.verdict or "no verdict").replace("-", " ") + count(row)
     if np.isnan(row.delta):
         return word
-    digits = 1 if metric.endswith("accuracy") else 3
+    digits = 1 if is_accuracy(metric) else 3
     text = signed(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed(row.delta_low, digits)}, {signed(row.delta_high, digits)}]"

@@ -13,6 +13,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 from results.figures.frame import each, is_number, metric_label
 from results.figures.page import wrapped
 from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL, TEXT
+from results.units import is_accuracy
 
 NAMES = {
     "lr": "learning rate",
@@ -185,7 +186,7 @@ def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
     ax.set_ylim(low - margin, high + margin)
     ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
-    most = 100.0 if metric.endswith("accuracy") else float("inf")
+    most = 100.0 if is_accuracy(metric) else float("inf")
     ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
 
 

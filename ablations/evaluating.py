@@ -1,0 +1,69 @@
+"""Evals computed: from the winner's weights, whether it finished just now or long ago."""
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from results import evals, store
+from vitcore.config import Config
+from vitcore.evaluate import at_size, restored, seen_by
+from vitcore.fewshot import few_shot
+from vitcore.interpret import IMAGES, inspect
+from vitcore.train import torch_threads
+from vitcore.vit import ViT
+
+Json = dict[str, Any]
+Computed = tuple[Json, evals.Arrays | None]  # metrics, notes, details; arrays, where there are any
+Compute = Callable[[ViT, Path | None], Computed]  # of the model, given where data lie
+
+
+def evaluate(trial: store.Trial, name: str, data_dir: Path | None, code: str, compute: Compute | None = None) -> None:
+    """Computes and writes one eval of a finished trial; by `compute`, if that is given, else as its name says.
+
+    Raises ValueError where the weights or the data are not there, or where the model does not take the images.
+    """
+    config = Config(**trial.config()["config"])
+    payload = weights(trial)
+    with torch_threads(config.threads):
+        content, arrays = (compute or by_name(name))(restored(config, payload), data_dir)
+    evals.write(trial, name, hashlib.sha256(payload).hexdigest(), {**content, "code": code}, arrays)
+
+
+def weights(trial: store.Trial) -> bytes:
+    """The winner's weights. Raises ValueError where they were not kept, or are damaged."""
+    state = trial.state()
+    assert state.attempt is not None
+    assert state.result is not None
+    path = state.attempt / "weights.safetensors"
+    try:
+        payload = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"trial {trial.id}: its weights were not kept, and evals need them ({path})") from None
+    if hashlib.sha256(payload).hexdigest() != state.result["weights_sha256"]:
+        raise ValueError(f"{path}: damaged (its checksum is not the result's)")
+    return payload
+
+
+def by_name(name: str) -> Compute:
+    if name == "fewshot":
+        return probe
+    if name == "inspect":
+        return look
+    return partial(at_another_size, size=int(name.removeprefix("test@")))
+
+
+def probe(model: ViT, data_dir: Path | None) -> Computed:
+    found = few_shot(model, seen_by(model, data_dir))
+    return {"metrics": found.metrics, "notes": found.notes, "draws": found.draws}, None
+
+
+def at_another_size(model: ViT, data_dir: Path | None, size: int) -> Computed:
+    return {"metrics": at_size(model, size, data_dir), "notes": []}, None
+
+
+def look(model: ViT, data_dir: Path | None, images: int = IMAGES) -> Computed:
+    """At most so many test images."""
+    inside = inspect(model, seen_by(model, data_dir), images)
+    return {"metrics": {}, "notes": [], "asked": images, **inside.facts}, inside.arrays

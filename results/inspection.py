@@ -1,0 +1,127 @@
+"""What `ablate inspect` found in a trial, for people: its figures drawn, its layers in a table."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from results import grid, store, units
+from results.figures.distance import distance
+from results.figures.filters import filters
+from results.figures.page import compose
+from results.figures.rollout import rollout
+from results.figures.similarity import centre, pairs
+from results.figures.style import COLUMN, FULL, style
+from results.grid import Cell, Grid
+from results.inside import Inspection
+from results.plots import FORMATS, UNSTAMPED
+
+Json = dict[str, Any]
+
+
+Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write under it
+
+# name: the title, when there is something to draw, and what draws it
+FIGURES: dict[str, tuple[str, Callable[[Inspection], bool], Drawing]] = {
+    "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
+    "position": ("Position: each patch beside all others", lambda inside: bool(maps(inside)), pairs),
+    "position-heads": ("Position: the middle patch, by layer and head", lambda inside: several(inside), centre),
+    "attention-distance": ("Mean attention distance", lambda inside: True, distance),
+    "rollout": ("Attention from the output to the input", lambda inside: True, rollout),
+}
+
+
+def maps(inside: Inspection) -> list[str]:
+    """The sites at which the position has something to show."""
+    return [site["site"] for site in inside.facts["sites"] if site["site"]]
+
+
+def several(inside: Inspection) -> bool:
+    """Whether layers or heads differ."""
+    return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in maps(inside))
+
+
+# -- drawing -----------------------------------------------------------------------------------------------------------
+
+
+def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
+    """Writes what there is to draw. Raises ValueError for a format that is none of FORMATS."""
+    if format not in FORMATS:
+        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
+    paths = []
+    for name in drawable(inside):
+        paths.append(folder / f"{name}.{format}")
+        store.write_bytes(paths[-1], picture(inside, name, format))
+    return paths
+
+
+def drawable(inside: Inspection) -> list[str]:
+    return [name for name, (_, there, _) in FIGURES.items() if there(inside)]
+
+
+def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
+    """One figure under its title, and where it is `described` the trial; equal inspections give equal bytes."""
+    title, _, drawing = FIGURES[name]
+    stream = io.BytesIO()
+    with style():
+        page = Figure(figsize=(FULL if name == "rollout" and described else COLUMN, 3.0), layout="constrained")
+        notes = drawing(inside, page)
+        compose(page, title, subtitle(inside) if described else "", notes)
+        page.savefig(stream, format=format, metadata=UNSTAMPED[format])
+    return stream.getvalue()
+
+
+def subtitle(inside: Inspection) -> str:
+    facts = inside.facts
+    settings = ", ".join(f"{name}={facts[name]}" for name in ("position", "patch", "image_size"))
+    return f"trial {inside.trial}: {settings}"
+
+
+# -- layers in a table -------------------------------------------------------------------------------------------------
+
+
+def layers(inside: Inspection) -> Grid:
+    """A row for each part; those that are alike in several blocks are one."""
+    rows = inside.facts["summary"]
+    grouped: dict[tuple[Any, ...], list[Json]] = {}
+    for row in rows:
+        kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
+        grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
+    cells = [[Cell(part(same)), Cell(shape(same[0])), *costs(same)] for same in grouped.values()]
+    cells.append([Cell("whole model"), Cell(""), *costs(rows)])
+    return Grid(
+        title=f"Layers of trial {inside.trial}",
+        caption=[
+            "For one image, 2 FLOPs a multiply-add. Blocks that are alike are one row, with the sum of their costs."
+        ],
+        header=["part", "output", "params", "FLOPs"],
+        numeric=[False, False, True, True],
+        rows=cells,
+    )
+
+
+def part(same: Sequence[Json]) -> str:
+    """ "blocks 0-11: attention" for what 12 blocks have alike."""
+    if "blocks." not in same[0]["part"]:
+        return str(same[0]["part"])
+    numbers = [int(row["part"].split(".")[2]) for row in same]
+    name = same[0]["part"].split(".", 3)[3]
+    named = f"blocks {numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else f"block {numbers[0]}"
+    return f"{named}: {name}"
+
+
+def shape(row: Json) -> str:
+    return " x ".join(map(str, row["shape"]))
+
+
+def costs(rows: Sequence[Json]) -> list[Cell]:
+    totals = [sum(row[name] for row in rows) for name in ("params", "flops")]
+    return [Cell(units.count(total), total) for total in totals]
+
+
+def table(inside: Inspection) -> str:
+    """For a terminal."""
+    return grid.markdown(layers(inside))

@@ -1,0 +1,386 @@
+"""Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import synthetic
+import torch
+from PIL import Image
+
+from ablations import cleaning, cli, evaluating, runner
+from ablations.jobs import Job, jobs
+from ablations.worker import Worker
+from results import evals, export, layout, store, study, tables, units
+from results.figures import frame
+from vitcore.config import Config, ConfigError
+from vitcore.evaluate import at_size, check_size
+from vitcore.train import Memory, train
+from vitcore.vit import ViT
+
+RECIPE = """
+    description: Small. For tests.
+    config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, pool: gap, steps: 10, batch: 16, lr: 2e-3, evaluations: 2}
+    seeds: 2
+"""  # noqa: E501 - one line of YAML
+STUDY = """
+    question: Does the pooling matter?
+    baseline: {pool: gap, position: none}
+    factors: {pool: [gap, cls]}
+"""
+Ablate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """The command, in this process, in a folder with a recipe and studies; exit status, standard output and error.
+
+    The work of `run` is done by a worker in this process too.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_DATA", raising=False)
+    (tmp_path / "r.yaml").write_text(dedent(RECIPE))
+    for name, metric in (("plain", "test_accuracy"), ("few", "fewshot5_accuracy"), ("large", "test_accuracy@16")):
+        (tmp_path / f"{name}.yaml").write_text(dedent(STUDY) + f"metric: {metric}\n")
+    monkeypatch.setattr(runner, "Pool", Serial)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ablate", *words, "--recipe", "r.yaml"])
+        output, errors, status = io.StringIO(), io.StringIO(), 0
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            try:
+                cli.main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+        return status, output.getvalue(), errors.getvalue()
+
+    return call
+
+
+class Serial:
+    """A pool of one worker, in this process."""
+
+    def __init__(self, jobs: list[Job], place: runner.Place, slots: object, display: runner.Display) -> None:
+        self.jobs, self.place, self.display = jobs, place, display
+
+    def run(self, on_over: Callable[[Job], None], deadline: float) -> runner.Tally:
+        tally = runner.Tally()
+        for job in self.jobs:
+            last = served(self.place.runs, job)
+            if last["event"] == "failed":
+                tally.failed[job.id] = last["cause"]
+            else:
+                tally.done.append(job.id)
+            self.display.over(job, last["event"], last)
+            on_over(job)
+        return tally
+
+
+def served(runs: Path, job: Job) -> dict[str, Any]:
+    """The last event of a worker that was handed the job."""
+    channel = io.StringIO()
+    Worker(runs, None, [], channel).serve(json.loads(json.dumps(asdict(job))))
+    return json.loads(channel.getvalue().splitlines()[-1])
+
+
+def trials(folder: Path) -> list[store.Trial]:
+    return [store.Trial(path) for path in sorted((folder / "runs/trials").iterdir())]
+
+
+def todo(ablate: Ablate, name: str) -> dict[str, int]:
+    status, output, errors = ablate("plan", name, "--json")
+    assert status == 0, errors
+    return json.loads(output)["trials"]
+
+
+def test_metric_of_an_eval_is_computed_after_training_and_everywhere(ablate: Ablate, tmp_path: Path) -> None:
+    """From a study's `metric` alone: run computes it; table, status, plot, report, compare and export have it."""
+    status, output, errors = ablate("run", "few.yaml")
+    assert status == 0, errors
+    assert "5-shot accuracy" in output
+    for trial in trials(tmp_path):
+        content = json.loads((trial.path / "evals/fewshot.json").read_text())
+        assert content["weights_sha256"] == trial.result()["weights_sha256"]
+        draws = content["draws"]["fewshot5_accuracy"]
+        assert content["metrics"]["fewshot5_accuracy"] == pytest.approx(np.mean(draws))
+    shown = json.loads(ablate("table", "few.yaml", "--json")[1])
+    assert shown["metric"] == "fewshot5_accuracy"
+    assert [row["n"] for row in shown["rows"]] == [2, 2]
+    assert all(0 < row["mean"] < 1 for row in shown["rows"])
+    view = json.loads(ablate("status", "few.yaml", "--json")[1])
+    assert view["finished"] == view["planned"] == 4
+    assert todo(ablate, "few.yaml") == {"planned": 4, "finished": 4, "shared": 0, "todo": 0}
+    for words in (["plot", "few.yaml"], ["report", "few.yaml"], ["export", "few.yaml", "--out", "all.parquet"]):
+        assert ablate(*words)[0] == 0
+    assert ablate("export", "few.yaml", "--out", "all.csv")[0] == 0
+    assert "fewshot25_accuracy" in (tmp_path / "all.csv").read_text()
+    exported = tables.table(study.load(tmp_path / "all.parquet")[0])
+    assert exported["rows"] == shown["rows"]
+
+
+def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp_path: Path) -> None:
+    """Another study asks more of finished trials: they are to do, and one run later done, by the same attempt."""
+    assert ablate("run", "plain.yaml")[0] == 0
+    results = {trial.id: trial.result() for trial in trials(tmp_path)}
+    assert todo(ablate, "large.yaml") == {"planned": 4, "finished": 0, "shared": 0, "todo": 4}
+    assert json.loads(ablate("plan", "large.yaml", "--json")[1])["hours"] == 0.0
+    assert ablate("run", "large.yaml")[0] == 0
+    assert {trial.id: trial.result() for trial in trials(tmp_path)} == results
+    assert all(len(trial.attempts()) == 1 for trial in trials(tmp_path))
+    assert todo(ablate, "large.yaml")["finished"] == 4
+    rows = json.loads(ablate("table", "large.yaml", "--json")[1])["rows"]
+    assert [row["n"] for row in rows] == [2, 2]
+    assert todo(ablate, "plain.yaml")["finished"] == 4
+
+
+def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path: Path) -> None:
+    """With an eval gone the table counts a missing seed, by name; status says missing; no file is written."""
+    assert ablate("run", "few.yaml")[0] == 0
+    gone = trials(tmp_path)[0]
+    (gone.path / "evals/fewshot.json").unlink()
+    (row,) = [row for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] if row["missing"]]
+    assert row["n"] == 1
+    assert any("its eval fewshot is not computed yet" in note for note in row["notes"])
+    view = json.loads(ablate("status", "few.yaml", "--json")[1])
+    assert (view["finished"], view["missing"]) == (3, 1)
+    assert not (gone.path / "evals/fewshot.json").exists()
+    assert ablate("run", "few.yaml")[0] == 0
+    assert (gone.path / "evals/fewshot.json").exists()
+
+
+@pytest.mark.parametrize("harm", ["weights", "edit", "cut", "other trial"])
+def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, tmp_path: Path, harm: str) -> None:
+    """Of other weights, edited, torn or another trial's: named in the table, computed again by the next run."""
+    assert ablate("run", "few.yaml")[0] == 0
+    first, second = trials(tmp_path)[:2]
+    path = first.path / "evals/fewshot.json"
+    whole = path.read_text()
+    content = json.loads(whole)
+    if harm == "weights":
+        content["weights_sha256"] = "0" * 64
+        path.write_text(json.dumps(content | {"checksum": store.checksum(content)}))
+    elif harm == "edit":
+        path.write_text(whole.replace('"fewshot5_accuracy": 0', '"fewshot5_accuracy": 1'))
+    elif harm == "cut":
+        path.write_text(whole[:100])
+    else:
+        path.write_bytes((second.path / "evals/fewshot.json").read_bytes())
+    notes = [note for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] for note in row["notes"]]
+    assert any("fewshot.json" in note for note in notes), notes
+    assert todo(ablate, "few.yaml")["todo"] == 1
+    assert ablate("run", "few.yaml")[0] == 0
+    assert path.read_text() == whole
+
+
+def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path: Path) -> None:
+    """The trial fails by name, once for one code; retry and the weights' return let it go on."""
+    assert ablate("run", "plain.yaml")[0] == 0
+    for trial in trials(tmp_path):
+        (trial.path / "attempts/0001/weights.safetensors").rename(trial.path / "weights")
+    status, _, errors = ablate("run", "few.yaml")
+    assert status == 1
+    assert "its weights were not kept" in " ".join(errors.split())
+    assert "Traceback" not in errors
+    view = json.loads(ablate("status", "few.yaml", "--json")[1])
+    assert view["failed"] == 4
+    for trial in trials(tmp_path):
+        (trial.path / "weights").rename(trial.path / "attempts/0001/weights.safetensors")
+    assert ablate("run", "few.yaml")[0] == 1  # the same code: only after retry
+    assert "4 failed trials may be run again" in ablate("retry", "few.yaml")[1]
+    assert ablate("run", "few.yaml")[0] == 0
+    assert todo(ablate, "plain.yaml")["finished"] == 4
+
+
+def test_damaged_weights_are_refused(ablate: Ablate, tmp_path: Path) -> None:
+    """An eval is of the weights that the result names, or it is not made."""
+    assert ablate("train", "position=none")[0] == 0
+    (trial,) = trials(tmp_path)
+    (trial.path / "attempts/0001/weights.safetensors").write_bytes(b"other")
+    with pytest.raises(ValueError, match="damaged"):
+        evaluating.evaluate(trial, "fewshot", None, "code")
+
+
+def test_diverged_trial_owes_nothing(tmp_path: Path) -> None:
+    """It has no weights to evaluate."""
+    trial = store.trial(tmp_path, "0" * 12)
+    assert evals.left(trial, ["fewshot"], {"status": "diverged"}) == []
+
+
+def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
+    """`clean --keep-weights none` takes them only once they are not needed."""
+    assert ablate("run", "few.yaml")[0] == 0
+    plans = list(store.plans(tmp_path / "runs"))
+    (trials(tmp_path)[0].path / "evals/fewshot.json").unlink()
+    kept = [one for one in cleaning.waste(tmp_path / "runs", plans, "none") if one.path.name == "weights.safetensors"]
+    assert len(kept) == 3
+
+
+def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
+    """One job a trial, with the evals of every plan."""
+    entry = {"name": "a", "config": {}, "trials": [{"seed": 0, "id": "x"}]}
+    plans = [{"name": str(i), "seeds": [0], "arms": [entry], "evals": names} for i, names in enumerate(["a", "ba", ""])]
+    assert jobs(plans) == [Job("x", {"seed": 0}, "a", "0", ("a", "b"))]
+    assert jobs([{"name": "old", "seeds": [0], "arms": [entry]}])[0].evals == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("metric: fewshot7_accuracy", "metric=fewshot7_accuracy: one of "),
+        ("metric: test_accuracy@x", "metric=test_accuracy@x: one of "),
+        ("evals: [fewshots]", "evals: fewshots: one of fewshot, inspect, test@SIZE"),
+        ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
+    ],
+)
+def test_eval_that_cannot_be_is_refused_before_anything_trains(
+    ablate: Ablate, tmp_path: Path, line: str, said: str
+) -> None:
+    """Bad names and sizes that an arm does not take: one line, status 2, nothing written."""
+    (tmp_path / "bad.yaml").write_text(dedent(STUDY) + f"{line}\n")
+    status, _, errors = ablate("run", "bad.yaml")
+    assert status == 2
+    assert said in errors
+    assert not (tmp_path / "runs/trials").exists()
+
+
+def test_evals_listed_by_a_study_are_computed_beside_its_metric(ablate: Ablate, tmp_path: Path) -> None:
+    """`evals:` asks for more than the metric needs."""
+    (tmp_path / "more.yaml").write_text(dedent(STUDY) + "evals: [test@16, fewshot]\n")
+    assert ablate("run", "more.yaml", "--seeds", "1")[0] == 0
+    for trial in trials(tmp_path):
+        assert evals.all_names(trial) == ["fewshot", "test@16"]
+        assert evals.left(trial, ["fewshot", "test@16"], trial.result()) == []
+
+
+def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that keeps dying over an eval ends as a failed trial, not in a loop."""
+    monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 1)
+    config = Config(data="digits", width=16, depth=1, heads=2, steps=2, batch=8, position="none")
+    trial = store.trial(tmp_path, "0" * 12)
+    with trial.claim(runner.lease.Watch()) as attempt:
+        train(config, attempt)
+        attempt.publish({"status": "finished", "metrics": {}})
+    job = Job(trial.id, config.model_dump(), "arm", "study", ("fewshot",))
+    over: list[str] = []
+
+    class Display:
+        def over(self, job: Job, event: str, detail: dict[str, str]) -> None:
+            over.append(event)
+
+    pool = runner.Pool([], runner.Place(tmp_path, None), [], Display())  # type: ignore[arg-type]
+    pool.on_over = lambda job: None
+    pool.count_death(job, "its worker died")
+    assert over == ["failed"]
+    assert runner.outcome(tmp_path, job, pool.place.code) == ("failed", "its worker died")
+    assert runner.outcome(tmp_path, job, "other code")[0] == "todo"
+
+
+# -- another resolution ------------------------------------------------------------------------------------------------
+
+
+def trained(data: str, **settings: object) -> ViT:
+    """A model after a few steps, as its weights would restore it."""
+    base = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none", "steps": 4, "batch": 8}
+    config, run = Config(data=data, **(base | settings)), Memory()
+    train(config, run)
+    assert run.weights is not None
+    from vitcore.evaluate import restored
+
+    return restored(config, run.weights)
+
+
+def test_at_its_own_size_accuracy_is_that_of_training() -> None:
+    """The same images, the same number."""
+    config = Config(data="digits", width=16, depth=1, heads=2, patch=4, pool="gap", position="none", steps=20, batch=16)
+    run = Memory()
+    outcome = train(config, run)
+    from vitcore.evaluate import restored
+
+    found = at_size(restored(config, run.weights or b""), 8)
+    assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])
+    assert found["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"])
+
+
+def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_path: Path) -> None:
+    """Trained on reduced images, tested on the full files: logits are those of Pillow's pixels, by hand."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 6), ("test", 3)):
+        for name in "ab":
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+    model = trained(f"imagefolder:{tmp_path / 'images'}", image_size=8, batch=4)
+    files = sorted((tmp_path / "images/test").rglob("*.png"))
+    pixels = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in files])).permute(0, 3, 1, 2).float()
+    small = [
+        np.asarray(Image.open(file).resize((8, 8), Image.Resampling.BILINEAR))
+        for file in sorted((tmp_path / "images/train").rglob("*.png"))
+    ]
+    mean, std = np.stack(small).mean(axis=(0, 1, 2)), np.stack(small).std(axis=(0, 1, 2))
+    logits = model(((pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]).float())
+    labels = torch.tensor([0] * 3 + [1] * 3)
+    expected = torch.nn.functional.cross_entropy(logits, labels).item()
+    assert at_size(model, 16)["test_loss@16"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_size_that_a_model_does_not_take_is_one_line() -> None:
+    """Before anything is allocated."""
+    config = Config(data="digits", width=16, depth=1, heads=2, patch=4)
+    for size in (2, 10):
+        with pytest.raises(ConfigError, match=f"images of {size} pixels: patch=4"):
+            check_size(config, size)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:
+    """Tables and figures treat them as what they are."""
+    assert units.unit("test_accuracy@64") == units.unit("fewshot5_accuracy") == units.PERCENT
+    assert units.unit("test_loss@64") == units.PLAIN
+    assert units.higher_is_better("test_accuracy@64")
+    assert not units.higher_is_better("test_loss@64")
+    assert layout.label("fewshot5_accuracy") == "5-shot accuracy"
+    assert frame.metric_label("test_accuracy@64") == "test accuracy at 64 pixels (%)"
+
+
+def test_metric_names_its_eval() -> None:
+    """And a metric of the result names none."""
+    names = {"test_accuracy": "", "fewshot25_accuracy": "fewshot", "test_loss@32": "test@32", "fewshot3_accuracy": ""}
+    assert {metric: evals.of_metric(metric) for metric in names} == names
+
+
+def test_reading_evals_loads_no_torch(ablate: Ablate, tmp_path: Path) -> None:
+    """`ablate table` of a metric that workers computed."""
+    assert ablate("run", "few.yaml")[0] == 0
+    code = (
+        "import sys; sys.argv = ['ablate', 'table', 'few.yaml', '--recipe', 'r.yaml']\n"
+        "from ablations import cli; cli.app(standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
+    """A file without their columns gives the same table, and no inspection."""
+    plan = synthetic.position(seeds=2)
+    studies = study.load(synthetic.write(tmp_path / "runs", plan))
+    export.write(studies, tmp_path / "new.parquet")
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.ADDED))
+    header = json.loads(old.schema.metadata[export.KEY])
+    header["trials"] = export.fingerprint(export.read_rows(tmp_path, old))
+    header["checksum"] = store.checksum(header)
+    pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
+    assert tables.table(study.load(tmp_path / "old.parquet")[0]) == tables.table(studies[0])
+    assert export.read_inside(tmp_path / "old.parquet") == {}

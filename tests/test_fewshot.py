@@ -1,0 +1,118 @@
+"""Few-shot probe: the ridge regression of big_vision's evaluator, in closed form, on frozen features."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from results import evals
+from vitcore.config import Config
+from vitcore.data import load
+from vitcore.evaluate import seen_by
+from vitcore.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, ridge, support
+from vitcore.vit import ViT
+
+TINY = {"width": 16, "depth": 1, "heads": 2, "patch": 2, "pool": "gap"}
+
+
+def sample(n: int, width: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    x = torch.randn(n, width, generator=generator, dtype=torch.float64) * 3 + 1
+    return x, torch.arange(n) % classes
+
+
+def direct(x: np.ndarray, labels: np.ndarray, classes: int, tests: np.ndarray) -> np.ndarray:
+    """The scores by NumPy alone, from the normal equations: what the evaluator's source says."""
+    mean, std = x.mean(axis=0), x.std(axis=0) + 1e-5
+
+    def whiten(values: np.ndarray) -> np.ndarray:
+        return np.pad((values - mean) / std, ((0, 0), (0, 1)), constant_values=100.0)
+
+    targets = 2.0 * np.eye(classes)[labels] - 1.0
+    gram = whiten(x).T @ whiten(x) + 2.0**10 * np.eye(x.shape[1] + 1)
+    return whiten(tests) @ np.linalg.solve(gram, whiten(x).T @ targets)
+
+
+@pytest.mark.parametrize(("n", "width"), [(60, 8), (20, 8), (9, 9), (10, 64)])
+def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
+    """Whichever Gram matrix is the smaller one, the scores are those of the normal equations."""
+    x, labels = sample(n, width, 5)
+    tests, _ = sample(33, width, 5)
+    expected = direct(x.numpy(), labels.numpy(), 5, tests.numpy())
+    np.testing.assert_allclose(Probe.fit(x, labels, 5).scores(tests), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("n", "width"), [(60, 8), (10, 64)])
+def test_ridge_equals_scikit_learn(n: int, width: int) -> None:
+    """The same minimum as Ridge without an intercept."""
+    x, labels = sample(n, width, 3)
+    y = 2 * torch.nn.functional.one_hot(labels, 3).double() - 1
+    expected = Ridge(alpha=7.0, fit_intercept=False, solver="svd").fit(x.numpy(), y.numpy()).coef_.T
+    np.testing.assert_allclose(ridge(x, y, 7.0), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_constants_are_those_of_big_vision() -> None:
+    """evaluators/fewshot_lsr.py and configs/common_fewshot.py."""
+    assert (L2, BIAS, EPSILON, DRAWS, SHOTS) == (1024.0, 100.0, 1e-5, 3, (1, 5, 10, 25))
+    assert tuple(f"fewshot{shots}_accuracy" for shots in SHOTS) == evals.FEW_SHOT
+
+
+def test_feature_that_never_varies_does_no_harm() -> None:
+    """A deviation of zero is not divided by."""
+    x, labels = sample(12, 4, 3)
+    x[:, 2] = 5.0
+    assert Probe.fit(x, labels, 3).scores(x).isfinite().all()
+
+
+def test_support_is_balanced_nested_and_a_function_of_seed_and_draw() -> None:
+    """Every class has as many; few shots are among more; another draw or data seed takes others."""
+    labels = np.repeat(np.arange(7), 40)
+    five, ten = support(labels, 5, 0, 0), support(labels, 10, 0, 0)
+    assert Counter(labels[ten].tolist()) == dict.fromkeys(range(7), 10)
+    assert set(five) < set(ten)
+    np.testing.assert_array_equal(five, support(labels, 5, 0, 0))
+    assert set(five) != set(support(labels, 5, 0, 1))
+    assert set(five) != set(support(labels, 5, 1, 0))
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_features_are_the_pre_logits(head: str) -> None:
+    """The last layer applied to them gives the model's logits."""
+    config = Config(data="digits", head=head, head_init="lecun-normal", **TINY)
+    model = ViT(config).eval()
+    data = load(config)
+    pixels = data.test.pixels[:8]
+    logits = features(model, data, pixels) @ model.head.weight.T + model.head.bias
+    torch.testing.assert_close(logits, model(data.standardise(pixels)))
+
+
+def test_accuracy_is_that_of_scikit_learn_on_the_same_images() -> None:
+    """The whole probe of an untrained model on digits, done again with another library, draw by draw."""
+    model = ViT(Config(data="digits", data_seed=3, **TINY)).eval()
+    data = seen_by(model)
+    found = few_shot(model, data, shots=(5,))
+    tests = features(model, data, data.test.pixels).double().numpy()
+    assert len(found.draws["fewshot5_accuracy"]) == DRAWS
+    for draw, accuracy in enumerate(found.draws["fewshot5_accuracy"]):
+        places = support(data.train.labels.numpy(), 5, 3, draw)
+        x, labels = features(model, data, data.train.pixels[places]).double().numpy(), data.train.labels[places].numpy()
+        mean, std = x.mean(axis=0), x.std(axis=0) + EPSILON
+        bias = np.full((len(x), 1), BIAS)
+        fitted = Ridge(alpha=L2, fit_intercept=False).fit(
+            np.hstack([(x - mean) / std, bias]), 2.0 * np.eye(10)[labels] - 1
+        )
+        scores = fitted.predict(np.hstack([(tests - mean) / std, np.full((len(tests), 1), BIAS)]))
+        assert accuracy == pytest.approx((scores.argmax(axis=1) == data.test.labels.numpy()).mean())
+    assert found.metrics["fewshot5_accuracy"] == pytest.approx(np.mean(found.draws["fewshot5_accuracy"]))
+
+
+def test_shots_that_a_class_does_not_have_are_left_out_by_name() -> None:
+    """A tenth of digits has about 13 training images a class."""
+    model = ViT(Config(data="digits", data_fraction=0.1, **TINY)).eval()
+    found = few_shot(model, seen_by(model))
+    assert list(found.metrics) == ["fewshot1_accuracy", "fewshot5_accuracy", "fewshot10_accuracy"]
+    (note,) = found.notes
+    assert note.startswith("fewshot25_accuracy is left out: class ")
+    assert note.endswith(" training images")

@@ -1,0 +1,291 @@
+"""`ablate inspect` and the report's section: arrays read back, figures of all kinds drawn, mistakes one clear line."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+from matplotlib.figure import Figure
+
+from ablations import cli
+from results import evals, export, inside, inspection, lease, report, store
+from results.figures import images, similarity
+from results.figures.rollout import shade
+from results.inside import Inspection
+from results.study import load
+from vitcore.config import Config
+from vitcore.identity import identity, trial_id
+from vitcore.train import train
+
+Ablate = Callable[..., tuple[int, str, str]]
+
+
+def made_up(
+    grid: tuple[int, int] = (7, 7),
+    depth: int = 4,
+    heads: int = 3,
+    channels: int = 3,
+    sites: tuple[str, ...] = ("tokens",),
+    components: int = 28,
+    label: int = 3,
+) -> Inspection:
+    """An inspection of a model that never was."""
+    rng, count, patch = np.random.default_rng(0), grid[0] * grid[1], 8
+    arrays: dict[str, Any] = {
+        "filters": rng.normal(size=(components, channels, patch, patch)),
+        "filters_share": np.full(components, 1 / (components + 4)),
+        "distance": rng.uniform(5, 40, (depth, heads)),
+        "rollout": rng.uniform(0, 0.02, (8, *grid)),
+        "images": rng.integers(0, 256, (8, channels, patch * grid[0], patch * grid[1]), dtype=np.uint8),
+        "labels": np.arange(8),
+        "predicted": np.full(8, label),
+    }
+    for site in filter(None, sites):
+        layers = (1, 1) if site == "tokens" else (depth, heads)
+        arrays[f"{site}_pairs"] = rng.uniform(-1, 1, (count, count))
+        arrays[f"{site}_centre"] = rng.uniform(-1, 1, (*layers, count))
+    rows = [{"part": "stem", "shape": [count, 16], "params": 100, "flops": 2000}]
+    rows += [
+        {"part": f"encoder.blocks.{layer}.{part}", "shape": [count, 16], "params": 50, "flops": 1000}
+        for layer in range(depth)
+        for part in ("attention", "mlp")
+    ]
+    facts = {
+        "images": 128,
+        "grid": list(grid),
+        "patch": patch,
+        "image_size": patch * grid[0],
+        "position": "1d",
+        "uniform_distance": 24.0,
+        "rollout_of": "class token",
+        "summary": rows,
+        "filters_of": "stem.weight",
+        "sites": [{"site": site, "note": "what it is"} for site in sites],
+    }
+    return Inspection("0123456789ab", facts, arrays)
+
+
+CASES = {
+    "as the paper's": made_up(),
+    "digits": made_up((4, 4), 3, 2, channels=1, components=4),
+    "bias": made_up(sites=("bias",)),
+    "two sites": made_up(sites=("tokens", "rotate")),
+    "no position": made_up(sites=("",)),
+    "one patch": made_up((1, 1), 1, 1, components=1),
+    "not square": made_up((3, 6), 2, 8, channels=5),
+}
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_figure_is_drawn(case: str, tmp_path: Path) -> None:
+    """All sizes and kinds."""
+    paths = inspection.draw(CASES[case], tmp_path)
+    assert [path.stem for path in paths] == inspection.drawable(CASES[case])
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+@pytest.mark.parametrize("name", ["position", "attention-distance"])
+def test_equal_inspections_give_equal_bytes(name: str) -> None:
+    """No date, no random ids."""
+    assert inspection.picture(CASES["digits"], name, "svg") == inspection.picture(CASES["digits"], name, "svg")
+
+
+def test_figures_follow_what_there_is() -> None:
+    """No map of a position that has none; no map of heads where all are alike."""
+    every = ["filters", "position", "attention-distance", "rollout"]
+    assert inspection.drawable(CASES["as the paper's"]) == every
+    assert inspection.drawable(CASES["no position"]) == [name for name in every if name != "position"]
+    assert "position-heads" in inspection.drawable(CASES["bias"])
+
+
+def test_unknown_format_is_refused(tmp_path: Path) -> None:
+    """By the names that there are."""
+    with pytest.raises(ValueError, match="format=gif: one of png, pdf, svg"):
+        inspection.draw(CASES["digits"], tmp_path, "gif")
+
+
+def test_mosaic_puts_each_map_where_its_patch_is() -> None:
+    """Row and column of the outer grid are those of the query patch; gaps are empty."""
+    maps = np.arange(2 * 3 * 2 * 3, dtype=float).reshape(2, 3, 2, 3)
+    picture = images.mosaic(maps)
+    assert picture.shape == (5, 11)
+    np.testing.assert_array_equal(picture[3:5, 8:11], maps[1, 2])
+    assert np.isnan(picture[2]).all()
+    np.testing.assert_array_equal(images.centres(3, 3), [1, 5, 9])
+
+
+def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
+    """What is drawn at a patch is the row of the similarity matrix that belongs to it."""
+    case = CASES["not square"]
+    figure = Figure(layout="constrained")
+    similarity.pairs(case, figure)
+    drawn = np.asarray(figure.axes[0].images[0].get_array())
+    expected = case.arrays["tokens_pairs"][1 * 6 + 4].reshape(3, 6)  # the patch at row 1, column 4
+    np.testing.assert_allclose(drawn[4:7, 28:34], expected)
+
+
+def test_shade_is_clear_where_most_of_the_output_comes_from() -> None:
+    """Opaque black where least does; nothing is darkened where all patches are alike."""
+    opacity = shade(np.array([[0.0, 0.5], [1.0, 0.25]]))[..., 3]
+    assert opacity[1, 0] == 0
+    assert opacity[0, 0] == opacity.max() > 0.8
+    assert not shade(np.full((2, 2), 0.25))[..., 3].any()
+
+
+def test_layers_that_are_alike_are_one_row_with_their_sum() -> None:
+    """And the last row is the whole model."""
+    rows = [[cell.text for cell in row] for row in inspection.layers(CASES["digits"]).rows]
+    assert rows == [
+        ["stem", "16 x 16", "100", "2.0k"],
+        ["blocks 0-2: attention", "16 x 16", "150", "3.0k"],
+        ["blocks 0-2: mlp", "16 x 16", "150", "3.0k"],
+        ["whole model", "", "400", "8.0k"],
+    ]
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory with one trained trial, and one that was never begun."""
+    folder = tmp_path_factory.mktemp("inspected") / "runs"
+    config = Config(data="digits", width=16, depth=2, heads=2, patch=2, steps=20, batch=16)
+    trial = store.trial(folder, trial_id(config))
+    trial.create({"config": config.model_dump(), "identity": identity(config)})
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        outcome = train(config, attempt)
+        attempt.publish({"status": outcome.status, "metrics": outcome.metrics})
+    other = store.trial(folder, "fff" + "0" * 9)
+    other.create({"config": {}})
+    return folder
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """The command in this process; exit status, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ablate", *words])
+        output, errors, status = io.StringIO(), io.StringIO(), 0
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            try:
+                cli.main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+        return status, output.getvalue(), errors.getvalue()
+
+    return call
+
+
+def finished(runs: Path) -> store.Trial:
+    return next(store.Trial(path) for path in (runs / "trials").iterdir() if (path / "result.json").exists())
+
+
+def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate, runs: Path, tmp_path: Path) -> None:
+    """By the beginning of an id; what is computed once is read the next time, without torch."""
+    trial = finished(runs)
+    status, output, errors = ablate("inspect", trial.id[:6], "--runs", str(runs), "--out", "figures", "--images", "9")
+    assert status == 0, errors
+    assert "| whole model" in output
+    assert "blocks 0-1: attention" in output
+    names = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert names == {"filters", "position", "attention-distance", "rollout"}
+    before = (trial.path / "evals/inspect.json").read_bytes()
+    content = json.loads(before)
+    assert content["images"] == 9
+    assert content["weights_sha256"] == trial.result()["weights_sha256"]
+    with np.load(trial.path / "evals/inspect.npz", allow_pickle=False) as arrays:
+        assert arrays["distance"].shape == (2, 2)
+    code = (
+        f"import sys; sys.argv = ['ablate', 'inspect', '{trial.id}', '--runs', '{runs}', '--format', 'svg']\n"
+        "from ablations import cli; cli.app(standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (trial.path / "figures/rollout.svg").exists()
+    assert (trial.path / "evals/inspect.json").read_bytes() == before
+    view = json.loads(ablate("inspect", trial.id, "--runs", str(runs), "--images", "5", "--json")[1])
+    assert view["images"] == 5
+    assert len(view["figures"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        ("zz", "no trial 'zz' in "),
+        ("", "no trial '' in "),
+        ("f", "has no weights to look at: missing (not started)"),
+    ],
+)
+def test_trial_that_cannot_be_looked_at_is_one_line(ablate: Ablate, runs: Path, prefix: str, said: str) -> None:
+    """Unknown, or not finished: status 2."""
+    status, _, errors = ablate("inspect", "fff" if prefix == "f" else prefix, "--runs", str(runs))
+    assert status == 2
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+def test_prefix_that_fits_several_trials_is_refused(ablate: Ablate, tmp_path: Path) -> None:
+    """By number and the first of them."""
+    for name in ("abc", "abd"):
+        (tmp_path / "runs/trials" / name).mkdir(parents=True)
+    status, _, errors = ablate("inspect", "ab")
+    assert status == 2
+    assert "trial 'ab' is not unique: 2 begin so (abc, abd)" in errors
+
+
+def test_damaged_arrays_are_not_drawn(runs: Path, ablate: Ablate) -> None:
+    """The JSON names their checksum; they are computed again."""
+    trial = finished(runs)
+    assert ablate("inspect", trial.id, "--runs", str(runs), "--out", "figures")[0] == 0
+    path = trial.path / "evals/inspect.npz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    with pytest.raises(store.Broken, match="its checksum differs"):
+        inside.read(trial)
+    assert ablate("inspect", trial.id, "--runs", str(runs), "--out", "figures")[0] == 0
+    assert inside.read(trial).facts["images"] == 128
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+def test_report_shows_the_arms_that_were_inspected(tmp_path: Path) -> None:
+    """A figure for each, ids of their own, the layers in a table; nothing where no arm was."""
+    plan = synthetic.position(seeds=2)
+    runs = synthetic.write(tmp_path / "runs", plan)
+    first = synthetic.trial_id(plan, "position=1d", 0)
+    trial = store.trial(runs, first)
+    case = CASES["digits"]
+    evals.write(trial, "inspect", trial.result()["weights_sha256"], dict(case.facts), case.arrays)
+    studies = load(runs)
+    found = inside.found(runs, studies)
+    assert list(found) == [first]
+    report.write(studies, tmp_path / "with.html", found)
+    page = (tmp_path / "with.html").read_text()
+    assert page.count("<details") == 1
+    assert "Looking inside" in page
+    assert "blocks 0-2: attention" in page
+    assert page.count('aria-label="Mean attention distance, position=1d"') == 1
+    export.write(studies, tmp_path / "all.parquet", found)
+    again = load(tmp_path / "all.parquet")
+    report.write(again, tmp_path / "exported.html", inside.found(tmp_path / "all.parquet", again))
+    assert (tmp_path / "exported.html").read_text().partition("Looking inside")[2] == page.partition("Looking inside")[
+        2
+    ]
+    report.write(studies, tmp_path / "without.html")
+    assert "Looking inside" not in (tmp_path / "without.html").read_text()

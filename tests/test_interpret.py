@@ -1,0 +1,358 @@
+"""Looking inside: every number against a case that can be worked out by hand, or against a loop."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vitcore.config import Config
+from vitcore.data import load
+from vitcore.interpret import (
+    IMAGES,
+    absent,
+    added,
+    cosine,
+    distances,
+    filters,
+    inspect,
+    layers,
+    looked_at,
+    mean_distance,
+    middle,
+    principal,
+    rollout,
+    rotated,
+    similarity,
+    summary,
+    uniform_distance,
+)
+from vitcore.measure import measure
+from vitcore.position import POSITION, Grid, Position
+from vitcore.stem import STEM
+from vitcore.variants import VARIANTS
+from vitcore.vit import ViT
+
+TINY = {"data": "digits", "width": 16, "depth": 3, "heads": 2, "patch": 2}
+VARIED = [{"position": name} for name in POSITION] + [{"pool": "gap"}, {"registers": 3}, {"qk_norm": True}]
+
+
+def perturbed(**settings: object) -> ViT:
+    """A model whose parameters have all left their initial values."""
+    model = ViT(Config(**(TINY | settings))).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
+    return model
+
+
+def images(model: ViT, count: int = 3) -> Tensor:
+    config = model.config
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(count, config.channels, config.image_size, config.image_size, generator=generator)
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", VARIED, ids=str)
+@torch.no_grad()
+def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> None:
+    """Weights times values give what the block's own attention gives, whatever the position and the prefix."""
+    model = perturbed(**settings)
+    given: list[tuple[Tensor, ...]] = []
+    block = model.encoder.blocks[1].attention
+    handle = block.register_forward_hook(lambda module, inputs, output: given.append((*inputs[:4], output)))
+    found = layers(model, images(model))
+    handle.remove()
+    x, position, layer, grid, output = given[0]
+    _, _, v, _ = block.inputs(x, position, layer, grid)
+    mixed = (found[1].weights @ v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(block.out(mixed), output, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[1].weights.sum(dim=-1), torch.ones(found[1].weights.shape[:-1]))
+
+
+@torch.no_grad()
+def test_looking_leaves_the_model_as_it_was() -> None:
+    """The same logits before and after, and no hook stays."""
+    model = perturbed()
+    before = model(images(model))
+    layers(model, images(model))
+    torch.testing.assert_close(model(images(model)), before, rtol=0, atol=0)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_distances_are_those_of_a_loop() -> None:
+    """Between the centres of patches of 4 pixels on a grid that is not square."""
+    rows, columns = 2, 3
+    places = [(4 * row, 4 * column) for row in range(rows) for column in range(columns)]
+    expected = [[math.dist(a, b) for b in places] for a in places]
+    np.testing.assert_allclose(distances((rows, columns), 4), expected, rtol=0, atol=1e-12)
+
+
+def test_uniform_attention_has_the_mean_distance_of_the_grid() -> None:
+    """On 2 x 2 patches of P pixels: (0 + P + P + sqrt(2) P) / 4, with and without prefix tokens."""
+    expected = 8 * (2 + math.sqrt(2)) / 4
+    assert uniform_distance((2, 2), 8) == pytest.approx(expected, abs=1e-12)
+    for prefix in (0, 1, 3):
+        T = 4 + prefix
+        uniform = torch.full((2, 5, T, T), 1 / T)
+        torch.testing.assert_close(
+            mean_distance(uniform, (2, 2), 8, prefix), torch.full((2, 5), expected).double(), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_attention_to_oneself_and_to_the_neighbour_have_known_distances() -> None:
+    """Identity: 0; each patch of a row of four to its right neighbour, the last to the first: P and 3 P."""
+    identity = torch.eye(4).expand(1, 1, 4, 4)
+    assert mean_distance(identity, (1, 4), 8, 0).item() == 0
+    shifted = torch.eye(4).roll(1, dims=1).expand(1, 1, 4, 4)
+    assert mean_distance(shifted, (1, 4), 8, 0).item() == pytest.approx((8 + 8 + 8 + 24) / 4)
+
+
+def test_prefix_tokens_are_left_out_of_the_distance() -> None:
+    """However much goes to the class token, what is left of the row counts as a whole."""
+    weights = torch.rand(1, 2, 5, 5).softmax(dim=-1)
+    alone = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(dim=-1, keepdim=True)
+    torch.testing.assert_close(mean_distance(weights, (2, 2), 4, 1), mean_distance(alone, (2, 2), 4, 0))
+
+
+# -- rollout -----------------------------------------------------------------------------------------------------------
+
+
+def test_identity_attention_rolls_out_to_identity() -> None:
+    """Every token is made of itself."""
+    identity = torch.eye(6).expand(2, 4, 6, 6)
+    torch.testing.assert_close(rollout([identity] * 5), torch.eye(6).double().expand(2, 6, 6))
+
+
+def test_uniform_attention_rolls_out_to_its_closed_form() -> None:
+    """(I / 2 + J / 2T)^L = 2^-L I + (1 - 2^-L) J / T, as J / T is a projection."""
+    T, L = 7, 4
+    uniform = torch.full((1, 3, T, T), 1 / T).double()
+    expected = torch.eye(T).double() * 2.0**-L + (1 - 2.0**-L) / T
+    torch.testing.assert_close(rollout([uniform] * L)[0], expected)
+
+
+def test_rollout_is_that_of_a_loop() -> None:
+    """Heads averaged, the residual added, rows made to sum to 1, later layers to the left."""
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.rand(2, 3, 5, 5, generator=generator).softmax(dim=-1) for _ in range(3)]
+    for image in range(2):
+        expected = np.eye(5)
+        for layer in weights:
+            mixed = layer[image].double().numpy().mean(axis=0) + np.eye(5)
+            expected = (mixed / mixed.sum(axis=1, keepdims=True)) @ expected
+        np.testing.assert_allclose(rollout(weights)[image], expected, atol=1e-7)
+
+
+def test_rollout_reads_what_the_pooling_reads() -> None:
+    """The class token's row, or the mean of the patches' rows; patches alone are shown."""
+    rolled = torch.arange(25.0).view(1, 5, 5)
+    assert looked_at(rolled, 1, True).tolist() == [[1, 2, 3, 4]]
+    assert looked_at(rolled, 1, False).tolist() == [rolled[0, 1:, 1:].mean(dim=0).tolist()]
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+def test_components_are_those_of_scikit_learn() -> None:
+    """Up to their sign, with their share of the variance."""
+    from sklearn.decomposition import PCA
+
+    weight = torch.randn(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    components, share = principal(weight)
+    expected = PCA(n_components=28).fit(weight.flatten(1).double().numpy())
+    assert components.shape == (28, 3, 4, 4)
+    np.testing.assert_allclose(components.flatten(1).abs(), np.abs(expected.components_), atol=1e-9)
+    np.testing.assert_allclose(share, expected.explained_variance_ratio_, atol=1e-12)
+
+
+def test_filters_along_one_direction_have_one_component() -> None:
+    """Multiples of one pattern: that pattern holds all the variance; its largest value is positive."""
+    pattern = torch.tensor([[[3.0, 0.0], [0.0, -4.0]]])
+    components, share = principal(torch.stack([pattern * k for k in (-2.0, 1.0, 5.0)]))
+    torch.testing.assert_close(components[0], -pattern.double() / 5)
+    assert share[0].item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("stem", STEM)
+def test_every_stem_has_filters_that_see_the_image(stem: str) -> None:
+    """The patch embedding, or the first convolution: as many channels as the image."""
+    components, _, name = filters(ViT(Config(**(TINY | {"stem": stem}))))
+    assert components.shape[1] == 1
+    assert name.startswith("stem.")
+
+
+# -- position ----------------------------------------------------------------------------------------------------------
+
+
+def test_learned_table_is_compared_by_cosine() -> None:
+    """The similarity of 1d's rows, by NumPy."""
+    model = perturbed(position="1d")
+    table = model.position.table.detach().double().numpy()
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    (found,) = similarity(model, None, None, (4, 4))
+    assert found.site == "tokens"
+    np.testing.assert_allclose(found.pairs, unit @ unit.T, atol=1e-7)
+    np.testing.assert_allclose(found.centre[0, 0], (unit @ unit.T)[10], atol=1e-7)
+
+
+def test_two_tables_share_rows_and_columns() -> None:
+    """2d: the cosine over both halves, by its own tables."""
+    model = perturbed(position="2d")
+    x, y = model.position.x_table.detach().double(), model.position.y_table.detach().double()
+    vectors = torch.stack([torch.cat([x[c], y[r]]) for r in range(4) for c in range(4)])
+    (found,) = similarity(model, None, None, (4, 4))
+    torch.testing.assert_close(found.pairs, cosine(vectors))
+
+
+class Rotary(Position):
+    """Rotations in halves (arXiv 2104.09864): plane k turns by place / 10^k."""
+
+    numerics = 1
+
+    def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        half = x.shape[-1] // 2
+        angle = torch.arange(x.shape[-2])[:, None] / 10.0 ** torch.arange(half)
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+
+
+class Convolved(Position):
+    """A depthwise convolution between layers (arXiv 2102.10882)."""
+
+    numerics = 1
+
+    def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        return x + x.roll(1, dims=1)
+
+
+class EveryLayer(Position):
+    """Another vector for every place and layer."""
+
+    numerics = 1
+
+    def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        return x + torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(layer))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds of a user's own, at sites that the built-in ones here do not all use."""
+    for name, kind in (("rotary", Rotary), ("convolved", Convolved), ("layers", EveryLayer)):
+        monkeypatch.setitem(VARIANTS["position"], name, kind)
+
+
+def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
+    """A vector with equal energy in every plane: mean over planes of cos(angle), a function of the offset alone."""
+    model = ViT(Config(**(TINY | {"position": "rotary"})))
+    offset = np.arange(16)[:, None] - np.arange(16)
+    expected = np.mean([np.cos(offset / 10.0**k) for k in range(4)], axis=0)
+    (found,) = similarity(model, None, None, (4, 4))
+    assert found.site == "rotate"
+    np.testing.assert_allclose(found.pairs, expected, atol=1e-6)
+    assert found.centre.shape == (1, 2, 16)  # layers alike are one
+
+
+def test_kind_without_vectors_or_bias_says_so(own: None) -> None:
+    """cpe-like kinds, and none."""
+    for name, said in (("convolved", "mixes neighbouring tokens"), ("none", "is told of no position")):
+        model = ViT(Config(**(TINY | {"position": name})))
+        (found,) = similarity(model, None, None, (4, 4))
+        assert found.site == ""
+        assert said in found.note
+        assert found.note == absent(name, model.position)
+        assert rotated(model, 0, (4, 4)) is None
+        assert added(model.position, 0, (4, 4), 16) is None
+
+
+def test_vectors_at_every_layer_are_all_compared(own: None) -> None:
+    """The mean over the layers, and each one's own map."""
+    model = ViT(Config(**(TINY | {"position": "layers"})))
+    (found,) = similarity(model, None, None, (4, 4))
+    maps = [cosine(torch.randn(16, 16, generator=torch.Generator().manual_seed(layer)).double()) for layer in range(3)]
+    torch.testing.assert_close(found.pairs, torch.stack(maps).mean(dim=0))
+    torch.testing.assert_close(found.centre[:, 0], torch.stack([each[10] for each in maps]))
+
+
+def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> None:
+    """relative: q.r / sqrt(d_h) of the queries that these images have, prefix cut off, by a loop."""
+    model = perturbed(position="relative")
+    data = load(model.config)
+    inside = inspect(model, data, 5)
+    assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
+    from vitcore.shuffle import order
+
+    chosen = data.standardise(data.test.pixels[order(len(data.test), "inspect")[:5].copy()])
+    found = layers(model, chosen)
+    biases = np.stack([layer.bias[:, :, 1:, 1:].numpy() for layer in found])  # (L, B, H, N, N)
+    np.testing.assert_allclose(inside.arrays["bias_pairs"], biases.mean(axis=(0, 1, 2)), atol=1e-5)
+    np.testing.assert_allclose(inside.arrays["bias_centre"], biases[:, :, :, middle((4, 4))].mean(axis=1), atol=1e-5)
+
+
+# -- summary -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [*VARIED, *({"stem": stem} for stem in STEM), {"layer_scale": 0.1}], ids=str)
+def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
+    """Parameters and FLOPs of all rows together are those of the whole."""
+    config = Config(**(TINY | settings))
+    rows, whole = summary(config), measure(config)
+    assert sum(row["params"] for row in rows) == whole["params"]
+    assert sum(row["flops"] for row in rows) == whole["flops"]
+    assert "other" not in {row["part"] for row in rows}
+
+
+def test_summary_of_b16_is_that_of_the_paper() -> None:
+    """12 equal blocks of 7,087,872 parameters; an MLP of 2 x 197 x 768 x 3072 multiply-adds."""
+    config = Config(**TINY).model_copy(
+        update={"image_size": 224, "channels": 3, "patch": 16, "width": 768, "depth": 12, "heads": 12, "classes": 1000}
+    )
+    rows = {row["part"]: row for row in summary(config)}
+    mlp = rows["encoder.blocks.7.mlp"]
+    assert mlp["params"] == 2 * 768 * 3072 + 3072 + 768
+    assert mlp["flops"] == 2 * 2 * 197 * 768 * 3072
+    assert mlp["shape"] == [197, 768]
+    block = sum(row["params"] for name, row in rows.items() if name.startswith("encoder.blocks.7."))
+    assert block == 7_087_872
+    attention = rows["encoder.blocks.0.attention"]
+    assert attention["flops"] == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
+
+
+# -- all of it ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)
+def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings: dict[str, object]) -> None:
+    """Float32 or whole numbers, finite; as few images as there are."""
+    model = perturbed(**settings)
+    inside = inspect(model, load(model.config), 10)
+    shapes = {name: array.shape for name, array in inside.arrays.items()}
+    assert shapes["distance"] == (3, 2)
+    assert shapes["rollout"] == (8, 4, 4)
+    assert shapes["images"] == (8, 1, 8, 8)
+    assert shapes["tokens_pairs"] == (16, 16)
+    assert all(np.isfinite(array).all() for array in inside.arrays.values())
+    assert {str(array.dtype) for array in inside.arrays.values()} <= {"float32", "int64", "uint8"}
+    assert inside.facts["images"] == 10
+    assert 0 < inside.arrays["distance"].min() < inside.arrays["distance"].max() < 8 * math.sqrt(2)
+    assert (inside.arrays["rollout"].sum(axis=(1, 2)) <= 1 + 1e-5).all()
+
+
+def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One image at a time gives the same numbers."""
+    model = perturbed(position="relative")
+    data = load(model.config)
+    whole = inspect(model, data, 20)
+    monkeypatch.setattr("vitcore.interpret.MOST", 1)
+    single = inspect(model, data, 20)
+    for name, array in whole.arrays.items():
+        np.testing.assert_allclose(single.arrays[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_as_many_images_as_in_the_paper() -> None:
+    """D.7: 128 example images."""
+    assert IMAGES == 128

@@ -1,0 +1,70 @@
+"""What is computed from the weights of a finished trial, later: its model, and its accuracy at another resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.data import Data, load
+from vitcore.train import EVALUATION_BATCH, device_of
+from vitcore.vit import ViT
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+def restored(config: Config, weights: bytes) -> ViT:
+    """The trained model, in evaluation mode, on the device of `config`; `weights` are safetensors."""
+    model = ViT(config)
+    model.load_state_dict(safetensors.torch.load(weights))
+    return model.to(device_of(config)).eval()
+
+
+def seen_by(model: ViT, data_dir: Path | None = None) -> Data:
+    """The images of the model's trial, on the model's device. Raises ValueError as `vitcore.data.load`."""
+    return load(model.config, data_dir).to(next(model.parameters()).device)
+
+
+@torch.no_grad()
+def batched(function: Callable[[Tensor], Tensor], data: Data, pixels: Tensor) -> Tensor:
+    """`function` of bytes (n, C, H, W), standardised, a batch at a time."""
+    return torch.cat([function(data.standardise(some)) for some in torch.split(pixels, EVALUATION_BATCH)])
+
+
+def at_size(model: ViT, size: int, data_dir: Path | None = None) -> dict[str, float]:
+    """test_accuracy@SIZE and test_loss@SIZE: the test images at another size, made from the originals.
+
+    Standardised with the statistics of the size that was trained on. Raises ValueError for a size that the model does
+    not take.
+    """
+    check_size(model.config, size)
+    trained = seen_by(model, data_dir)
+    resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
+    logits = batched(model, trained, resized.pixels)  # (n, classes)
+    correct = logits.argmax(dim=1) == resized.labels
+    return {
+        f"test_accuracy@{size}": correct.float().mean().item(),
+        f"test_loss@{size}": F.cross_entropy(logits, resized.labels).item(),
+    }
+
+
+def check_size(config: Config, size: int) -> None:
+    """Raises ValueError where a model of `config` does not take images of `size`; nothing is allocated."""
+    from vitcore.config import ConfigError
+
+    if size < config.patch or size % config.patch:
+        raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
+    with torch.device("meta"):
+        model = ViT(config)
+        images = torch.empty(1, config.channels, size, size)
+    try:
+        with torch.no_grad():
+            model(images)
+    except RuntimeError as error:  # shapes that do not fit, whatever part says so
+        raise ConfigError(f"images of {size} pixels: position={config.position} does not take them ({error})") from None
