@@ -89,7 +89,8 @@ class Serial:
 def served(runs: Path, job: Job) -> dict[str, Any]:
     """The last event of a worker that was handed the job."""
     channel = io.StringIO()
-    Worker(runs, None, [], channel).serve(json.loads(json.dumps(asdict(job))))
+    order = {"runs": runs, "data_dir": None, "plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
+    Worker(order, channel).serve(json.loads(json.dumps(asdict(job))))
     return json.loads(channel.getvalue().splitlines()[-1])
 
 
