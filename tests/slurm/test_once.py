@@ -162,7 +162,7 @@ def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluste
         env=on(closed.environment),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("10 submitted") == 10

@@ -67,6 +67,15 @@ def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) 
     assert most <= 5
 
 
+def test_too_few_slots_are_said(ablate: Ablate, cluster: Cluster) -> None:
+    """Two jobs at once hold a last job and its successor, and no trial: one line, and nothing is submitted."""
+    cluster.limit_submissions(2)
+    done = ablate(*SUBMIT, check=False)
+    assert done.returncode == 2
+    assert "MaxSubmitJobs of account lab is 2: a submission needs at least 3 jobs at once" in done.stderr
+    assert not cluster.run("squeue", "--noheader").stdout.strip()
+
+
 def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     """SIGKILL over everything that runs, slurmctld too: ten results, bit-identical to an undisturbed run."""
     write(tmp_path, steps=2000)
