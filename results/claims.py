@@ -11,7 +11,7 @@ from results.stats import Estimate
 from results.verdict import BETTER, EQUIVALENT, WORSE
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
-CLAIM = re.compile(r"\s*(\S+)\s+([<~])\s+(\S+)\s*")
+CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm may be called anything
 
 NUMBERS = ("verdict", "delta", "delta_ci95", "p_holm", "n_pairs")
 

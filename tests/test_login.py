@@ -44,15 +44,11 @@ def workers(folder: Path, **environment: str) -> Iterator[int]:
         process.wait(timeout=60)
 
 
-def begun(folder: Path) -> int:
-    return len(list((folder / "runs/trials").glob("*/attempts/0001/log")))
-
-
 def test_a_login_node_gets_two_processes_and_is_told_why(folder: Path) -> None:
     """Whatever --jobs says; the line names submit and allocations."""
     for number in workers(folder):
         assert number <= 2
-        if begun(folder) == 2:
+        if number == 2:
             break
     said = (folder / "said").read_text()
     assert "a login node (there is sbatch, and no allocation): 2 trials at a time instead of 4" in said
