@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
 from vitcore.resample import Grid, resample
-from vitcore.sites import Position, places
+from vitcore.sites import Position, rows_and_columns
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -232,7 +232,7 @@ class SinCos2D(SinCos):
             raise ConfigError(f"{key}={width}: position={config.position} needs at least 8")
 
     def formula(self, grid: Grid) -> Tensor:
-        row, column = places(grid)
+        row, column = rows_and_columns(grid)
         rates = self.options.temperature ** -torch.linspace(0, 1, self.width // 4, dtype=torch.float64)
         x, y = column[:, None] * rates, row[:, None] * rates  # (N, D / 4)
         return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)

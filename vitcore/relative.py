@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
 from vitcore.resample import Grid, resample_offsets
-from vitcore.sites import Position, places
+from vitcore.sites import Position, rows_and_columns
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -73,7 +73,7 @@ class RelativeBias(Position):
     def offsets(grid: Grid) -> Tensor:
         """The table's row of each pair of query and key (N * N,)."""
         rows, columns = grid
-        row, column = places(grid, torch.int64)
+        row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
         return ((down + rows - 1) * (2 * columns - 1) + across + columns - 1).flatten()
 
@@ -81,7 +81,7 @@ class RelativeBias(Position):
         patches = math.prod(grid)
         offset = self.get_buffer("offset") if grid == self.grid else self.offsets(grid).to(q.device)
         table = resample_offsets(self.tables[layer], self.grid, grid)
-        # index_select: the gradient of table[offset] takes several times as long
+        # index_select: the gradient of table[offset] takes twice as long
         return table.index_select(0, offset).T.view(1, -1, patches, patches)
 
 
@@ -100,7 +100,7 @@ class ALiBi2D(Position):
 
     def formula(self, grid: Grid) -> Tensor:
         """The bias (1, H, N, N) in float64."""
-        row, column = places(grid)
+        row, column = rows_and_columns(grid)
         distance = torch.hypot(row[:, None] - row, column[:, None] - column)  # (N, N)
         return (-torch.tensor(self.slopes, dtype=torch.float64)[:, None, None] * distance)[None]
 
@@ -135,8 +135,8 @@ class RoPE2D(Position):
         self.pairs = config.width // config.heads // 2
         if self.options.mixed:
             self.rates = nn.Parameter(torch.empty(config.layers, config.heads, 2, self.pairs))
-        else:
-            self.register_buffer("turns", self.axial(config.grid).float(), persistent=False)
+        fixed = self.columns_and_rows(config.grid) if self.options.mixed else self.axial(config.grid)
+        self.register_buffer("fixed", fixed.float(), persistent=False)
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -156,25 +156,32 @@ class RoPE2D(Position):
         """The rates (d_h / 4,) of one axis, in float64."""
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
+    @staticmethod
+    def columns_and_rows(grid: Grid) -> Tensor:
+        """The column and the row of each patch (2, N, 1)."""
+        row, column = rows_and_columns(grid)
+        return torch.stack([column, row])[..., None]
+
     def axial(self, grid: Grid) -> Tensor:
+        """cos and sin (2, N, d_h / 2) of the axial angles."""
         rate = self.magnitudes()
-        return turns(torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])]), grid)
+        rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
+        return turns(rates, self.columns_and_rows(grid))
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        fixed, other_grid = self.get_buffer("fixed"), grid != self.grid
         if self.options.mixed:
-            cos, sin = turns(self.rates[layer], grid)
+            cos, sin = turns(self.rates[layer], self.columns_and_rows(grid).to(fixed) if other_grid else fixed)
         else:
-            table = self.get_buffer("turns")
-            cos, sin = table if grid == self.grid else self.axial(grid).to(table)
+            cos, sin = self.axial(grid).to(fixed) if other_grid else fixed
         a, b = x[..., ::2], x[..., 1::2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
 
 
-def turns(rates: Tensor, grid: Grid) -> Tensor:
-    """cos and sin (2, ..., N, K) of the angles of all places; `rates` (..., 2, K): radians a column, radians a row."""
-    row, column = (axis.to(rates)[:, None] for axis in places(grid))  # (N, 1)
+def turns(rates: Tensor, places: Tensor) -> Tensor:
+    """cos and sin (2, ..., N, K) of the angles at all places (2, N, 1); `rates` (..., 2, K), in radians a patch."""
     across, down = rates[..., None, :].unbind(-3)  # (..., 1, K)
-    angles = column * across + row * down  # no product of matrices: autocast would round the angles to bfloat16
+    angles = places[0] * across + places[1] * down  # no matrix product: autocast would round the angles to bfloat16
     return torch.stack([angles.cos(), angles.sin()])
 
 

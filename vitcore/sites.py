@@ -62,7 +62,7 @@ class Position(Part):
         return x
 
 
-def places(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """The row (N,) and the column (N,) of each patch."""
     rows, columns = grid
     place = torch.arange(rows * columns)
