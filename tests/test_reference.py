@@ -1,0 +1,174 @@
+"""Reference models: a classifier of timm's in the same loop, table and plot."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ablations.confounds import footnotes
+from vitcore import Config
+from vitcore.config import ConfigError, merge
+from vitcore.data import load
+from vitcore.identity import identity, trial_id
+from vitcore.measure import measure
+from vitcore.model import Reference, build
+from vitcore.noise import Dropout
+from vitcore.position import POSITION
+from vitcore.train import Training
+
+timm = pytest.importorskip("timm")
+SHORT: dict[str, Any] = {"data": "digits", "steps": 4, "batch": 8, "evaluations": 2}
+
+
+def test_initial_values_are_timms_own() -> None:
+    """Those of timm's function after torch.manual_seed(seed); the global generator is left as it was."""
+    torch.manual_seed(5)
+    expected = timm.create_model("test_resnet", num_classes=10, in_chans=1).state_dict()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    found = build(Config(model="timm/test_resnet", seed=5, **SHORT)).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {name.removeprefix("model.") for name in found} == set(expected)
+    assert all(torch.equal(found[f"model.{name}"], value) for name, value in expected.items())
+
+
+def test_resumed_training_ends_the_same() -> None:
+    """Bit for bit, batch norm's running statistics among the weights."""
+    config = Config(model="timm/test_resnet", **SHORT)
+    data = load(config)
+    whole, first, second = (Training(config, data) for _ in range(3))
+    for training, steps in ((whole, 4), (first, 2)):
+        for _ in range(steps):
+            training.advance()
+    second.restore(first.save())
+    for _ in range(2):
+        second.advance()
+    assert whole.weights() == second.weights()
+    assert any("running_mean" in name and value.any() for name, value in whole.model.state_dict().items())
+
+
+def test_what_is_dropped_follows_from_the_images() -> None:
+    """The same keys drop the same, other keys something else; nothing is dropped in evaluation."""
+    model = build(Config(model="timm/test_vit", image_size=32, channels=3, classes=10, dropout=0.3, drop_path=0.2))
+    assert isinstance(model, Reference)
+    images, keys = torch.randn(4, 3, 32, 32), torch.arange(4)
+    before = torch.get_rng_state()
+    assert torch.equal(model(images, keys), model(images, keys))
+    assert not torch.equal(model(images, keys), model(images, keys + 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    model.eval()
+    assert torch.equal(model(images), model(images, keys))
+    rates = {module.drop_prob for module in model.modules() if isinstance(module, timm.layers.DropPath)}
+    assert max(rates) == pytest.approx(0.2)
+    assert not any(isinstance(module, Dropout) for module in model.modules())
+
+
+def test_rate_left_at_zero_drops_nothing() -> None:
+    """A default of timm's own, as Swin's stochastic depth of 0.1, is no unwritten part of the recipe."""
+    size = {"image_size": 32, "channels": 3, "classes": 10}
+    with torch.device("meta"):
+        model = build(Config(model="timm/swin_tiny_patch4_window7_224", **size))
+        assert timm.create_model("swin_tiny_patch4_window7_224").layers[3].blocks[1].drop_path1.drop_prob > 0
+    assert isinstance(model, Reference)
+    assert not model.drops
+
+
+BAD = [
+    ({"model": "timm/resnet81"}, r"model=timm/resnet81: timm \S+ has no such model; did you mean 'resnet"),
+    ({"model": "timm/resnet18.a1_in1k"}, "model=timm/resnet18.a1_in1k: without the name of weights: timm/resnet18$"),
+    ({"position": "none"}, "position=none: model=timm/test_resnet has its own: leave it out"),
+    ({"width": 192}, "width=192: model=timm/test_resnet has its own"),
+    ({"stem.norm": "batch"}, "stem.norm=batch: model=timm/test_resnet has its own"),
+    ({"layer_decay": 0.5}, "layer_decay=0.5: the layers of model=timm/test_resnet are not known: 1"),
+    ({"model": "timm/test_vit"}, "model=timm/test_vit does not take image_size=8, channels=1: "),
+    ({"model": "timm/vgg11", "drop_path": 0.1, "image_size": 32}, "drop_path=0.1: model=timm/vgg11 has none: 0"),
+    ({"model": "Timm/resnet18"}, "model=Timm/resnet18: a size of "),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD, ids=[message for _, message in BAD])
+def test_what_cannot_be_is_one_line(settings: dict[str, Any], message: str) -> None:
+    """Before anything trains: the key, its value and what is wrong with it."""
+    with pytest.raises(ConfigError, match=f"^{message}") as error:
+        Config(**{"model": "timm/test_resnet", **settings})
+    assert "\n" not in str(error.value)
+
+
+def test_later_layer_chooses_the_model() -> None:
+    """A reference drops the architecture written before it, a named size drops a reference; the recipe stays."""
+    recipe = {"width": 32, "stem": "conv", "stem.norm": "batch", "options": {"optimizer.beta1": 0.8}, "lr": 0.1}
+    arm = merge(recipe, {"model": "timm/test_resnet"})
+    assert arm == {"model": "timm/test_resnet", "optimizer.beta1": 0.8, "lr": 0.1}
+    back = merge(arm, {"model": "Ti/2"})
+    assert "model" not in back
+    assert (back["width"], back["patch"], back["lr"]) == (192, 2, 0.1)
+    assert "model" not in merge(arm, {"model": ""})
+    with pytest.raises(ConfigError, match=r"^depth=3: model=timm/test_resnet has its own"):
+        Config(**merge(arm, {"depth": 3}))
+
+
+def test_dump_makes_the_config_anew() -> None:
+    """It has no setting of ours, and the config it makes is equal."""
+    config = Config(model="timm/test_resnet", **SHORT)
+    dumped = json.loads(json.dumps(config.model_dump()))
+    assert dumped["model"] == "timm/test_resnet"
+    assert not {"width", "position", "position_at", "pool", "stem", "head", "init"} & dumped.keys()
+    assert Config(**dumped) == config
+
+
+def test_identity_has_the_model_and_no_part_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name and the recipe are the trial; what our parts compute is not."""
+    config = Config(model="timm/test_resnet", **SHORT)
+    fields = identity(config)
+    assert fields["model"] == "timm/test_resnet"
+    assert not {"width", "position", "pool", "stem", "options"} & fields.keys()
+    assert not {"position", "pool", "stem"} & fields["parts"].keys()
+    assert trial_id(config) != trial_id(Config(model="timm/test_efficientnet", **SHORT))
+    before = trial_id(config)
+    monkeypatch.setattr(POSITION["1d"], "numerics", 2)
+    assert trial_id(config) == before
+
+
+def test_cost_is_that_of_timms_model() -> None:
+    """Parameters as timm counts them and no tokens, so that no footnote compares them."""
+    cost = measure(Config(model="timm/resnet18", image_size=224, channels=3, classes=1000))
+    assert cost["params"] == 11_689_512
+    assert cost["flops"] == pytest.approx(2 * 1.82e9, rel=0.01)  # multiply-adds in timm's results tables
+    assert (cost["tokens"], cost["class_token"]) == (None, None)
+    ours = measure(Config(**SHORT))
+    notes = footnotes(cost, ours) + footnotes(ours, cost)
+    assert [note.split()[0] for note in notes] == ["parameters", "FLOPs"] * 2
+
+
+STUDY = "{question: 'Which?', baseline: {pool: gap}, arms: {resnet: {model: timm/test_resnet}}}"
+RECIPE = """
+description: Small.
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, steps: 20, batch: 16}
+seeds: 1
+"""
+
+
+def ablate(folder: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "ablations.cli", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_arm_of_a_study_runs_beside_ours(tmp_path: Path) -> None:
+    """In the same plan, runner and table; no footnote has tokens; alone it is the same trial."""
+    (tmp_path / "s.yaml").write_text(STUDY)
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    ablate(tmp_path, "run", "s.yaml", "--recipe", "r.yaml")
+    table = json.loads(ablate(tmp_path, "table", "s.yaml", "--recipe", "r.yaml", "--format", "json"))
+    rows = {row["arm"]: row for row in table["rows"]}
+    assert {row["n"] for row in rows.values()} == {1}
+    assert rows["resnet"]["params"] == measure(Config(model="timm/test_resnet", **SHORT))["params"]
+    assert not any("token" in note for note in rows["resnet"]["notes"])
+    trials = {path.name for path in (tmp_path / "runs" / "trials").iterdir()}
+    ablate(tmp_path, "train", "model=timm/test_resnet", "--recipe", "r.yaml")
+    assert {path.name for path in (tmp_path / "runs" / "trials").iterdir()} == trials
