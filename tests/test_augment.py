@@ -64,7 +64,7 @@ SPACES = {"moderate": moderate(SIZE), "wide": wide()}
 def test_operation_equals_torchvisions(space: str, channels: int, number: int) -> None:
     """On bytes, batched: none is off by more than one level, at any magnitude and sign; geometry by no pixel at all."""
     operation, images = SPACES[space][number], noise(channels)
-    for level in (0, 1, 7, 10, 15, 30):
+    for level in (1, 10, 15, 30):
         for sign in (1, -1):
             amount = (operation.amounts[level] * (sign if operation.signed else 1)).expand(len(images))
             ours = operation.apply(images, amount)

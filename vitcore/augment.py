@@ -18,7 +18,7 @@ from torch import Tensor
 from vitcore import image_ops
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
-from vitcore.noise import below, code, kept
+from vitcore.noise import below, code
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -179,8 +179,10 @@ def need_gray_or_colour(config: Config) -> None:
 
 
 def flip(images: Tensor, keys: Tensor) -> Tensor:
-    as_is = kept(keys, code("flip"), 1, 0.5).view(-1, 1, 1, 1).to(images.device)
-    return torch.where(as_is, images, images.flip(3))
+    chosen = below(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0].to(images.device)
+    flipped = images.clone()
+    flipped[chosen] = images[chosen].flip(3)
+    return flipped
 
 
 def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:

@@ -67,7 +67,7 @@ class Data:
 
     def standardise(self, images: Tensor) -> Tensor:
         """Bytes (n, C, H, W) to floats of about zero mean and unit variance."""
-        return (images - self.mean) / self.std
+        return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
         return Data(

@@ -63,7 +63,8 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, amount: Tensor) -> Tensor:
-    return away_from(torch.zeros_like(images), images, amount)
+    """Away from black."""
+    return away_from(torch.zeros_like(images[:, :1, :1, :1]), images, amount)
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
@@ -79,21 +80,20 @@ def contrast(images: Tensor, amount: Tensor) -> Tensor:
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
     """Away from the blurred image, whose border is the image's own."""
-    channels, rows, columns = images.shape[1:]
-    if min(rows, columns) <= 2:
+    if min(images.shape[-2:]) <= 2:
         return images
-    kernel = torch.ones(3, 3, device=images.device)
-    kernel[1, 1] = 5
+    wide = images.to(torch.int16)
+    across = wide[..., :-2] + wide[..., 1:-1] + wide[..., 2:]
+    total = across[..., :-2, :] + across[..., 1:-1, :] + across[..., 2:, :] + 4 * wide[..., 1:-1, 1:-1]
     blurred = images.clone()
-    inner = F.conv2d(images.float(), (kernel / kernel.sum()).expand(channels, 1, 3, 3), groups=channels)
-    blurred[:, :, 1:-1, 1:-1] = inner.round().to(torch.uint8)
+    blurred[..., 1:-1, 1:-1] = (total / 13).round_().to(torch.uint8)  # the pixel counts 5 times, those around it once
     return away_from(blurred, images, amount)
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """From `origin` through the images and `amount` of the way further; back where it is below 0."""
     amount = amount.view(-1, 1, 1, 1)
-    return ((1 + amount) * images - amount * origin).clamp(0, 255).to(torch.uint8)
+    return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
 
 def grayscale(images: Tensor) -> Tensor:
@@ -109,7 +109,8 @@ def posterize(images: Tensor, amount: Tensor) -> Tensor:
 
 def solarize(images: Tensor, amount: Tensor) -> Tensor:
     """Bytes from `amount` on are inverted."""
-    return torch.where(images >= amount.view(-1, 1, 1, 1), 255 - images, images)
+    inverted = images >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
+    return images ^ inverted.to(torch.uint8).neg()
 
 
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
@@ -126,10 +127,10 @@ def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
 def equalize(images: Tensor, amount: Tensor) -> Tensor:
     """Each channel's levels spread so that all are about as frequent, as PIL does."""
     flat = images.flatten(2).long()  # (B, C, HW)
-    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.long, device=images.device)
-    counts.scatter_add_(2, flat, torch.ones_like(flat))
+    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.int32, device=images.device)
+    counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
     step = (flat.shape[2] - brightest) // 255  # (B, C, 1)
     below = counts.cumsum(dim=2) - counts
-    levels = ((below + step // 2) // step.clamp(min=1)).clamp(max=255)
-    return torch.where(step[..., None] == 0, images, levels.gather(2, flat).view(images.shape)).to(torch.uint8)
+    levels = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
+    return torch.where(step[..., None] == 0, images, levels.gather(2, flat).view(images.shape))
