@@ -20,6 +20,7 @@ from vitcore.config import Config
 from vitcore.data import Data, load
 from vitcore.interop import to_timm
 from vitcore.train import Training, torch_threads
+from vitcore.vit import ViT
 
 TOLERANCE = 1e-5
 WARM_UP_STEPS = 5
@@ -56,6 +57,8 @@ def bench(config: Config, rounds: int, steps: int, data_dir: Path | None) -> Ben
     with torch_threads(config.threads):
         data = load(config, data_dir)
         ours = Training(config, data)
+        if not isinstance(ours.model, ViT):
+            raise ValueError(f"model={config.model}: what is measured beside timm is a model of ours")
         theirs = to_timm(ours.model)
         step = reference_step(theirs, ours)
         check_equal(ours, theirs, data)

@@ -149,7 +149,7 @@ def refuse_unvariable(path: Path, key: str) -> None:
     reasons = {
         "seed": "seeds are given with --seeds",
         "data_seed": "it is what pairs the arms",
-        "model": "name width, depth, heads or patch, or give sizes as arms",
+        "model": "name width, depth, heads or patch, or give models as arms",
         "epochs": "give steps",
     }
     if key in reasons:

@@ -36,7 +36,8 @@ def test_every_other_field_is_identity() -> None:
     """Each field that is learned from changes the id when it changes."""
     other = {
         "data": "mnist", "image_size": 16, "channels": 3, "classes": 11, "data_fraction": 0.5, "data_seed": 1,
-        "val_fraction": 0.2, "width": 96, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "patch": 2, "position": "2d",
+        "val_fraction": 0.2, "model": "timm/resnet18",
+        "width": 96, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "patch": 2, "position": "2d",
         "pool": "gap", "stem": "conv", "steps": 7, "batch": 7, "lr": 0.5, "warmup": 0.2, "weight_decay": 0.5,
         "clip_norm": 0.5, "label_smoothing": 0.2, "evaluations": 5, "seed": 1,
         "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal", "layer_scale": 1e-4,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore import Config, ViT
 from vitcore.config import ConfigError
@@ -27,6 +27,7 @@ def count(config: Config) -> int:
         ("Ti/16", 5_717_416),
         ("S/16", 22_050_664),
         ("B/16", 86_567_656),
+        ("B/32", 88_224_232),
         ("L/16", 304_326_632),
         ("H/14", 632_045_800),
     ],
@@ -45,13 +46,26 @@ def test_gap_without_position_drops_exactly_its_parameters() -> None:
 SMALL = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
 
 
-@torch.no_grad()
-def test_patch_stem_is_a_strided_convolution() -> None:
-    """Cutting and projecting equals the convolution whose weights it holds."""
-    stem = perturbed(Config(**SMALL)).stem
-    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    convolved = F.conv2d(images, stem.weight, stem.bias, stride=8).flatten(2).transpose(1, 2)
-    torch.testing.assert_close(stem(images), convolved)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("vit_base_patch16_224", {"model": "B/16"}),
+        ("vit_small_patch16_224", {"model": "S/16"}),
+        ("vit_base_r50_s16_224", {"model": "B/16", "stem": "resnet"}),
+    ],
+)
+def test_flops_are_those_of_timms_model(name: str, settings: dict[str, Any]) -> None:
+    """Within 1% of what PyTorch counts on timm's model, and so is the model named as a reference."""
+    timm = pytest.importorskip("timm")
+    with torch.device("meta"):
+        theirs = timm.create_model(name, num_classes=1000).eval()
+        images = torch.empty(1, 3, 224, 224)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        theirs(images)
+    for config in (Config(**settings, **IMAGENET), Config(model=f"timm/{name}", **IMAGENET)):
+        cost = measure(config)
+        assert cost["flops"] == pytest.approx(counter.get_total_flops(), rel=0.01)
+        assert cost["params"] == sum(parameter.numel() for parameter in theirs.parameters())
 
 
 @pytest.mark.parametrize("pool", ["cls", "gap"])

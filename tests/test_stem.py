@@ -8,13 +8,108 @@ import torch
 from vitcore import Config, ViT
 from vitcore.config import ConfigError
 from vitcore.contracts import perturbed
+from vitcore.data import load
+from vitcore.identity import trial_id
+from vitcore.measure import measure
+from vitcore.train import Training
 
+SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
 
 
 def parameters(**settings: Any) -> int:
     with torch.device("meta"):
         return sum(p.numel() for p in ViT(Config(**IMAGENET, **settings)).parameters())
+
+
+def test_patch_stem_is_a_strided_convolution() -> None:
+    """Both forms have the same parameters, output and gradients, to rounding; the linear one was there before."""
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    found = []
+    for form in ("linear", "convolution"):
+        with torch.no_grad():
+            stem = perturbed(Config(**SMALL, **{"stem.form": form})).stem
+        tokens = stem(images)
+        (tokens * torch.linspace(-1, 1, 48, dtype=torch.float64)).square().sum().backward()
+        found.append((tokens.detach(), {name: value.grad for name, value in stem.named_parameters()}))
+    torch.testing.assert_close(*found)
+    assert trial_id(Config(**{"stem.form": "linear"})) == trial_id(Config())
+    assert trial_id(Config(**{"stem.form": "convolution"})) != trial_id(Config())
+
+
+XIAO: dict[str, Any] = {"patch": 16, "stem": "conv", "stem.norm": "batch", "stem.fewer_blocks": 1, "depth": 12}
+
+
+@pytest.mark.parametrize(
+    ("settings", "millions", "gflops"),
+    [
+        ({"width": 192, "heads": 3, "mlp_ratio": 3, "stem.channels": [24, 48, 96, 192]}, 4.6, 1.1),
+        ({"width": 384, "heads": 6, "mlp_ratio": 3, "stem.channels": [48, 96, 192, 384]}, 17.8, 4.0),
+        ({"width": 768, "heads": 12, "stem.channels": [64, 128, 128, 256, 256, 512]}, 81.6, 17.7),
+    ],
+)
+def test_conv_stem_is_that_of_the_paper(settings: dict[str, Any], millions: float, gflops: float) -> None:
+    """ViT_C of 1, 4 and 18 GF: parameters and multiply-adds of arXiv 2106.14881, Table 1, with one block fewer."""
+    config = Config(**IMAGENET, **XIAO, **settings)
+    with torch.device("meta"):
+        assert len(ViT(config).encoder.blocks) == 11
+    cost = measure(config)
+    assert round(cost["params"] / 1e6, 1) == millions
+    assert cost["flops"] / 2e9 == pytest.approx(gflops, abs=0.06)
+
+
+def test_conv_channels_are_one_trial_however_spelt() -> None:
+    """Doubling up to the width, written or not."""
+    plain = Config(stem="conv", **SMALL)
+    written = Config(stem="conv", **SMALL, **{"stem.channels": [12, 24, 48]})
+    assert written == plain
+    assert trial_id(written) == trial_id(plain)
+    other = Config(stem="conv", **SMALL, **{"stem.channels": [12, 24, 24, 48]})
+    assert trial_id(other) != trial_id(plain)
+    assert Config(**other.model_dump()) == other
+
+
+@torch.no_grad()
+def test_layer_norm_stem_is_over_the_channels_of_a_place() -> None:
+    """Each place of the map is normed alone, as from the formula."""
+    norm = perturbed(Config(stem="conv", **SMALL, **{"stem.norm": "layer"})).stem.layers[1]
+    x = torch.randn(2, 12, 3, 5, dtype=torch.float64)
+    centred = x - x.mean(dim=1, keepdim=True)
+    standard = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
+    expected = standard * norm.weight[:, None, None] + norm.bias[:, None, None]
+    torch.testing.assert_close(norm(x), expected)
+
+
+def test_batch_norm_stem_resumes_with_its_statistics() -> None:
+    """Running means are in the checkpoint and in the weights, and a training resumed from one ends the same."""
+    config = Config(data="digits", width=16, depth=1, heads=2, patch=4, stem="conv", steps=4, batch=8,
+                    **{"stem.norm": "batch"})  # fmt: skip
+    data = load(config)
+    whole, first, second = (Training(config, data) for _ in range(3))
+    for training, steps in ((whole, 4), (first, 2)):
+        for _ in range(steps):
+            training.advance()
+    second.restore(first.save())
+    for _ in range(2):
+        second.advance()
+    assert whole.weights() == second.weights()
+    assert whole.model.state_dict()["stem.layers.1.running_mean"].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stem.channels": [12, 24]}, r"stem.channels=\[12, 24\]: .* by 4 in all, patch=8"),
+        ({"stem.channels": [12, 24, 0]}, "stem=conv: channels.2=0: input should be greater than or equal to 1"),
+        ({"stem.fewer_blocks": 2}, "stem.fewer_blocks=2: fewer than depth=2"),
+        ({"stem.norm": "instance"}, "stem=conv: norm=instance: input should be 'group', 'batch' or 'layer'"),
+        ({"stem.norm": "batch", "stem": "patch"}, "stem=patch: unknown key 'norm'"),
+    ],
+)
+def test_conv_stem_refuses_what_it_cannot_build(settings: dict[str, Any], message: str) -> None:
+    """Channels that make another patch, no block left, an unknown norm: one line each."""
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        Config(**{**SMALL, "stem": "conv", **settings})
 
 
 @pytest.mark.parametrize(
@@ -30,15 +125,15 @@ def test_hybrids_have_the_published_parameters(settings: dict[str, Any], params:
     assert parameters(stem="resnet", **settings) == params
 
 
-@pytest.mark.parametrize(("name", "patch", "layers"), [("base_r50_s16", 16, 50), ("base_r26_s32", 32, 26)])
 @torch.no_grad()
-def test_resnet_stem_equals_timm(name: str, patch: int, layers: int) -> None:
-    """With the weights of timm's hybrid, the tokens are its: root, stages, 'same' padding and projection."""
+def test_resnet_stem_equals_timm() -> None:
+    """With the weights of timm's R50+B/16, the tokens are its: root, stages, 'same' padding and projection."""
     timm = pytest.importorskip("timm")
-    theirs = timm.create_model(f"vit_{name}_224", img_size=64, embed_dim=48, depth=1, num_heads=3).patch_embed
-    ours = ViT(Config(stem="resnet", width=48, depth=1, patch=patch, image_size=64, channels=3,
-                      **{"stem.layers": layers})).stem  # fmt: skip
-    ours.load_state_dict({name.replace("proj.", "projection."): value for name, value in theirs.state_dict().items()})
+    theirs = timm.create_model("vit_base_r50_s16_224", img_size=64, embed_dim=48, depth=1, num_heads=3).patch_embed
+    with torch.device("meta"):
+        ours = ViT(Config(stem="resnet", width=48, depth=1, patch=16, image_size=64, channels=3)).stem
+    weights = {name.replace("proj.", "projection."): value for name, value in theirs.state_dict().items()}
+    ours.load_state_dict(weights, assign=True)
     images = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
 

@@ -9,7 +9,16 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 # name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
 SIZES = {
@@ -19,6 +28,27 @@ SIZES = {
     "L": (1024, 24, 16),
     "H": (1280, 32, 16),
 }
+
+REFERENCE = "timm/"  # model=timm/NAME is a classifier of timm's
+# What a reference model brings itself; the options of these slots too.
+ARCHITECTURE = (
+    "width",
+    "depth",
+    "heads",
+    "mlp_ratio",
+    "patch",
+    "position",
+    "position_at",
+    "pool",
+    "final_norm",
+    "registers",
+    "stem",
+    "head",
+    "head_init",
+    "layer_scale",
+    "qk_norm",
+    "init",
+)
 
 Values = Mapping[str, Any]
 Positive = Annotated[float, Field(gt=0)]
@@ -60,8 +90,9 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 class Config(Options):
     """Everything that a trial's outcome depends on (and, last, how it is run).
 
-    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `epochs` becomes
-    `steps`; `image_size`, `channels` and `classes` come from `data` unless set. An option of one variant is
+    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `model="timm/resnet18"` stays,
+    and the fields from width to init then mean nothing. `epochs` becomes `steps`; `image_size`, `channels` and
+    `classes` come from `data` unless set. An option of one variant is
     spelt `Config(position="mine", **{"position.base": 100.0})`; `options` then holds every option of the chosen
     variants, validated, written out or not.
 
@@ -78,6 +109,7 @@ class Config(Options):
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
+    model: str = ""  # timm/NAME: a reference model, to which the rest of this section does not apply
     width: Count = 192
     depth: Count = 12
     heads: Count = 3
@@ -129,7 +161,10 @@ class Config(Options):
         """Everything that is not written out, from what is."""
         from vitcore.data import describe  # late: knows torch
 
-        values = gather_options(merge(values))
+        values = merge(values)
+        if is_reference(model := values.get("model")) and (own := [key for key in values if of_architecture(key)]):
+            raise ConfigError(f"{own[0]}={values[own[0]]}: model={model} has its own: leave it out")
+        values = gather_options(values)
         if isinstance(data := values.get("data", "digits"), str):
             about = describe(data)
             for name in ("image_size", "channels", "classes"):
@@ -146,12 +181,8 @@ class Config(Options):
         from vitcore.position import POSITION
         from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
-        if self.width % self.heads:
-            allowed = listed(divisors(self.width, self.heads))
-            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {allowed}")
-        if self.image_size % self.patch:
-            allowed = listed(divisors(self.image_size, self.patch))
-            raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}: one of {allowed}")
+        if not self.model:
+            self.check_sizes()
         if self.device not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"device={self.device}: one of auto, cpu, cuda")
         named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
@@ -161,18 +192,42 @@ class Config(Options):
         owners = [key for key in self.options if key.partition(".")[0] not in VARIANTS]
         if owners:
             raise ConfigError(f"unknown key '{owners[0]}': options are spelt {', '.join(VARIANTS)} + '.name'")
+        chosen = {
+            slot: variants[getattr(self, slot)]
+            for slot, variants in VARIANTS.items()
+            if not (self.model and of_architecture(slot))
+        }
         resolved = {
             f"{slot}.{option}": value
-            for slot, dictionary in VARIANTS.items()
-            for option, value in self.options_of(slot, dictionary[getattr(self, slot)].Options)
-            .model_dump(mode="json")
-            .items()
+            for slot, variant in chosen.items()
+            for option, value in self.options_of(slot, variant.Options).model_dump(mode="json").items()
         }
         object.__setattr__(self, "options", resolved)  # frozen from here on
-        object.__setattr__(self, "position_at", placed(self, POSITION[self.position].places))
-        for slot, dictionary in VARIANTS.items():
-            dictionary[getattr(self, slot)].check(self)
+        if self.model:
+            from vitcore.model import check_reference
+
+            check_reference(self)
+        else:
+            object.__setattr__(self, "position_at", placed(self, POSITION[self.position].places))
+        for slot, variant in chosen.items():
+            self.options.update({f"{slot}.{option}": value for option, value in variant.canonical(self).items()})
+            variant.check(self)
         return self
+
+    def check_sizes(self) -> None:
+        """Raises ConfigError for heads that do not divide the width, or patches the image."""
+        if self.width % self.heads:
+            allowed = listed(divisors(self.width, self.heads))
+            raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {allowed}")
+        if self.image_size % self.patch:
+            allowed = listed(divisors(self.image_size, self.patch))
+            raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}: one of {allowed}")
+
+    @model_serializer(mode="wrap")
+    def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A dump of a reference model has no setting of ours, so that it reads as it is and makes the config anew."""
+        dumped: dict[str, Any] = handler(self)
+        return {key: value for key, value in dumped.items() if not (self.model and of_architecture(key))}
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -229,6 +284,7 @@ def merge(*layers: Values) -> dict[str, Any]:
     """Settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written.
 
     Options hold with their variant: a layer that chooses another one drops those of its slot in the layers before.
+    A reference model drops the architecture in the layers before, and a named size such a model.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -239,7 +295,10 @@ def merge(*layers: Values) -> dict[str, Any]:
         if "epochs" in layer:
             merged.pop("steps", None)
         written = spread_options(layer)
-        if "model" in written:
+        if is_reference(written.get("model")):
+            merged = {key: value for key, value in merged.items() if not of_architecture(key)}
+        elif "model" in written:
+            merged.pop("model", None)
             written = sizes(written.pop("model")) | written
         for key in [key for key in merged if "." in key and chooses_another(written, merged, key.partition(".")[0])]:
             del merged[key]
@@ -254,11 +313,23 @@ def chooses_another(layer: Values, before: Values, slot: str) -> bool:
     return bool(layer[slot] != before.get(slot, Config.model_fields[slot].default))
 
 
+def is_reference(model: object) -> bool:
+    """Whether it is a classifier of timm's, not a size of ours."""
+    return str(model).startswith(REFERENCE)
+
+
+def of_architecture(key: str) -> bool:
+    """Whether it is a setting, or an option of one, that a reference model brings itself."""
+    return key.partition(".")[0] in ARCHITECTURE
+
+
 def sizes(model: object) -> dict[str, Any]:
-    """'S/16' -> width, depth, heads, mlp_ratio, patch."""
+    """'S/16' -> width, depth, heads, mlp_ratio, patch; nothing for '', no name."""
+    if model == "":
+        return {}
     name, slash, patch = str(model).partition("/")
     if name not in SIZES or not slash or not patch.isdigit():
-        raise ConfigError(f"model={model}: a size of {listed(SIZES)}, a slash and the patch size, as in S/16")
+        raise ConfigError(f"model={model}: a size of {listed(SIZES)}, a slash and the patch, as in S/16, or timm/NAME")
     width, depth, heads = SIZES[name]
     return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": 4.0, "patch": int(patch)}
 
@@ -291,7 +362,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error as one line: key, value, what is allowed."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    known = [*model.model_fields, "model", "epochs"] if model is Config else list(model.model_fields)
+    known = [*model.model_fields, "epochs"] if model is Config else list(model.model_fields)
     match problem["type"]:
         case "extra_forbidden":
             allowed = nearest(key, known) or (

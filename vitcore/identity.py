@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from vitcore.config import Config
+from vitcore.config import Config, of_architecture
 from vitcore.data import describe
 from vitcore.position import POSITION
 from vitcore.variants import VARIANTS
@@ -23,6 +23,7 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "label_smoothing": lambda config: 0.0,
     "evaluations": lambda config: 10,
     "options": lambda config: {},
+    "model": lambda config: "",
     "position_at": lambda config: first_place(config),
     "final_norm": lambda config: "before",
     "registers": lambda config: 0,
@@ -57,9 +58,15 @@ def identity(config: Config) -> dict[str, Any]:
     }
     fields["data"] = describe(config.data).fingerprint
     versions = {slot: variants[getattr(config, slot)].version() for slot, variants in VARIANTS.items()}
+    if config.model:  # which has no part of ours, whatever the fields say
+        fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
     return fields | ({"numerics": raised} if raised else {})
+
+
+def without_architecture(mapping: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if not of_architecture(name)}
 
 
 def first_place(config: Config) -> str:

@@ -1,51 +1,37 @@
 """What a model costs before it is built: parameters and FLOPs, on the meta device."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from vitcore.config import Config
+from vitcore.config import ARCHITECTURE, Config
+from vitcore.model import build
 from vitcore.vit import ViT
 
 
 @dataclass(frozen=True)
 class Cost:
-    """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention)."""
+    """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention).
+
+    `tokens`, with those before the patches, and `class_token` are None for a reference model.
+    """
 
     params: int
     flops: int
-    tokens: int
-    class_token: bool
+    tokens: int | None
+    class_token: bool | None
 
 
-# What the model is made of: everything that its cost depends on.
-MODEL = (
-    "image_size",
-    "channels",
-    "classes",
-    "width",
-    "depth",
-    "heads",
-    "mlp_ratio",
-    "patch",
-    "position",
-    "position_at",
-    "pool",
-    "final_norm",
-    "registers",
-    "stem",
-    "head",
-    "layer_scale",
-    "qk_norm",
-    "options",
-)
+# What the model is made of: everything that its cost depends on, and whether it can be built.
+MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", "dropout", "drop_path")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """params, flops, tokens (the class token included), class_token; nothing is allocated."""
+    """params, flops, tokens, class_token, as Cost has them; nothing is allocated."""
     key = json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
     if key not in measured:
         measured[key] = count(config)
@@ -57,14 +43,11 @@ def count(config: Config) -> Cost:
     from torch.utils.flop_counter import FlopCounterMode
 
     with torch.device("meta"):
-        model = ViT(config)
+        model = build(config).eval()
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
-    rows, columns = config.grid
-    return Cost(
-        params=sum(parameter.numel() for parameter in model.parameters()),
-        flops=counter.get_total_flops(),
-        tokens=rows * columns + model.prefix,
-        class_token=bool(model.prefix),
-    )
+    params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops()
+    if not isinstance(model, ViT):
+        return Cost(params, flops, tokens=None, class_token=None)
+    return Cost(params, flops, math.prod(config.grid) + model.prefix, model.class_token is not None)

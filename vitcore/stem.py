@@ -6,11 +6,14 @@ Shapes: B images, C channels, P patch, N patches in raster order, D width. Every
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from vitcore.config import ConfigError
@@ -29,7 +32,7 @@ class Stem(Part):
 
     @classmethod
     def blocks(cls, config: Config) -> int:
-        """How many blocks of the encoder the stem stands for."""
+        """How many blocks of the encoder the stem takes the place of."""
         return 0
 
     def __init__(self, config: Config) -> None:
@@ -44,9 +47,15 @@ class PatchStem(Stem):
 
     numerics = 1
 
+    class Options(NoOptions):
+        """`form`: as a matrix product over cut patches, or as the strided convolution, equal to rounding."""
+
+        form: Literal["linear", "convolution"] = "linear"
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.patch = config.patch
+        self.convolution = config.options_of(self.slot, self.Options).form == "convolution"
         self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
         self.bias = nn.Parameter(torch.empty(config.stem_width))
 
@@ -57,6 +66,8 @@ class PatchStem(Stem):
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
         P = self.patch
+        if self.convolution:
+            return F.conv2d(images, self.weight, self.bias, stride=P).flatten(2).transpose(1, 2)
         patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
         return F.linear(patches.reshape(B, -1, C * P * P), self.weight.flatten(1), self.bias)
 
@@ -64,29 +75,66 @@ class PatchStem(Stem):
 class ConvStem(Stem):
     """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of ViT_C).
 
-    The paper's batch norm is a group norm here (a statistic of the batch would tie the images of a batch together); its
-    ViT_C also has one block fewer, which a study says if it wants it. P = 1 is one 3x3 convolution of stride 1.
+    P = 1 is one 3x3 convolution of stride 1. The paper's own norm is `batch`, a statistic of the batch, which ties its
+    images together; unless asked for, this is a group norm. Its ViT_C has one block fewer: `fewer_blocks=1`.
     """
 
     numerics = 1
 
+    class Options(NoOptions):
+        """`channels` of each 3x3 convolution, of stride 2 at the first and where they change, else of stride 1.
+
+        Empty: doubling up to the width, as the paper's 1GF and 4GF models. 18GF: [64, 128, 128, 256, 256, 512].
+        """
+
+        channels: list[Annotated[int, Field(ge=1)]] = []
+        norm: Literal["group", "batch", "layer"] = "group"
+        fewer_blocks: Annotated[int, Field(ge=0)] = 0
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        widths = doubling(config)
+        options = self.options(config)
         layers: list[nn.Module] = []
-        for before, after in zip([config.channels, *widths], widths, strict=False):
+        before = config.channels
+        for channels, stride in convolutions(config, options.channels):
             layers += [
-                nn.Conv2d(before, after, 3, stride=min(config.patch, 2), padding=1, bias=False),
-                nn.GroupNorm(groups(after), after),
+                nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False),
+                NORM[options.norm](channels),
                 nn.ReLU(),
             ]
+            before = channels
         self.layers = nn.Sequential(*layers)
-        self.projection = nn.Conv2d(widths[-1], config.stem_width, 1)
+        self.projection = nn.Conv2d(before, config.stem_width, 1)
+
+    @classmethod
+    def options(cls, config: Config) -> ConvStem.Options:
+        return config.options_of(cls.slot, cls.Options)
+
+    @classmethod
+    def blocks(cls, config: Config) -> int:
+        return cls.options(config).fewer_blocks
+
+    @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """Channels that are those of the empty list."""
+        same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
+        return {"channels": []} if same else {}
 
     @classmethod
     def check(cls, config: Config) -> None:
         super().check(config)
         need_halvings(cls.slot, config)
+        options = cls.options(config)
+        halved = math.prod(stride for _, stride in convolutions(config, options.channels))
+        if halved != config.patch:
+            raise ConfigError(
+                f"stem.channels={options.channels}: they halve the side where they change and at the first: "
+                f"by {halved} in all, patch={config.patch}"
+            )
+        if options.fewer_blocks >= config.depth:
+            raise ConfigError(
+                f"stem.fewer_blocks={options.fewer_blocks}: fewer than depth={config.depth}, so that one is left"
+            )
 
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.layers(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
@@ -123,7 +171,7 @@ class ResNetStem(Stem):
             stem_type="same",
             conv_layer=partial(StdConv2dSame, eps=1e-8),
         )
-        self.projection = nn.Conv2d(self.backbone.num_features, config.width, 1)
+        self.projection = nn.Conv2d(self.backbone.num_features, config.stem_width, 1)
 
     @classmethod
     def stages(cls, config: Config) -> list[int]:
@@ -205,6 +253,22 @@ def starts_branch_at_zero(name: str) -> bool:
     return name.endswith("norm3.weight")
 
 
+class ChannelNorm(nn.LayerNorm):
+    """Layer norm of (B, C, H, W) over the channels of each place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
+    """(channels, stride) of each 3x3 convolution; without `channels`, doubling ones of stride 2."""
+    first = min(config.patch, 2)
+    if not channels:
+        return [(width, first) for width in doubling(config)]
+    changes = [2 if after != before else 1 for before, after in pairwise(channels)]
+    return list(zip(channels, [first, *changes], strict=True))
+
+
 def doubling(config: Config) -> list[int]:
     """The channels of the stages: one for each halving (at least one), doubling up to D."""
     stages = max(1, config.patch.bit_length() - 1)
@@ -227,6 +291,11 @@ def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Modul
     return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
 
 
+NORM: dict[str, Callable[[int], nn.Module]] = {
+    "group": lambda channels: nn.GroupNorm(groups(channels), channels),
+    "batch": nn.BatchNorm2d,
+    "layer": ChannelNorm,
+}
 STEM: dict[str, type[Stem]] = {
     "patch": PatchStem,
     "conv": ConvStem,

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from vitcore.data import Data, Images, Order, load
 from vitcore.measure import measure
+from vitcore.model import build
 from vitcore.optim import optimizer
 from vitcore.schedule import learning_rate
-from vitcore.vit import ViT
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -173,7 +173,7 @@ class Training:
 
     def __init__(self, config: Config, data: Data) -> None:
         self.config, self.data, self.device = config, data, data.mean.device
-        self.model = ViT(config).to(self.device)
+        self.model = build(config).to(self.device)
         self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
         self.step = 0

@@ -37,6 +37,11 @@ class Variant:
         """Raises ConfigError where this variant cannot be built from `config`, whose options are valid by then."""
 
     @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """Options whose value as written is another spelling of this one: equal configs are one trial."""
+        return {}
+
+    @classmethod
     def neutral_options(cls) -> dict[str, Any]:
         """The neutral value of every option that has one."""
         fields = cls.Options.model_fields

@@ -52,7 +52,7 @@ class ViT(Initial):
         """The vector (B, D) that the head reads."""
         layers = self.encoder(self.embed(images, keys), self.position, self.grid(images), keys)
         if self.pool.every_layer:
-            x = torch.stack(list(layers))  # (L, B, T, D)
+            x = torch.stack([self.pool.keep(state) for state in layers])  # (L, B, ..., D)
         else:
             *_, x = layers  # (B, T, D)
         if self.config.final_norm == "before":

@@ -1,0 +1,172 @@
+"""Poolings and heads against timm, naive loops and closed forms."""
+
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from vitcore import Config, ViT
+from vitcore.contracts import perturbed
+from vitcore.head import replaced
+from vitcore.interop import to_timm_state_dict
+from vitcore.pooling import POOLING
+
+SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 3, "heads": 3}
+
+
+def double(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("pool", ["gap", "map", "gem"])
+@torch.no_grad()
+def test_patches_are_pooled_alone(pool: str) -> None:
+    """What is no patch does not enter, and there is no class token."""
+    model = perturbed(Config(pool=pool, registers=2, **SMALL))
+    assert model.class_token is None
+    x = double(4, 2 + 16, 48)
+    changed = torch.cat([double(4, 2, 48), x[:, 2:]], dim=1)
+    assert torch.equal(model.pool(x, 2), model.pool(changed, 2))
+    assert torch.equal(model.pool(x, 2), model.pool(x[:, 2:], 0))
+
+
+@torch.no_grad()
+def test_map_equals_timm() -> None:
+    """With the same weights it is timm's AttentionPoolLatent, its port of big_vision's MAPHead."""
+    timm = pytest.importorskip("timm.layers")
+    ours = perturbed(Config(pool="map", **SMALL)).pool
+    theirs = timm.AttentionPoolLatent(48, num_heads=3, norm_layer=partial(nn.LayerNorm, eps=1e-6)).double()
+    renamed = {"out.": "proj.", "up.": "mlp.fc1.", "down.": "mlp.fc2."}
+    weights = {"latent": ours.probe.view(1, 1, -1)}
+    for name, value in ours.state_dict().items():
+        for mine, other in renamed.items():
+            name = other + name.removeprefix(mine) if name.startswith(mine) else name
+        if name != "probe":
+            weights[name] = value
+    theirs.load_state_dict(weights)
+    x = double(4, 16, 48)
+    torch.testing.assert_close(ours(x, 0), theirs(x))
+
+
+def test_map_starts_as_big_vision() -> None:
+    """Xavier bounds: the probe's as of one row, keys and values each their own; biases of the MLP about 0."""
+    pool = ViT(Config(pool="map", image_size=32, channels=3, width=192, depth=1, heads=3)).pool
+    assert pool.probe.abs().max() <= math.sqrt(6 / (1 + 192))
+    assert pool.probe.abs().max() > 0.9 * math.sqrt(6 / (1 + 192))
+    for projection in (pool.q.weight, *pool.kv.weight.chunk(2), pool.out.weight):
+        bound = math.sqrt(6 / (192 + 192))
+        assert 0.98 * bound < projection.abs().max() <= bound
+    assert not pool.q.bias.any()
+    assert 0 < pool.up.bias.abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_gem_is_the_generalised_mean() -> None:
+    """(mean max(x, 1e-6)^p)^(1/p), from a loop; 3 at the start; near the maximum for a large p."""
+    pool = ViT(Config(pool="gem", **SMALL)).double().pool
+    assert pool.p.tolist() == [3.0]
+    x = double(2, 16, 48)
+    pooled = pool(x, 0)
+    for image in range(2):
+        for feature in range(48):
+            powers = [max(value, 1e-6) ** 3 for value in x[image, :, feature].tolist()]
+            assert pooled[image, feature].item() == pytest.approx((sum(powers) / 16) ** (1 / 3))
+    pool.p.fill_(1.0)
+    torch.testing.assert_close(pool(x, 0), x.clamp(min=1e-6).mean(dim=1))
+    pool.p.fill_(1000.0)
+    torch.testing.assert_close(pool(x, 0), x.amax(dim=1).clamp(min=1e-6), rtol=0.01, atol=0)
+
+
+def test_gem_of_nothing_positive_is_no_nan() -> None:
+    """In float32 its value and gradients stay finite where every token is negative and p is large."""
+    pool = ViT(Config(pool="gem", **SMALL)).pool
+    nn.init.constant_(pool.p, 12.0)
+    x = -torch.rand(2, 16, 48, requires_grad=True)
+    pooled = pool(x, 0)
+    pooled.sum().backward()
+    torch.testing.assert_close(pooled, torch.full((2, 48), 1e-6))
+    assert pool.p.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("final_norm", ["before", "after"])
+@torch.no_grad()
+def test_layers_mix_the_class_token_of_every_layer(final_norm: str) -> None:
+    """Softmax weights over the outputs of the blocks, normed before or after, from a loop over the blocks."""
+    model = perturbed(Config(pool="layers", final_norm=final_norm, **SMALL))
+    images = double(2, 3, 32, 32)
+    weights = model.pool.logits.softmax(dim=0)
+    assert len(weights) == 3
+    assert weights.unique().numel() == 3
+    x, expected = model.embed(images), torch.zeros(2, 48, dtype=torch.float64)
+    for layer, block in enumerate(model.encoder.blocks):
+        x = block(x, model.position, layer, (4, 4))
+        expected += weights[layer] * (model.encoder.norm(x) if final_norm == "before" else x)[:, 0]
+    if final_norm == "after":
+        expected = model.encoder.norm(expected)
+    torch.testing.assert_close(model.pooled(images), expected)
+
+
+def test_layers_start_as_the_mean() -> None:
+    """All layers weigh the same at the start."""
+    assert not ViT(Config(pool="layers", **SMALL)).pool.logits.any()
+
+
+@pytest.mark.parametrize(
+    ("final_norm", "timm_options"),
+    [("before", {"fc_norm": False}), ("after", {"fc_norm": True}), ("none", {"fc_norm": False, "final_norm": False})],
+)
+@torch.no_grad()
+def test_final_norm_equals_timm(final_norm: str, timm_options: dict[str, bool]) -> None:
+    """Average pooling after, before and without the last norm, as timm's; none is MoCo v3's without it."""
+    timm = pytest.importorskip("timm.models.vision_transformer")
+    config = Config(pool="gap", final_norm=final_norm, **SMALL)
+    ours = perturbed(config).float()
+    theirs = timm.VisionTransformer(
+        img_size=32, patch_size=8, num_classes=10, embed_dim=48, depth=3, num_heads=3,
+        class_token=False, global_pool="avg", **timm_options,
+    )  # fmt: skip
+    place = "fc_norm." if final_norm == "after" else "norm."
+    theirs.load_state_dict(
+        {
+            place + name.removeprefix("norm.") if name.startswith("norm.") else name: value
+            for name, value in to_timm_state_dict(ours, config).items()
+        }
+    )
+    images = torch.randn(4, 3, 32, 32)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
+
+
+def test_poolings_add_their_closed_form() -> None:
+    """Parameters besides those of GAP: D, 4 D^2 + 4 D, two norms' and an MLP's for map; 1 for gem; L and a token."""
+    D, L = 48, 3
+    extra = {
+        "gap": 0,
+        "map": D + 4 * (D * D + D) + 2 * D + 2 * 4 * D * D + 5 * D,
+        "gem": 1,
+        "cls": 2 * D,  # and its position
+        "layers": 2 * D + L,
+    }
+    assert extra.keys() == POOLING.keys()
+    counts = {pool: sum(p.numel() for p in ViT(Config(pool=pool, **SMALL)).parameters()) for pool in extra}
+    assert {pool: number - counts["gap"] for pool, number in counts.items()} == extra
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+@torch.no_grad()
+def test_replaced_head_is_one_layer_at_zero(head: str) -> None:
+    """Both layers go; the rest stays as it was, and so does the model that was given."""
+    model = perturbed(Config(head=head, head_init="lecun-normal", **SMALL))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tuned = replaced(model, 7)
+    images = double(2, 3, 32, 32)
+    assert not tuned(images).any()
+    assert tuned(images).shape == (2, 7)
+    assert {name for name in tuned.state_dict() if name.startswith("head.")} == {"head.weight", "head.bias"}
+    torch.testing.assert_close(tuned.pooled(images), model.pooled(images))
+    assert (tuned.config.head, tuned.config.classes) == ("linear", 7)
+    assert (model.config.head, model.config.classes) == (head, 10)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    ViT(tuned.config).double().load_state_dict(tuned.state_dict())

@@ -1,0 +1,109 @@
+"""The model of a config: the ViT of this package, or a classifier of timm's as a reference beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.config import REFERENCE, ConfigError, nearest
+from vitcore.noise import Keys
+from vitcore.vit import ViT
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def build(config: Config) -> nn.Module:
+    """What `config` trains: images (B, C, H, W), and in training the images' keys (B,), to logits (B, classes)."""
+    return Reference(config) if config.model else ViT(config)
+
+
+class Reference(nn.Module):
+    """A classifier of https://github.com/huggingface/pytorch-image-models, trained from scratch: `model=timm/NAME`.
+
+    Its initial values are timm's own, drawn on the CPU from `config.seed`; its weights have timm's names after `model.`
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = classifier(config)
+        self.drops = any(dropping(module) for module in self.model.modules())
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """What it drops in training is a function of the images' keys together, so that a resumed training agrees."""
+        if not (self.drops and self.training):
+            return self.model(images)  # type: ignore[no-any-return]
+        assert keys is not None, "dropout in training needs the images' keys"
+        with seeded(int(keys.sum()), images.device):
+            return self.model(images)  # type: ignore[no-any-return]
+
+
+def classifier(config: Config) -> nn.Module:
+    """timm's model, told what it understands of the config.
+
+    Raises ConfigError for a rate of dropout that it has no place for; a size of images it may not need to know.
+    """
+    import timm  # late: takes seconds
+
+    known: dict[str, Any] = {
+        "img_size": config.image_size,
+        "drop_rate": config.dropout,
+        "drop_path_rate": config.drop_path,
+    }
+    while True:
+        try:
+            with seeded(config.seed):
+                name = config.model.removeprefix(REFERENCE)
+                return timm.create_model(name, num_classes=config.classes, in_chans=config.channels, **known)
+        except TypeError as error:
+            unknown = UNKNOWN_ARGUMENT.search(str(error))
+            if unknown is None or unknown[1] not in known:
+                raise
+        if known.pop(unknown[1]) and unknown[1] != "img_size":
+            field = {"drop_rate": "dropout", "drop_path_rate": "drop_path"}[unknown[1]]
+            raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
+
+
+def dropping(module: nn.Module) -> bool:
+    """Whether it draws random numbers in training: PyTorch's dropouts have `p`, timm's `drop_prob`."""
+    rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """PyTorch's global generators start at `seed` inside, and are afterwards as they were."""
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(seed)
+        yield
+
+
+def check_reference(config: Config) -> None:
+    """Raises ConfigError, before anything trains, for a model that timm does not have or these images do not fit."""
+    import timm  # late: takes seconds
+
+    from vitcore.measure import measure  # late: measures what is built here
+
+    name = config.model.removeprefix(REFERENCE)
+    if not timm.is_model(name):
+        known = nearest(name, timm.list_models())
+        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{known}")
+    if "." in name:
+        raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")
+    if config.layer_decay != 1:
+        raise ConfigError(f"layer_decay={config.layer_decay}: the layers of model={config.model} are not known: 1")
+    try:
+        measure(config)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a model of timm's meets where it is built or run
+        images = f"image_size={config.image_size}, channels={config.channels}"
+        raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error
