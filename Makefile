@@ -25,7 +25,7 @@ lint: $(STAMP)
 test: lint
 	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --ignore tests/slurm/test_devcluster.py --ignore tests/slurm/test_submit.py
 
-# timm's and torchvision's models at their full sizes: MINUTES minutes, 12 GiB of memory.
+# timm's and torchvision's models at their full sizes, float64 beside them: about 12 GiB of memory for the large ones.
 test-full: $(STAMP)
 	$(BIN)/python -m pytest -q -s -m slow tests/test_interop.py
 
