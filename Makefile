@@ -26,7 +26,7 @@ lint: $(STAMP)
 test: lint
 	$(BIN)/python -m pytest -q -n 2 -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 
-# timm's and torchvision's models at their full sizes: MINUTES minutes, 12 GiB of memory.
+# timm's and torchvision's models at their full sizes, float64 beside them: about 12 GiB of memory for the large ones.
 test-full: $(STAMP)
 	$(BIN)/python -m pytest -q -s -m slow tests/test_interop.py
 

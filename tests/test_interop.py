@@ -34,6 +34,7 @@ TIMM: dict[str, dict[str, Any]] = {
     "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
     "norm after the average": {"class_token": False, "global_pool": "avg"},
     "average beside a class token": {"global_pool": "avg", "fc_norm": False},
+    "attention pooling": {"class_token": False, "global_pool": "map"},
     "registers": {"reg_tokens": 4},
     "registers without rows": {"reg_tokens": 4, "no_embed_class": True},
     "registers and average": {"reg_tokens": 4, "class_token": False, "global_pool": "avg"},
@@ -53,7 +54,12 @@ PAIRS = {
 }
 PREFIX = ("class_token", "cls_token", "registers", "reg_token")
 PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")
-TORCHVISION: dict[str, dict[str, Any]] = {"linear head": {}, "tanh head": {"representation_size": 48}}
+TORCHVISION: dict[str, dict[str, Any]] = {
+    "linear head": {},
+    "tanh head": {"representation_size": 48},
+    "convolutions": {"conv_stem": [(12, 3, 2), (24, 3, 2), (48, 3, 2)]},
+    "more convolutions": {"conv_stem": [(16, 3, 2), (16, 3, 1), (24, 3, 2), (40, 3, 2)]},
+}
 
 
 def timm_model(stem: list[int] | None = None, **settings: Any) -> Any:
@@ -65,7 +71,11 @@ def timm_model(stem: list[int] | None = None, **settings: Any) -> Any:
     return timm.models.vision_transformer.VisionTransformer(**(SMALL | settings | hybrid))
 
 
-def torchvision_model(**settings: Any) -> Any:
+def torchvision_model(conv_stem: list[tuple[int, int, int]] | None = None, **settings: Any) -> Any:
+    """`conv_stem`: channels, kernel and stride of convolutions in the place of patches."""
+    if conv_stem:
+        stem = torchvision.models.vision_transformer.ConvStemConfig
+        settings["conv_stem_configs"] = [stem(*each) for each in conv_stem]
     sizes = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 3, "hidden_dim": 48, "mlp_dim": 100}
     return torchvision.models.VisionTransformer(**(sizes | {"num_classes": 10} | settings))
 
@@ -109,6 +119,8 @@ def in_common(gradients: dict[str, Tensor], patches: int) -> dict[str, Tensor]:
     prefix = [gradients.pop(name) for name in PREFIX if name in gradients]
     places = [gradients.pop(name)[..., -patches:, :].reshape(patches, -1) for name in PLACES if name in gradients]
     gradients.pop("position.class_row", None)
+    if "attn_pool.latent" in gradients:
+        gradients["attn_pool.latent"] = gradients["attn_pool.latent"].flatten()
     common = {"prefix": torch.cat(prefix, dim=1)} if prefix else {}
     return gradients | common | ({"places": places[0]} if places else {})
 
@@ -119,9 +131,9 @@ def moving_parts(exact: dict[str, Tensor]) -> list[str]:
     return [name for name, size in largest.items() if size > 1e-12 * max(largest.values())]
 
 
-def differences(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str]) -> dict[str, float]:
+def differences(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str], count: int = 2) -> dict[str, float]:
     """How far our logits and gradients are from theirs, and both from theirs in float64."""
-    images, patches = pictures(ours), ours.config.grid[0] * ours.config.grid[1]
+    images, patches = pictures(ours, count), ours.config.grid[0] * ours.config.grid[1]
     found = {"ours": answers(ours, images), "theirs": answers(theirs, images)}
     found["exact"] = answers(copy.deepcopy(theirs).double(), images)
     logits = {who: those for who, (those, _) in found.items()}
@@ -213,7 +225,7 @@ def test_torchvision_model_becomes_a_vit_of_equal_logits_and_gradients(settings:
         ({"act_layer": "gelu_tanh"}, "blocks.0.mlp.act: GELUTanh"),
         ({"norm_layer": "rmsnorm"}, "blocks.0.norm1: RmsNorm"),
         ({"norm_layer": "layernorm1d"}, "blocks.0.norm1: .*eps=1e-05"),
-        ({"global_pool": "max"}, "global_pool='max': this ViT has token, avg"),
+        ({"global_pool": "max"}, "global_pool='max': this ViT has token, avg, map"),
         ({"global_pool": "avg", "pool_include_prefix": True}, "pool_include_prefix=True"),
         ({"num_classes": 0}, "num_classes=0"),
         ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
@@ -246,6 +258,8 @@ def test_other_classes_are_refused() -> None:
         from_torchvision(timm_model())
     with pytest.raises(ValueError, match=r"^representation_size=40: .*width=48"):
         from_torchvision(torchvision_model(representation_size=40))
+    with pytest.raises(ValueError, match=r"^conv_proj\.conv_bn_relu_0\.0: .*5, 5.*, where this ViT has .*3, 3"):
+        from_torchvision(torchvision_model(conv_stem=[(12, 5, 2), (24, 3, 2), (48, 3, 2)]))
 
 
 @pytest.mark.parametrize(
@@ -287,21 +301,33 @@ def official(layout: str, model: Any, pre_logits: bool = False) -> dict[str, np.
         shapes["cls"] = (1, 1, D)
     if hasattr(model.patch_embed, "backbone"):
         shapes |= official_resnet(model.patch_embed.backbone)
+    if model.attn_pool is not None:
+        shapes["MAPHead_0/probe"] = (1, 1, D)
+        shapes |= official_attention("MAPHead_0/MultiHeadDotProductAttention_0", D, H)
+        shapes |= official_mlp("MAPHead_0/MlpBlock_0", D, F)
+        shapes |= {f"MAPHead_0/LayerNorm_0/{leaf}": (D,) for leaf in ("scale", "bias")}
     if pre_logits:
         shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
     for layer in range(len(model.blocks)):
         block = f"Transformer/encoderblock_{layer}"
         for name in ("LayerNorm_0", f"LayerNorm{norm}"):
             shapes |= {f"{block}/{name}/scale": (D,), f"{block}/{name}/bias": (D,)}
-        inside = f"{block}/MultiHeadDotProductAttention{attention}"
-        for name in ("query", "key", "value"):
-            shapes |= {f"{inside}/{name}/kernel": (D, H, D // H), f"{inside}/{name}/bias": (H, D // H)}
-        shapes |= {f"{inside}/out/kernel": (H, D // H, D), f"{inside}/out/bias": (D,)}
-        dense = f"{block}/MlpBlock{mlp}/Dense"
-        shapes |= {f"{dense}_0/kernel": (D, F), f"{dense}_0/bias": (F,)}
-        shapes |= {f"{dense}_1/kernel": (F, D), f"{dense}_1/bias": (D,)}
+        shapes |= official_attention(f"{block}/MultiHeadDotProductAttention{attention}", D, H)
+        shapes |= official_mlp(f"{block}/MlpBlock{mlp}", D, F)
     draw = np.random.default_rng(0)
     return {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def official_attention(name: str, D: int, H: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {f"{name}/out/kernel": (H, D // H, D), f"{name}/out/bias": (D,)}
+    for part in ("query", "key", "value"):
+        shapes |= {f"{name}/{part}/kernel": (D, H, D // H), f"{name}/{part}/bias": (H, D // H)}
+    return shapes
+
+
+def official_mlp(name: str, D: int, F: int) -> dict[str, tuple[int, ...]]:
+    up = {f"{name}/Dense_0/kernel": (D, F), f"{name}/Dense_0/bias": (F,)}
+    return up | {f"{name}/Dense_1/kernel": (F, D), f"{name}/Dense_1/bias": (D,)}
 
 
 def official_resnet(backbone: Any) -> dict[str, tuple[int, ...]]:
@@ -339,6 +365,7 @@ def saved(folder: Path, arrays: dict[str, np.ndarray[Any, Any]], prefix: str = "
 BIG_VISION_POOLS: dict[str, dict[str, Any]] = {
     "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
     "class token": {"no_embed_class": True},
+    "attention pooling": {"class_token": False, "global_pool": "map"},
 }
 CHECKPOINTS: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
     "vit_jax": ("vit_jax", "", False, {}),
@@ -452,7 +479,7 @@ def show(name: str, found: dict[str, float]) -> None:
 def test_full_size_timm_model(name: str, settings: dict[str, Any]) -> None:
     """timm's published sizes: logits and the gradient of every parameter within 1e-5 of their largest value."""
     theirs = scattered(timm.create_model(name.partition(".")[0], **settings))
-    show(name, found := differences(from_timm(theirs).eval(), theirs, timm_name))
+    show(name, found := differences(from_timm(theirs).eval(), theirs, timm_name, count=1))
     check(found)
 
 
@@ -461,5 +488,5 @@ def test_full_size_timm_model(name: str, settings: dict[str, Any]) -> None:
 def test_full_size_torchvision_model(name: str) -> None:
     """torchvision's published sizes, likewise."""
     theirs = scattered(getattr(torchvision.models, name)())
-    show(name, found := differences(from_torchvision(theirs).eval(), theirs, torchvision_name))
+    show(name, found := differences(from_torchvision(theirs).eval(), theirs, torchvision_name, count=1))
     check(found)

@@ -67,6 +67,14 @@ def test_python_example_runs(tmp_path: Path) -> None:
     assert 0 <= float(done.stdout) <= 1
 
 
+def test_conversion_example_runs(tmp_path: Path) -> None:
+    """timm's model becomes ours, with equal logits."""
+    write_examples(tmp_path)
+    done = subprocess.run([sys.executable, "convert.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+    assert (tmp_path / "back.pth").exists()
+
+
 def test_the_same_part_works_inside_the_package(tmp_path: Path) -> None:
     """One class and one dict line appended to position.py: the contract tests and the command follow."""
     import shutil

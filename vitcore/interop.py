@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vitcore.config import Config
 from vitcore.npz import read_npz
-from vitcore.stem import ResNetStem
+from vitcore.stem import ConvStem, ResNetStem, convolutions
 from vitcore.vit import ViT
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ TIMM = {
     r"^stem\.backbone\.": "patch_embed.backbone.",
     r"^stem\.(projection\.)?": "patch_embed.proj.",
     r"^encoder\.": "",
+    r"^pool\.probe": "attn_pool.latent",
+    r"^pool\.out": "attn_pool.proj",
+    r"^pool\.up": "attn_pool.mlp.fc1",
+    r"^pool\.down": "attn_pool.mlp.fc2",
+    r"^pool\.": "attn_pool.",
     r"attention\.out": "attn.proj",
     r"attention": "attn",
     r"add(\d)\.scale": r"ls\1.gamma",
@@ -40,6 +45,7 @@ TIMM = {
     r"mlp\.down": "mlp.fc2",
 }
 TORCHVISION = {
+    r"^stem\.projection\.": "conv_proj.conv_last.",
     r"^stem\.": "conv_proj.",
     r"^encoder\.blocks\.": "encoder.layers.encoder_layer_",
     r"^encoder\.norm": "encoder.ln",
@@ -51,7 +57,7 @@ TORCHVISION = {
     r"^head\.hidden": "heads.pre_logits",
     r"^head\.": "heads.head.",
 }
-TIMM_POOLS = {"cls": "token", "gap": "avg"}
+TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
 TIMM_HAS = {
     "position": ("none", "1d"),
     "position_at": ("", "input"),
@@ -71,6 +77,8 @@ def from_timm(model: TimmViT) -> ViT:
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config))
     theirs = dict(model.state_dict())
+    if "attn_pool.latent" in theirs:
+        theirs["attn_pool.latent"] = theirs["attn_pool.latent"].flatten()
     tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
     prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
     positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
@@ -109,6 +117,8 @@ def to_timm_state_dict(model: ViT) -> Weights:
             rows.insert(0, row[None])
     if rows:
         weights["pos_embed"] = torch.cat(rows)[None]
+    if "pool.probe" in ours:
+        ours["pool.probe"] = ours["pool.probe"][None, None]
     return weights | {timm_name(config, name): values for name, values in ours.items()}
 
 
@@ -225,21 +235,34 @@ def config_of_torchvision(model: Any) -> Config:
     """The sizes and parts that torchvision's model names; what it does not name, `check_alike` finds."""
     from torchvision.models import VisionTransformer  # late: takes seconds to import
 
-    check_kinds(model, {"": VisionTransformer, "conv_proj": nn.Conv2d})
+    check_kinds(model, {"": VisionTransformer})
     if model.representation_size not in (None, model.hidden_dim):
         width = model.hidden_dim
         raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
     sizes: dict[str, Any] = {
         "image_size": model.image_size,
         "patch": model.patch_size,
-        "channels": model.conv_proj.in_channels,
         "classes": model.num_classes,
         "width": model.hidden_dim,
         "depth": len(model.encoder.layers),
         "heads": model.encoder.layers[0].num_heads,
         "mlp_ratio": model.mlp_dim / model.hidden_dim,
     }
-    return Config(**sizes, head="linear" if model.representation_size is None else "mlp")
+    head = "linear" if model.representation_size is None else "mlp"
+    return Config(**stem_of_torchvision(model.conv_proj), **sizes, head=head)
+
+
+def stem_of_torchvision(projection: Any) -> dict[str, Any]:
+    """Patches, or 3x3 convolutions with batch norm before a 1x1 one (arXiv 2106.14881)."""
+    if type(projection) is nn.Conv2d:
+        return {"channels": projection.in_channels}
+    layers = [layer[0] for layer in projection[:-1]]
+    return {
+        "channels": layers[0].in_channels,
+        "stem": "conv",
+        "stem.norm": "batch",
+        "stem.channels": [layer.out_channels for layer in layers],
+    }
 
 
 def timm_skeleton(config: Config) -> TimmViT:
@@ -253,7 +276,9 @@ def timm_skeleton(config: Config) -> TimmViT:
 def torchvision_skeleton(config: Config) -> TorchvisionViT:
     """torchvision's model of these sizes, without values."""
     from torchvision.models import VisionTransformer  # late: takes seconds to import
+    from torchvision.models.vision_transformer import ConvStemConfig
 
+    stem = [ConvStemConfig(*each) for each in conv_stem(config)] if config.stem == "conv" else None
     with torch.device("meta"):
         return VisionTransformer(
             image_size=config.image_size,
@@ -264,7 +289,13 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
             mlp_dim=round(config.width * config.mlp_ratio),
             num_classes=config.classes,
             representation_size=config.width if config.head == "mlp" else None,
+            conv_stem_configs=stem,
         )
+
+
+def conv_stem(config: Config) -> list[tuple[int, int, int]]:
+    """Channels, kernel and stride of each 3x3 convolution."""
+    return [(channels, 3, stride) for channels, stride in convolutions(config, ConvStem.options(config).channels)]
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, type[nn.Module]]) -> None:
@@ -342,6 +373,9 @@ def timm_name(config: Config, name: str) -> str:
 
 def torchvision_name(config: Config, name: str) -> str:
     """What torchvision calls our parameter `name`."""
+    if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
+        convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
+        return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
     return renamed(name, TORCHVISION)
 
 

@@ -31,6 +31,12 @@ OUTSIDE = {
     "stem.backbone.stem.conv": "conv_root",
     "stem.backbone.stem.norm": "gn_root",
     "head.hidden": "pre_logits",
+    "pool": "MAPHead_0",
+    "pool.q": "MAPHead_0/MultiHeadDotProductAttention_0/query",
+    "pool.out": "MAPHead_0/MultiHeadDotProductAttention_0/out",
+    "pool.norm": "MAPHead_0/LayerNorm_0",
+    "pool.up": "MAPHead_0/MlpBlock_0/Dense_0",
+    "pool.down": "MAPHead_0/MlpBlock_0/Dense_1",
 }
 
 
@@ -162,8 +168,9 @@ def config_of(arrays: Arrays) -> Config:
         "heads": heads,
         "mlp_ratio": hidden / width,
     }
+    plain = "cls" if "cls" in arrays else "gap"
     parts: dict[str, Any] = {
-        "pool": "cls" if "cls" in arrays else "gap",
+        "pool": "map" if "MAPHead_0/probe" in arrays else plain,
         "head": "mlp" if "pre_logits/kernel" in arrays else "linear",
     }
     return Config(**stem, **sizes, **parts)
@@ -197,7 +204,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
     table = arrays.get(arrays.layout.positions)[0]
     patches = config.grid[0] * config.grid[1]
     weights = {"position.table": table[-patches:]}
-    if "cls" in arrays:
+    if config.pool == "cls":
         weights["position.class_row"] = table[0] if len(table) > patches else torch.zeros(config.width)
     return weights
 
@@ -226,6 +233,8 @@ def flax_modules(name: str, layout: Layout) -> list[str]:
                 "mlp.down": f"{layout.mlp}/Dense_1",
             }
             return [f"Transformer/encoderblock_{layer}/{inside['.'.join(rest)]}"]
+        case ["pool", "kv"]:
+            return [f"MAPHead_0/MultiHeadDotProductAttention_0/{part}" for part in ("key", "value")]
         case ["stem", "backbone", "stages", stage, "blocks", block, *rest]:
             shortcut = {"downsample.conv": "conv_proj", "downsample.norm": "gn_proj"}
             unit = shortcut.get(".".join(rest)) or rest[0].replace("norm", "gn")
