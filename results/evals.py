@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from results import store
+from results import lease, store
 from results.store import Broken, Trial, TrialState
 
 Json = dict[str, Any]
@@ -149,11 +149,13 @@ def failure(trial: Trial, names: Iterable[str]) -> Json | None:
 
 
 def state(trial: Trial, names: Sequence[str]) -> TrialState:
-    """The trial's state; while it owes one of these evals it is not finished but missing, or failed."""
+    """The trial's state; while it owes one of these evals it is not finished but running, failed or missing."""
     found = trial.state()
     missing = left(trial, names, found.result)
     if not missing:
         return found
+    if found.attempt is not None and lease.seems_alive(found.attempt):
+        return TrialState("running", f"trained; eval {', '.join(missing)} is being computed", found.attempt)
     if (failed := failure(trial, missing)) is not None:
         return TrialState("failed", str(failed.get("cause", "unknown cause")), found.attempt)
     return TrialState("missing", f"trained; eval {', '.join(missing)} is still to be computed", found.attempt)

@@ -96,6 +96,7 @@ def looks(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dic
             yield {
                 "arm": arm["name"],
                 "seed": first["seed"],
+                "open": arm["name"] == study.plan["baseline"],
                 "notes": [site["note"] for site in found.facts["sites"] if not site["site"]],
                 "layers": inspection.layers(found),
                 "figures": [
