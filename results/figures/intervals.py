@@ -85,7 +85,8 @@ def verdict(row: Any, metric: str) -> str:
         return f"no finished trial\n{row.gap}"
     if row.reference:
         return "baseline" + count(row)
-    word = (row.verdict or "no verdict").replace("-", " ") + count(row)
+    known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
+    word = known.replace("-", " ") + count(row)
     if np.isnan(row.delta):
         return word
     digits = 1 if is_accuracy(metric) else 3
