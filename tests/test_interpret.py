@@ -254,7 +254,7 @@ def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
     (found,) = similarity(model, None, None, (4, 4))
     assert found.site == "rotate"
     np.testing.assert_allclose(found.pairs, expected, atol=1e-6)
-    assert found.centre.shape == (1, 2, 16)  # layers alike are one
+    assert found.centre.shape == (1, 1, 16)  # layers and heads that are alike are one
 
 
 def test_kind_without_vectors_or_bias_says_so(own: None) -> None:

@@ -184,9 +184,9 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """From maps (L', H', N, N); layers that are all alike are one."""
-    if (maps == maps[:1]).all():
-        maps = maps[:1]
+    """From maps (L', H', N, N); layers that are all alike are one, and so are heads."""
+    maps = maps[:1] if (maps == maps[:1]).all() else maps
+    maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
 
 
