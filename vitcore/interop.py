@@ -209,19 +209,20 @@ def config_of_timm(model: Any) -> Config:
         "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
         "layer_scale": 0.0 if isinstance(block.ls1, nn.Identity) else float(block.ls1.init_values),
     }
-    return Config(**stem_of_timm(model.patch_embed), **sizes, **parts)
+    return Config(**stem_of_timm(model), **sizes, **parts)
 
 
-def stem_of_timm(embed: Any) -> dict[str, Any]:
+def stem_of_timm(model: Any) -> dict[str, Any]:
     """Patches, or the paper's ResNet and 1x1 patches of its feature map."""
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
     from timm.models.resnetv2 import ResNetV2
 
+    embed: Any = model.patch_embed
     size, patch = side("img_size", embed.img_size), side("patch_size", embed.patch_size)
     if type(embed) is not HybridEmbed:
         return {"image_size": size, "patch": patch, "channels": embed.proj.in_channels}
-    check_kinds(embed, {"backbone": ResNetV2})
-    backbone: Any = embed.backbone
+    check_kinds(model, {"patch_embed.backbone": ResNetV2})
+    backbone: Any = model.patch_embed.backbone
     return {
         "image_size": size,
         "patch": patch * side("feature_ratio", embed.feature_ratio),
