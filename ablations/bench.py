@@ -18,8 +18,9 @@ from torch import nn
 
 from vitcore.config import Config
 from vitcore.data import Data, load
+from vitcore.device import torch_threads
 from vitcore.interop import to_timm
-from vitcore.train import Training, torch_threads
+from vitcore.train import Training
 from vitcore.vit import ViT
 
 TOLERANCE = 1e-5

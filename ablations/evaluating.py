@@ -8,15 +8,15 @@ from typing import Any
 
 from results import evals, store
 from vitcore.config import Config
+from vitcore.device import torch_threads
 from vitcore.evaluate import at_size, restored, seen_by
 from vitcore.fewshot import few_shot
 from vitcore.interpret import IMAGES, inspect
-from vitcore.train import torch_threads
-from vitcore.vit import ViT
+from vitcore.model import Model, Reference
 
 Json = dict[str, Any]
 Computed = tuple[Json, evals.Arrays | None]  # metrics, notes, details; arrays, where there are any
-Compute = Callable[[ViT, Path | None], Computed]  # of the model, given where data lie
+Compute = Callable[[Model, Path | None], Computed]  # of the model, given where data lie
 
 
 def evaluate(trial: store.Trial, name: str, data_dir: Path | None, code: str, compute: Compute | None = None) -> None:
@@ -54,16 +54,18 @@ def by_name(name: str) -> Compute:
     return partial(at_another_size, size=int(name.removeprefix("test@")))
 
 
-def probe(model: ViT, data_dir: Path | None) -> Computed:
+def probe(model: Model, data_dir: Path | None) -> Computed:
     found = few_shot(model, seen_by(model, data_dir))
     return {"metrics": found.metrics, "notes": found.notes, "draws": found.draws}, None
 
 
-def at_another_size(model: ViT, data_dir: Path | None, size: int) -> Computed:
+def at_another_size(model: Model, data_dir: Path | None, size: int) -> Computed:
     return {"metrics": at_size(model, size, data_dir), "notes": []}, None
 
 
-def look(model: ViT, data_dir: Path | None, images: int = IMAGES) -> Computed:
-    """At most so many test images."""
+def look(model: Model, data_dir: Path | None, images: int = IMAGES) -> Computed:
+    """At most so many test images. Raises ValueError for a reference model, which has other parts inside."""
+    if isinstance(model, Reference):
+        raise ValueError(f"model={model.config.model}: what is looked into is a ViT of this package")
     inside = inspect(model, seen_by(model, data_dir), images)
     return {"metrics": {}, "notes": [], "asked": images, **inside.facts}, inside.arrays

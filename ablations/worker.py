@@ -24,9 +24,11 @@ from ablations.cleaning import Keep, keeps
 from results import evals, lease, store
 from results.patience import FULL, Patience
 from vitcore.config import Config, ConfigError
+from vitcore.device import device_of
 from vitcore.identity import identity, trial_id
 from vitcore.memory import OutOfMemory
-from vitcore.train import Outcome, device_of, train
+from vitcore.run import Outcome
+from vitcore.train import train
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5

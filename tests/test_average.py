@@ -11,7 +11,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from vitcore import Config, train
 from vitcore.average import Average
 from vitcore.data import load
-from vitcore.train import Memory, Training, under
+from vitcore.run import Memory
+from vitcore.train import Training, under
 
 
 def tiny(**settings: Any) -> Config:

@@ -12,7 +12,8 @@ import torch
 from results import lease, store
 from results.tables import table
 from vitcore import Config, train
-from vitcore.train import Memory, Training
+from vitcore.run import Memory
+from vitcore.train import Training
 
 K = 13  # the step, from 1, whose loss is not a number
 

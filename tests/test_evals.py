@@ -25,7 +25,8 @@ from results import evals, export, layout, store, study, tables, units
 from results.figures import frame
 from vitcore.config import Config, ConfigError
 from vitcore.evaluate import at_size, check_size
-from vitcore.train import Memory, train
+from vitcore.run import Memory
+from vitcore.train import train
 from vitcore.vit import ViT
 
 RECIPE = """

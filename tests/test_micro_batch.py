@@ -18,7 +18,8 @@ from vitcore.data import load
 from vitcore.identity import trial_id
 from vitcore.memory import OutOfMemory, out_of_memory
 from vitcore.noise import Keys
-from vitcore.train import Memory, Training
+from vitcore.run import Memory
+from vitcore.train import Training
 from vitcore.vit import ViT
 
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from vitcore import Config, train
 from vitcore.augment import AUGMENT
 from vitcore.data import load
-from vitcore.train import Batch, Memory, Training
+from vitcore.run import Memory
+from vitcore.train import Batch, Training
 
 
 def tiny(**settings: Any) -> Config:

@@ -10,8 +10,9 @@ import torch
 
 from vitcore import Config, ViT, train
 from vitcore.data import load
+from vitcore.run import Memory
 from vitcore.schedule import learning_rate
-from vitcore.train import Memory, Training, evaluation_steps
+from vitcore.train import Training, evaluation_steps
 
 
 def tiny(**settings: Any) -> Config:

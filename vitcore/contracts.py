@@ -16,8 +16,9 @@ from vitcore.augment import AUGMENT
 from vitcore.config import Config
 from vitcore.data import load
 from vitcore.noise import image_keys
+from vitcore.run import Memory
 from vitcore.schedule import learning_rate
-from vitcore.train import Memory, Training, train
+from vitcore.train import Training, train
 from vitcore.variants import VARIANTS
 from vitcore.vit import ViT
 

@@ -12,21 +12,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data import Data, load
-from vitcore.train import EVALUATION_BATCH, device_of
-from vitcore.vit import ViT
+from vitcore.device import device_of
+from vitcore.model import Model, build
+from vitcore.train import EVALUATION_BATCH
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 
-def restored(config: Config, weights: bytes) -> ViT:
+def restored(config: Config, weights: bytes) -> Model:
     """The trained model, in evaluation mode, on the device of `config`; `weights` are safetensors."""
-    model = ViT(config)
+    model = build(config)
     model.load_state_dict(safetensors.torch.load(weights))
     return model.to(device_of(config)).eval()
 
 
-def seen_by(model: ViT, data_dir: Path | None = None) -> Data:
+def seen_by(model: Model, data_dir: Path | None = None) -> Data:
     """The images of the model's trial, on the model's device. Raises ValueError as `vitcore.data.load`."""
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
@@ -37,7 +38,7 @@ def batched(function: Callable[[Tensor], Tensor], data: Data, pixels: Tensor) ->
     return torch.cat([function(data.standardise(some)) for some in torch.split(pixels, EVALUATION_BATCH)])
 
 
-def at_size(model: ViT, size: int, data_dir: Path | None = None) -> dict[str, float]:
+def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, float]:
     """test_accuracy@SIZE and test_loss@SIZE: the test images at another size, made from the originals.
 
     Standardised with the statistics of the size that was trained on. Raises ValueError for a size that the model does
@@ -55,16 +56,17 @@ def at_size(model: ViT, size: int, data_dir: Path | None = None) -> dict[str, fl
 
 
 def check_size(config: Config, size: int) -> None:
-    """Raises ValueError where a model of `config` does not take images of `size`; nothing is allocated."""
+    """Raises ConfigError where a model of `config` does not take images of `size`; nothing is allocated."""
     from vitcore.config import ConfigError
 
-    if size < config.patch or size % config.patch:
+    if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     with torch.device("meta"):
-        model = ViT(config)
+        model = build(config).eval()
         images = torch.empty(1, config.channels, size, size)
     try:
         with torch.no_grad():
             model(images)
-    except RuntimeError as error:  # shapes that do not fit, whatever part says so
-        raise ConfigError(f"images of {size} pixels: position={config.position} does not take them ({error})") from None
+    except (RuntimeError, AssertionError) as error:  # shapes that do not fit, whatever part says so
+        what = f"model={config.model}" if config.model else f"position={config.position}"
+        raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None

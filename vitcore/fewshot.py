@@ -21,7 +21,7 @@ from vitcore.shuffle import Indices, by_class
 
 if TYPE_CHECKING:
     from vitcore.data import Data
-    from vitcore.vit import ViT
+    from vitcore.model import Model
 
 SHOTS = (1, 5, 10, 25)  # images a class
 DRAWS = 3  # of the images; the accuracy is the mean over them
@@ -74,7 +74,7 @@ class FewShot:
     notes: list[str] = field(default_factory=list)
 
 
-def few_shot(model: ViT, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
+def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Accuracy on the test images of probes fitted to a few training images a class; the features are pre-logits.
 
     The images of a draw depend on the trial's data and data seed alone, so that paired arms see the same; those of few
@@ -106,6 +106,6 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
     return np.concatenate([group[:count] for group in groups])
 
 
-def features(model: ViT, data: Data, pixels: Tensor) -> Tensor:
+def features(model: Model, data: Data, pixels: Tensor) -> Tensor:
     """What the head's last layer reads (n, D), on the CPU."""
-    return batched(lambda images: model.head.features(model.pooled(images)), data, pixels).cpu()
+    return batched(model.features, data, pixels).cpu()

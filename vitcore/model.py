@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,11 @@ from vitcore.vit import ViT
 if TYPE_CHECKING:
     from vitcore.config import Config
 
+Model = Union["ViT", "Reference"]
 UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
-def build(config: Config) -> nn.Module:
+def build(config: Config) -> Model:
     """What `config` trains: images (B, C, H, W), and in training the images' keys (B,), to logits (B, classes)."""
     return Reference(config) if config.model else ViT(config)
 
@@ -33,6 +34,7 @@ class Reference(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.config = config
         self.model = classifier(config)
         self.drops = any(dropping(module) for module in self.model.modules())
 
@@ -43,6 +45,10 @@ class Reference(nn.Module):
         assert keys is not None, "dropout in training needs the images' keys"
         with seeded(int(keys.sum()), images.device):
             return self.model(images)  # type: ignore[no-any-return]
+
+    def features(self, images: Tensor) -> Tensor:
+        """What its last layer reads (B, D)."""
+        return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator, no-any-return]
 
 
 def classifier(config: Config) -> nn.Module:

@@ -10,11 +10,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -25,97 +25,23 @@ from torch import Tensor
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.data import Data, Images, Order, load
+from vitcore.device import device_of, torch_threads
+from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
 from vitcore.memory import shrinking
 from vitcore.mixing import mix
 from vitcore.model import build
 from vitcore.noise import Keys, image_keys
 from vitcore.optim import optimizer
+from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-Status = Literal["finished", "diverged", "stopped"]
 EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
 CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
-VERIFICATIONS = 3  # where the steps are not reproducible, so many divergences are one
 TICK = 0.25  # seconds between two reports of progress
-
-
-class Run(Protocol):
-    """Where a training writes. The results' store has one on disk; `Memory` is one that keeps everything."""
-
-    def checkpoint(self) -> bytes | None:
-        """The newest valid checkpoint; the run has cut its metrics to the lines up to that step."""
-
-    def save_checkpoint(self, step: int, payload: bytes) -> None: ...
-
-    def log(self, line: dict[str, Any]) -> None:
-        """A line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, val_accuracy, lr."""
-
-    def save_weights(self, payload: bytes) -> None:
-        """The final weights, as safetensors."""
-
-    def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """For each test image its place in the whole dataset, and whether it was right."""
-
-    def progress(self, step: int, accuracy: float | None) -> None:
-        """Called several times a second; `accuracy` is the latest on the validation images."""
-
-
-@dataclass
-class Memory:
-    """A run that keeps everything in memory."""
-
-    checkpoints: dict[int, bytes] = field(default_factory=dict)
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    weights: bytes | None = None
-    correct: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-
-    def checkpoint(self) -> bytes | None:
-        newest = max(self.checkpoints, default=0)
-        self.lines = [line for line in self.lines if line["step"] <= newest]
-        return self.checkpoints.get(newest)
-
-    def save_checkpoint(self, step: int, payload: bytes) -> None:
-        self.checkpoints = {step: payload}
-
-    def log(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
-
-    def save_weights(self, payload: bytes) -> None:
-        self.weights = payload
-
-    def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        self.correct = index, correct
-
-    def progress(self, step: int, accuracy: float | None) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a training ended. `train_seconds` is of the steps alone: no evaluation, no loading.
-
-    `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
-    objective, with label smoothing and mixed images, averaged since the evaluation before); it is empty unless
-    the training finished. `micro_batch` is the smallest that memory made necessary, or that was asked for; 0:
-    the whole batch. `suspect_hardware`: a step at which something was not a number, but was one when it was
-    computed again.
-    """
-
-    status: Status
-    metrics: dict[str, float]
-    params: int
-    flops: int
-    steps: int
-    images: int
-    train_seconds: float
-    images_per_second: float
-    diverged_at_step: int | None = None
-    micro_batch: int = 0
-    suspect_hardware: int | None = None
 
 
 class Batch(NamedTuple):
@@ -133,36 +59,6 @@ class Batch(NamedTuple):
         """Micro-batches of `size` images, the last of what is left."""
         keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
         return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
-
-
-class DivergedError(Exception):
-    """The loss, or what the weights make of the validation images, is no longer a number."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"diverged at step {step}")
-        self.step = step
-
-
-@dataclass(frozen=True)
-class Suspicion:
-    """A divergence to be verified: all is done again from the last checkpoint, every step looked at.
-
-    step: where it was seen; 0: none. refuted_step: one that did not come back: the hardware is suspect.
-    """
-
-    step: int = 0
-    refuted_step: int = 0
-    count: int = 0
-
-    def confirmed_by(self, step: int) -> bool:
-        return step == self.step or self.count == VERIFICATIONS
-
-    def moved(self, step: int) -> Suspicion:
-        """To another step; where there was one, it did not come back."""
-        return Suspicion(step, self.step or self.refuted_step, self.count + 1)
-
-    def refuted(self) -> Suspicion:
-        return Suspicion(0, self.step, self.count)
 
 
 def train(
@@ -454,20 +350,3 @@ def evaluation_steps(config: Config) -> list[int]:
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names begin with `prefix`, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-
-def device_of(config: Config) -> str:
-    if config.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return config.device
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """PyTorch's threads on the CPU: more of them change the last bits of a sum, so a trial says how many."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -48,6 +48,10 @@ class ViT(Initial):
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
 
+    def features(self, images: Tensor) -> Tensor:
+        """What the last layer reads (B, D), the paper's pre-logits: what is probed with few shots."""
+        return self.head.features(self.pooled(images))
+
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The vector (B, D) that the head reads."""
         layers = self.encoder(self.embed(images, keys), self.position, self.grid(images), keys)

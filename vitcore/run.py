@@ -1,0 +1,85 @@
+"""What a training writes to, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+Status = Literal["finished", "diverged", "stopped"]
+
+
+class Run(Protocol):
+    """Where a training writes. The results' store has one on disk; `Memory` is one that keeps everything."""
+
+    def checkpoint(self) -> bytes | None:
+        """The newest valid checkpoint; the run has cut its metrics to the lines up to that step."""
+
+    def save_checkpoint(self, step: int, payload: bytes) -> None: ...
+
+    def log(self, line: dict[str, Any]) -> None:
+        """A line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, val_accuracy, lr."""
+
+    def save_weights(self, payload: bytes) -> None:
+        """The final weights, as safetensors."""
+
+    def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
+        """For each test image its place in the whole dataset, and whether it was right."""
+
+    def progress(self, step: int, accuracy: float | None) -> None:
+        """Called several times a second; `accuracy` is the latest on the validation images."""
+
+
+@dataclass
+class Memory:
+    """A run that keeps everything in memory."""
+
+    checkpoints: dict[int, bytes] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    weights: bytes | None = None
+    correct: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+
+    def checkpoint(self) -> bytes | None:
+        newest = max(self.checkpoints, default=0)
+        self.lines = [line for line in self.lines if line["step"] <= newest]
+        return self.checkpoints.get(newest)
+
+    def save_checkpoint(self, step: int, payload: bytes) -> None:
+        self.checkpoints = {step: payload}
+
+    def log(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+
+    def save_weights(self, payload: bytes) -> None:
+        self.weights = payload
+
+    def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
+        self.correct = index, correct
+
+    def progress(self, step: int, accuracy: float | None) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended. `train_seconds` is of the steps alone: no evaluation, no loading.
+
+    `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
+    objective, with label smoothing and mixed images, averaged since the evaluation before); it is empty unless
+    the training finished. `micro_batch` is the smallest that memory made necessary, or that was asked for; 0:
+    the whole batch. `suspect_hardware`: a step at which something was not a number, but was one when it was
+    computed again.
+    """
+
+    status: Status
+    metrics: dict[str, float]
+    params: int
+    flops: int
+    steps: int
+    images: int
+    train_seconds: float
+    images_per_second: float
+    diverged_at_step: int | None = None
+    micro_batch: int = 0
+    suspect_hardware: int | None = None
