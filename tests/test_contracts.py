@@ -4,10 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from vitcore.contracts import Contract, contracts
+from vitcore.config import Config
+from vitcore.contracts import Contract, contracts, tiny
+from vitcore.data import load
+from vitcore.pooling import POOLING
 from vitcore.position import POSITION, Position
+from vitcore.stem import STEM
+from vitcore.train import Training
 from vitcore.variants import VARIANTS
 
+DATA = load(Config())
 CASES = [
     pytest.param(slot, name, check, id=f"{slot}={name} {what}")
     for slot, parts in VARIANTS.items()
@@ -20,6 +26,17 @@ CASES = [
 def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None:
     """Every entry of every slot keeps every contract."""
     check(slot, name)
+
+
+@pytest.mark.parametrize("stem", STEM)
+@pytest.mark.parametrize("pool", POOLING)
+@pytest.mark.parametrize("position", POSITION)
+def test_parts_go_together(position: str, pool: str, stem: str) -> None:
+    """Every position, pooling and stem build one model, and a step of training leaves it finite."""
+    config = tiny("stem", stem)
+    training = Training(Config(**config.model_dump() | {"position": position, "position_at": "", "pool": pool}), DATA)
+    training.advance()
+    assert all(parameter.isfinite().all() for parameter in training.model.parameters())
 
 
 class Broken(Position):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -19,17 +20,19 @@ from vitcore.noise import image_keys
 from vitcore.run import Memory
 from vitcore.schedule import learning_rate
 from vitcore.train import Training, train
-from vitcore.variants import VARIANTS
+from vitcore.variants import PARTS, VARIANTS
 from vitcore.vit import ViT
 
 Contract = Callable[[str, str], None]
+EQUAL = 1e-9  # of float64 numbers about 1
 SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """The contracts that an entry has to keep: those of every slot, and those of its own."""
+    """The contracts that an entry has to keep: those of every slot, of parts of the model, and of its own slot."""
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
-    return [*CONTRACTS.items(), *CONTRACTS_OF.get(slot, {}).items()]
+    of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
+    return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
 
 def tiny(slot: str, name: str) -> Config:
@@ -87,8 +90,7 @@ def resumes(slot: str, name: str) -> None:
 def says_where(slot: str, name: str) -> None:
     """Other places for the same patches give other logits if, and only if, the position is not none."""
     config = tiny(slot, name)
-    model = perturbed(config)
-    images = torch.randn(2, config.channels, config.image_size, config.image_size, dtype=torch.float64)
+    model, images = perturbed(config), some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
     if name == "none":
         assert moved < 1e-9, f"{slot}={name}: shuffling the patches moves the logits by {moved:.1e}"
@@ -96,6 +98,7 @@ def says_where(slot: str, name: str) -> None:
         assert moved > 1e-6, f"{slot}={name}: shuffling the patches leaves the logits as they were"
 
 
+@torch.no_grad()
 def perturbed(config: Config) -> ViT:
     """A model in float64 whose parameters have all left their initial values, the head's zeros too."""
     model = ViT(config).double()
@@ -115,7 +118,7 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 
 @torch.no_grad()
 def other_resolution(slot: str, name: str) -> None:
-    """Images of another size and shape give logits, or a ValueError that names the position says why not."""
+    """Images of another size and shape give logits, or a ValueError that names the part says why not."""
     config = tiny(slot, name)
     model = ViT(config)
     side = config.image_size
@@ -131,12 +134,52 @@ def other_resolution(slot: str, name: str) -> None:
 
 def independent(slot: str, name: str) -> None:
     """Put in another's place, the part leaves the initial values of all other parameters as they were."""
-    mine = dict(ViT(tiny(slot, name)).named_parameters())
-    for other in VARIANTS[slot]:
-        theirs = dict(ViT(tiny(slot, other)).named_parameters())
-        common = [key for key in mine.keys() & theirs.keys() if not key.startswith(f"{slot}.")]
-        changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
-        assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
+    other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
+    mine, theirs = (dict(ViT(tiny(slot, one)).named_parameters()) for one in (name, other))
+    common = [key for key in mine.keys() & theirs.keys() if not key.startswith(f"{slot}.")]
+    changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
+    assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
+
+
+def exports(slot: str, name: str) -> None:
+    """The same logits from weights that were saved and loaded, and from the graph that torch.export makes."""
+    config = tiny(slot, name)
+    model, copy = perturbed(config).eval(), ViT(config).double().eval()
+    copy.load_state_dict(safetensors.torch.load(safetensors.torch.save(model.state_dict())))
+    images = some_images(config)
+    with torch.no_grad():
+        logits = model(images)
+        assert torch.equal(copy(images), logits), f"{slot}={name}: loaded weights give other logits"
+        exported = torch.export.export(model, (images,)).module()(images)
+    off = (exported - logits).abs().max().item()
+    assert off < EQUAL, f"{slot}={name}: the exported graph's logits are off by {off:.1e}"
+
+
+def compiles(slot: str, name: str) -> None:
+    """Compiled, as one graph, it has the same logits and gradients."""
+    config = tiny(slot, name)
+    model = perturbed(config)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    eager, graph = (outputs(run, model, some_images(config)) for run in (model, compiled))
+    for what in eager:
+        off = (eager[what] - graph[what]).abs().max().item()
+        assert off < EQUAL, f"{slot}={name}: compiled, {what} is off by {off:.1e}"
+
+
+def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
+    """The logits, and the gradients of the sum of their squares."""
+    model.zero_grad()
+    logits = run(images)
+    logits.square().sum().backward()  # type: ignore[no-untyped-call]
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {"the logits": logits.detach(), **gradients}
+
+
+def some_images(config: Config) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    size = (2, config.channels, config.image_size, config.image_size)
+    return torch.randn(size, dtype=torch.float64, generator=generator)
 
 
 def documented(slot: str, name: str) -> None:
@@ -173,8 +216,13 @@ CONTRACTS: dict[str, Contract] = {
     "leaves the others' initial values": independent,
     "names its source": documented,
 }
+CONTRACTS_OF_PARTS: dict[str, Contract] = {
+    "runs at another resolution or says why not": other_resolution,
+    "exports": exports,
+    "is unchanged by compile": compiles,
+}
 CONTRACTS_OF: dict[str, dict[str, Contract]] = {
-    "position": {"says where a patch is": says_where, "runs at another resolution or says why not": other_resolution},
+    "position": {"says where a patch is": says_where},
     "augment": {"is the same in any batch": same_in_any_batch},
     "schedule": {"has a rate at every step": finite_rates},
 }

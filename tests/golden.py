@@ -1,0 +1,37 @@
+"""The golden losses, and the command that pins them anew: `make golden`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from vitcore.contracts import tiny
+from vitcore.data import load
+from vitcore.train import Training
+from vitcore.variants import VARIANTS
+
+FILE = Path(__file__).with_name("golden.json")
+STEPS = 3
+
+
+def loss(slot: str, name: str) -> float:
+    """The objective after a few steps in float64: a number that any change of what is computed moves."""
+    config = tiny(slot, name)
+    data = load(config)
+    training = Training(config, replace(data, mean=data.mean.double(), std=data.std.double()))
+    training.model.double()
+    for _ in range(STEPS):
+        training.advance()
+    return training.objective(training.batch()).item()
+
+
+def entries() -> list[tuple[str, str]]:
+    return [(slot, name) for slot, variants in VARIANTS.items() for name in variants]
+
+
+def main() -> None:
+    losses = {f"{slot}={name}": loss(slot, name) for slot, name in entries()}
+    FILE.write_text(json.dumps(losses, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
