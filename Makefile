@@ -6,7 +6,7 @@ CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_w
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo golden test test-full test-slurm test-slurm-storm test-storm lint install
+.PHONY: demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -24,7 +24,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 
 # Pins the losses of all entries anew, after a change that raised a `numerics`.
 golden: $(STAMP)
@@ -41,6 +41,10 @@ test-slurm: $(STAMP)
 # The same under SIGKILLs, preemption, time limits, a slurmctld that forgets; 1,500 tasks; 1,000 trials.
 test-slurm-storm: $(STAMP)
 	$(BIN)/python -m pytest -q -s -m slow tests/slurm
+
+# The slow ones of `make test`: more kills, more full disks, more hostile names: about 5 minutes.
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -q -m slow tests/test_running.py tests/test_full_disk.py tests/test_hostile.py
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

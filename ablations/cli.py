@@ -376,7 +376,8 @@ def retry(
     folder = runs_folder(runs)
     trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
     wanted = retrying.wanted(failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
-    chosen = [trial for trial in trials if wanted(trial)]
+    forgiven = not (oom or diverged) or failed
+    chosen = [trial for trial in trials if wanted(trial) or (forgiven and evals.failure(trial) is not None)]
     reopened = sum(evals.forgive(trial) or trial.reopen(lease.Watch()) for trial in chosen)
     print(retrying.told(len(trials), len(chosen), reopened, oom=oom, diverged=diverged))
 

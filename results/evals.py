@@ -136,9 +136,9 @@ def left(trial: Trial, names: Sequence[str], result: Json | None) -> list[str]:
     return missing
 
 
-def failure(trial: Trial, names: Iterable[str]) -> Json | None:
-    """Why one of these could not be computed; None where none has failed."""
-    for name in names:
+def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
+    """Why one of these, or of all, could not be computed; None where none has failed."""
+    for name in all_names(trial) if names is None else names:
         try:
             return store.read_json(folder(trial) / f"{name}.failure.json")
         except FileNotFoundError:

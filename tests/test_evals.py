@@ -21,10 +21,11 @@ from PIL import Image
 from ablations import cleaning, cli, evaluating, runner
 from ablations.jobs import Job, jobs
 from ablations.worker import Worker
-from results import evals, export, layout, store, study, tables, units
+from results import evals, export, layout, lease, store, study, tables, units
 from results.figures import frame
 from vitcore.config import Config, ConfigError
 from vitcore.evaluate import at_size, check_size
+from vitcore.identity import trial_id
 from vitcore.run import Memory
 from vitcore.train import train
 from vitcore.vit import ViT
@@ -198,7 +199,7 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
     for trial in trials(tmp_path):
         (trial.path / "weights").rename(trial.path / "attempts/0001/weights.safetensors")
     assert ablate("run", "few.yaml")[0] == 1  # the same code: only after retry
-    assert "4 failed trials may be run again" in ablate("retry", "few.yaml")[1]
+    assert "4 trials may be run again" in ablate("retry", "few.yaml")[1]
     assert ablate("run", "few.yaml")[0] == 0
     assert todo(ablate, "plain.yaml")["finished"] == 4
 
@@ -264,27 +265,24 @@ def test_evals_listed_by_a_study_are_computed_beside_its_metric(ablate: Ablate, 
         assert evals.left(trial, ["fewshot", "test@16"], trial.result()) == []
 
 
-def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that keeps dying over an eval ends as a failed trial, not in a loop."""
-    monkeypatch.setattr(runner, "DEATHS_WITHOUT_PROGRESS", 1)
+def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) -> None:
+    """An eval whose workers keep dying ends as a failed trial, not in a loop; `retry` counts anew."""
     config = Config(data="digits", width=16, depth=1, heads=2, steps=2, batch=8, position="none")
-    trial = store.trial(tmp_path, "0" * 12)
-    with trial.claim(runner.lease.Watch()) as attempt:
+    trial = store.trial(tmp_path, trial_id(config))
+    with trial.claim(lease.Watch()) as attempt:
+        trial.create({"config": config.model_dump()})
         train(config, attempt)
         attempt.publish({"status": "finished", "metrics": {}})
     job = Job(trial.id, config.model_dump(), "arm", "study", ("fewshot",))
-    over: list[str] = []
-
-    class Display:
-        def over(self, job: Job, event: str, detail: dict[str, str]) -> None:
-            over.append(event)
-
-    pool = runner.Pool([], runner.Place(tmp_path, None), [], Display())  # type: ignore[arg-type]
-    pool.on_over = lambda job: None
-    pool.count_death(job, "its worker died")
-    assert over == ["failed"]
-    assert runner.outcome(tmp_path, job, pool.place.code) == ("failed", "its worker died")
+    for before in range(3):
+        assert evals.begin(trial, "fewshot") == before
+    last = served(tmp_path, job)
+    assert (last["event"], last["cause"]) == ("failed", "eval fewshot: its worker was killed 3 times")
+    code = runner.Place(tmp_path, None).code
+    assert runner.outcome(tmp_path, job, code) == ("failed", last["cause"])
     assert runner.outcome(tmp_path, job, "other code")[0] == "todo"
+    assert evals.forgive(trial)
+    assert served(tmp_path, job)["event"] == "finished"
 
 
 # -- another resolution ------------------------------------------------------------------------------------------------

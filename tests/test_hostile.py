@@ -141,7 +141,10 @@ def test_files_may_be_called_anything(tmp_path: Path, monkeypatch: pytest.Monkey
     assert listing(tmp_path) == before
 
 
-@pytest.mark.parametrize("text", ["$(touch CANARY)", "x'; touch CANARY; '", "-o %j {touch,CANARY}"])
+SLOW = [pytest.param(text, marks=pytest.mark.slow) for text in ("$(touch CANARY)", "-o %j {touch,CANARY}")]
+
+
+@pytest.mark.parametrize("text", ["x'; touch CANARY; '", *SLOW])
 def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, text: str) -> None:
     """Study, recipe, plugin, data and run directory: trained, published, reported, and only the run directory grew."""
     study = STUDY | {"question": text, "arms": {text: {"width": 8}}, "published": {text: 0.5}}

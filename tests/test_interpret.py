@@ -181,7 +181,7 @@ def test_filters_along_one_direction_have_one_component() -> None:
 @pytest.mark.parametrize("stem", STEM)
 def test_every_stem_has_filters_that_see_the_image(stem: str) -> None:
     """The patch embedding, or the first convolution: as many channels as the image."""
-    components, _, name = filters(ViT(Config(**(TINY | {"stem": stem}))))
+    components, _, name = filters(ViT(Config(**(TINY | {"stem": stem, "patch": 4}))))
     assert components.shape[1] == 1
     assert name.startswith("stem.")
 
@@ -296,7 +296,9 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
 # -- summary -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [*VARIED, *({"stem": stem} for stem in STEM), {"layer_scale": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [*VARIED, *({"stem": stem, "patch": 4} for stem in STEM), {"layer_scale": 0.1}], ids=str
+)
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
     """Parameters and FLOPs of all rows together are those of the whole."""
     config = Config(**(TINY | settings))

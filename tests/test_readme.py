@@ -53,9 +53,9 @@ def test_settings_file_of_the_readme_loads_the_plugin(tmp_path: Path) -> None:
 
 
 def test_the_profile_is_one_and_has_every_key() -> None:
-    """Read as `submit` reads it; but for `checkpoints`, which nothing uses yet."""
+    """Read as `submit` reads it."""
     content = strict_yaml.parse(dict(FILES)["mycluster.yaml"], "mycluster.yaml")
-    assert content.keys() == Profile.model_fields.keys() - {"checkpoints"}
+    assert content.keys() == Profile.model_fields.keys()
     assert Profile.of(content, "mycluster.yaml").gres == "gpu:a100:1"
 
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from ablations import cli
 from ablations import status as statuses
+from ablations.board import board
 from ablations.retrying import advice
 from results import lease, store
 
@@ -93,12 +94,9 @@ def test_trial_that_is_held_is_left_alone(runs: Path) -> None:
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     """Each cause with its own command."""
-    text = statuses.render(statuses.status(synthetic.position(), runs, statuses.Seen({})))
-    assert (
-        f"failed   of bug\n           position=none seeds 1\n           {advice('bug', 'position-embedding')}" in text
-    )
-    assert (
-        f"failed   of memory\n           position=2d seeds 2\n           {advice('memory', 'position-embedding')}"
-        in text
-    )
+    text = board([statuses.status(synthetic.position(), runs, statuses.Seen({}))]).plain
+    plan = "position-embedding@digits"
+    for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
+        lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]
+        assert "\n            ".join(lines) in text
     assert "ablate retry position-embedding --oom" in advice("memory", "position-embedding")

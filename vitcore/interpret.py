@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -258,12 +258,12 @@ def summary(config: Config) -> list[dict[str, Any]]:
     with FlopCounterMode(display=False) as counter:
         model(images)
     flops = defaultdict(int, {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()})
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "part": name,
             "shape": shapes.get(name, []),
             "params": sum(parameter.numel() for parameter in module.parameters()),
-            "flops": flops[f"ViT.{name}"],
+            "flops": flops[f"ViT.{name}"] or within(flops, f"ViT.{name}."),
         }
         for module, name in names.items()
     ]
@@ -276,6 +276,12 @@ def summary(config: Config) -> list[dict[str, Any]]:
     if rest:  # products of the model itself, outside every part
         rows.append({"part": "other", "shape": [], "params": 0, "flops": rest})
     return [row for row in rows if row["params"] or row["flops"]]
+
+
+def within(flops: Mapping[str, int], prefix: str) -> int:
+    """Those of the modules right inside of one that is never called itself, as of a position."""
+    inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
+    return sum(count for name, count in inside.items() if "." not in name)
 
 
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
