@@ -59,6 +59,11 @@ class Campaign:
         return self.folder / "code"
 
     @property
+    def tags(self) -> str:
+        """How the tags of all its jobs begin."""
+        return f"{PREFIX}:{self.folder.name}:"
+
+    @property
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
 
@@ -187,7 +192,7 @@ def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
         for intent in (campaign.folder / "arrays").glob("*/intent.json")
     }
     found = []
-    for job in queue.jobs(f"{PREFIX}:", timeout):
+    for job in queue.jobs(f"{PREFIX}:", timeout=timeout):
         if job.tag in known:
             campaign, intent = known[job.tag]
             share = intent["shares"][job.index or 0]

@@ -31,7 +31,10 @@ def share(folder: str, *ids: str) -> int:
     make_sure_of_last(campaign)
     planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
     jobs = [planned[key] for key in ids if key in planned]
-    tally = runner.run(jobs, campaign.place(), Lines(), workers(campaign), deadline=end - margin(campaign))
+    deadline = end - margin(campaign)
+    tally = runner.run(
+        jobs, campaign.place(), Lines(), workers(campaign), deadline=deadline, called_off=lambda: campaign.cancelled
+    )
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {interrupted}of {len(jobs)}", flush=True)
     make_sure_of_last(campaign)

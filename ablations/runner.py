@@ -30,6 +30,7 @@ FAILED_STARTS = 3
 KILLED_STARTS = 20
 HELD_SECONDS = 2.0
 STOP_SECONDS = 60.0
+CALLED_OFF_SECONDS = 5.0  # how often a run asks whether it is called off
 
 
 class Display(Protocol):
@@ -144,13 +145,16 @@ class Pool:
         self.failed_starts = 0
         self.stopping = False
 
-    def run(self, on_over: Callable[[Job], None], deadline: float) -> Tally:
-        """Until nothing is left, until told to stop, or until the deadline."""
+    def run(self, on_over: Callable[[Job], None], deadline: float, called_off: Callable[[], bool]) -> Tally:
+        """Until nothing is left, until told to stop, until the deadline, or until it is called off."""
         self.on_over = on_over
+        asked = time.monotonic()
         with self.signals():
             try:
                 while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
                     self.stopping = self.stopping or time.monotonic() > deadline
+                    if time.monotonic() - asked > CALLED_OFF_SECONDS:
+                        asked, self.stopping = time.monotonic(), self.stopping or called_off()
                     self.dispatch()
                     self.listen(0.2)
             finally:
@@ -334,10 +338,11 @@ def run(
     workers: int | None = None,
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
+    called_off: Callable[[], bool] = lambda: False,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
 
-    At the `deadline`, on the monotonic clock, whatever still runs is stopped with a checkpoint.
+    At the `deadline`, on the monotonic clock, and when `called_off`, whatever still runs is stopped with a checkpoint.
 
     Raises store.NewerSchema where a trial was written by a newer version.
     """
@@ -355,7 +360,7 @@ def run(
                 display.over(job, "failed", {"cause": reason, "elsewhere": True})
             on_over(job)
     if todo:
-        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline)
+        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.interrupted = tally.interrupted

@@ -14,6 +14,7 @@ from ablations.progress import clock
 from results import store
 from slurm import profile as profiles
 from slurm import queue, submission
+from slurm.ask import Unreachable
 
 Json = dict[str, Any]
 
@@ -90,12 +91,33 @@ def cost(seconds: float, profile: profiles.Profile) -> str:
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue."""
-    stopped = [one for one in campaigns.campaigns(runs) if not one.cancelled and names & set(one.plans)]
-    for one in stopped:
+    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue.
+
+    Those marked before too: SLURM may not have answered then. Raises ValueError where plans that are not named would
+    go along; Unreachable, NoSlurm, with all of them marked.
+    """
+    found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
+    fresh = [one for one in found if not one.cancelled]
+    if others := sorted({name for one in fresh for name in also_open(one, names)}):
+        raise ValueError(f"{', '.join(others)}: submitted together, would be cancelled too: name all of them, or none")
+    for one in fresh:
         campaigns.mark_cancelled(one)
-        queue.cancel(f"{campaigns.PREFIX}:{one.folder.name}:")
-    return f"{len(stopped)} submissions cancelled; their finished trials stay"
+    try:
+        removed = queue.cancel(*(one.tags for one in found)) if found else 0
+    except Unreachable as error:
+        raise Unreachable(f"{error}; what runs stops by itself, what waits once the same is said again") from None
+    return f"{len(fresh)} submissions cancelled, {removed} jobs taken out of the queue; their finished trials stay"
+
+
+def also_open(campaign: Campaign, names: set[str]) -> list[str]:
+    """The campaign's plans beside these that still have trials to do."""
+    place = campaign.place()
+    return [
+        plan["name"]
+        for plan in campaign.read_plans()
+        if plan["name"] not in names
+        and any(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan]))
+    ]
 
 
 def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.0) -> tuple[list[str], bool]:
@@ -110,11 +132,11 @@ def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.
     answer = campaign.folder / "probe.json"
     deadline = time.monotonic() + patience
     while not answer.exists():
-        waiting = queue.jobs(f"{campaigns.PREFIX}:{campaign.folder.name}:")
+        waiting = queue.jobs(campaign.tags)
         if not waiting and not answer.exists():
             raise ValueError(f"the job ended without an answer: see {campaign.folder / 'arrays/0001/logs'}")
         if time.monotonic() > deadline:
-            queue.cancel(f"{campaigns.PREFIX}:{campaign.folder.name}:")
+            queue.cancel(campaign.tags)
             raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
         time.sleep(2)
     found = store.read_json(answer)["found"]

@@ -1,0 +1,167 @@
+"""Submissions as they lie on disk, with commands in place of SLURM's: cancelling, continuing, what is told of them."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from ablations import campaign as campaigns
+from ablations import node, runner, submitting
+from ablations.campaign import Campaign
+from results import store
+from slurm import submission
+from slurm.ask import Unreachable
+from slurm.profile import Profile
+
+TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
+SQUEUE = """#!{python}
+import sys
+from pathlib import Path
+here = Path({folder!r})
+if (here / "silent").exists():
+    sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+for line in (here / "jobs").read_text().splitlines():
+    number, tag = line.split()
+    print("\\x1e" + "\\x1f".join([number, "0", "PENDING", "", "main", "", "0:00", "", tag, tag]))
+"""
+SCANCEL = """#!{python}
+import sys
+from pathlib import Path
+here = Path({folder!r})
+lines = [line for line in (here / "jobs").read_text().splitlines() if line.split()[0] not in sys.argv]
+(here / "jobs").write_text("".join(line + "\\n" for line in lines))
+"""
+
+
+@dataclass
+class Fake:
+    """squeue and scancel over a file of job ids and tags."""
+
+    folder: Path
+
+    def holds(self, *tags: str) -> None:
+        (self.folder / "jobs").write_text("".join(f"{number} {tag}\n" for number, tag in enumerate(tags, 1)))
+
+    @property
+    def tags(self) -> list[str]:
+        return [line.split()[1] for line in (self.folder / "jobs").read_text().splitlines()]
+
+    def falls_silent(self, silent: bool = True) -> None:
+        if silent:
+            (self.folder / "silent").touch()
+        else:
+            (self.folder / "silent").unlink()
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """An empty queue that answers."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("squeue", SQUEUE), ("scancel", SCANCEL)):
+        (folder / name).write_text(text.format(python=sys.executable, folder=str(folder)))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    fake = Fake(folder)
+    fake.holds()
+    return fake
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two planned studies; nothing has run."""
+    folder = tmp_path / "runs"
+    for plan in (synthetic.position(), synthetic.pooling()):
+        store.write_json(store.study_folder(folder, plan["name"]) / "plan.json", plan)
+    return folder
+
+
+POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
+
+
+def submitted(runs: Path, *plans: str, data_dir: Path | None = None) -> Campaign:
+    """A campaign as `submit` leaves it, without its arrays."""
+    return campaigns.create(runs, plans, TOY, runner.Place(runs, data_dir))
+
+
+def handed_over(campaign: Campaign, *ids: str, number: int = 1) -> Path:
+    """An array of one task in the campaign; its folder."""
+    array = campaign.folder / "arrays" / f"{number:04d}"
+    (array / "logs").mkdir(parents=True)
+    content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": [], "shares": [list(ids)]}
+    submission.durable(array / "intent.json", {**content, "written": time.time() + number})
+    return array
+
+
+# -- cancelling --------------------------------------------------------------------------------------------------------
+
+
+def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Fake) -> None:
+    """The first marks and says that it could not tell SLURM; the second takes the jobs out."""
+    campaign = submitted(runs, POSITION)
+    slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
+    slurm.falls_silent()
+    with pytest.raises(Unreachable, match="what waits once the same is said again"):
+        submitting.cancel(runs, {POSITION})
+    assert campaign.cancelled
+    slurm.falls_silent(False)
+    assert "0 submissions cancelled, 2 jobs taken out" in submitting.cancel(runs, {POSITION})
+    assert slurm.tags == ["ablate:other:0001"]
+
+
+def test_all_submissions_are_marked_before_slurm_is_asked(runs: Path, slurm: Fake) -> None:
+    """None is left to go on because another's jobs could not be taken out."""
+    both = [submitted(runs, POSITION), submitted(runs, POSITION)]
+    slurm.falls_silent()
+    with pytest.raises(Unreachable):
+        submitting.cancel(runs, {POSITION})
+    assert all(campaign.cancelled for campaign in both)
+
+
+def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Fake) -> None:
+    """The others are named, and nothing is done until they all are."""
+    campaign = submitted(runs, POSITION, POOLING)
+    with pytest.raises(ValueError, match=f"{POOLING}: submitted together"):
+        submitting.cancel(runs, {POSITION})
+    assert not campaign.cancelled
+    assert "1 submissions cancelled" in submitting.cancel(runs, {POSITION, POOLING})
+    assert campaign.cancelled
+
+
+def test_study_that_is_over_need_not_be_named(runs: Path, slurm: Fake) -> None:
+    """Nothing of it is left to cancel."""
+    synthetic.write(runs, synthetic.pooling())
+    submitted(runs, POSITION, POOLING)
+    assert "1 submissions cancelled" in submitting.cancel(runs, {POSITION})
+
+
+def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the pool is given to ask turns true with the mark, and the share then ends well."""
+    campaign = submitted(runs, POSITION)
+    answers = []
+
+    def pool(*_: object, called_off: Callable[[], bool], **__: object) -> runner.Tally:
+        answers.append(called_off())
+        campaigns.mark_cancelled(campaign)
+        answers.append(called_off())
+        return runner.Tally(stopped=True)
+
+    monkeypatch.setattr(runner, "run", pool)
+    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda campaign: None)
+    assert node.share(str(campaign.folder), campaign.jobs()[0].id) == 0
+    assert answers == [False, True]
+
+
+def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next look, without a signal; what was to do stays to do."""
+    monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
+    job = submitted(runs, POSITION).jobs()[0]
+    tally = runner.run([job], runner.Place(runs, None), node.Lines(), 1, called_off=lambda: True)
+    assert tally.stopped
+    assert not tally.done
+    assert store.trial(runs, job.id).state().status == "missing"
