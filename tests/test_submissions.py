@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -160,7 +160,8 @@ def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monke
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the next look, without a signal; what was to do stays to do."""
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
-    job = submitted(runs, POSITION).jobs()[0]
+    planned = submitted(runs, POSITION).jobs()[0]
+    job = replace(planned, config=planned.config | {"device": "cpu"})
     tally = runner.run([job], runner.Place(runs, None), node.Lines(), 1, called_off=lambda: True)
     assert tally.stopped
     assert not tally.done
