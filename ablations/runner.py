@@ -148,7 +148,9 @@ class Pool:
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.stopping = False
 
-    def run(self, on_over: Callable[[Job], None], deadline: float, called_off: Callable[[], bool]) -> Tally:
+    def run(
+        self, on_over: Callable[[Job], None], deadline: float, called_off: Callable[[], bool] = lambda: False
+    ) -> Tally:
         """Until nothing is left, until told to stop, until the deadline, or until it is called off."""
         self.on_over = on_over
         asked = time.monotonic()

@@ -64,7 +64,8 @@ def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile:
 
 def kept(place: runner.Place) -> tuple[Any, ...]:
     """What of a place a submission keeps."""
-    return sorted(place.plugin_digests), place.checkpoints, place.keep_weights
+    data_dir = place.data_dir.absolute() if place.data_dir else None
+    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
 
 
 def told(look: Look, profile: profiles.Profile) -> str:

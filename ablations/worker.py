@@ -135,7 +135,7 @@ class Worker:
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
         again = fault.kind == faults.MACHINE or (fault.kind == faults.BUG and attempts.again(past, place))
         if fault.kind == faults.MACHINE:
-            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step", 0))
+            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step"))
             if spent := attempts.spent(trial, [*past, mine]):
                 cause, again = spent, False
         self.broken = fault.fatal

@@ -166,3 +166,16 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
     assert tally.stopped
     assert not tally.done
     assert store.trial(runs, job.id).state().status == "missing"
+
+
+# -- continuing --------------------------------------------------------------------------------------------------------
+
+
+def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same folder, however it is spelt, is not."""
+    campaign = submitted(runs, POSITION, data_dir=tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
+    for name, continued in spelt.items():
+        assert submitting.same(campaign, [POSITION], runner.Place(runs, Path(name)), TOY) is continued
+    assert not submitting.same(campaign, [POSITION], runner.Place(runs, None), TOY)
