@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, provenance, runner, strict_yaml
+from ablations import estimate, provenance, runner, stalling, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.jobs import jobs
 from ablations.progress import clock
@@ -51,6 +51,7 @@ def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile)
     with campaigns.turn(place.runs):
         known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
         campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
+        stalling.begin_anew(campaign)
         found = campaigns.reconcile(campaign)
     return told(found, profile)
 

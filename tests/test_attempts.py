@@ -123,6 +123,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
     """The ten-thousandth is after the one before it."""
     for name in ("9999", "10000"):
         store.write_json(trial.path / "attempts" / name / lease.RELEASED, {})
+        store.write_json(trial.path / "attempts" / name / "failure.json", {"kind": "machine", "cause": "a"})
     assert [path.name for path in trial.attempts()] == ["9999", "10000"]
     with attempts_next(trial) as attempt:
         assert attempt.path.name == "10001"

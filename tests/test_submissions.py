@@ -11,7 +11,8 @@ import pytest
 import synthetic
 
 from ablations import campaign as campaigns
-from ablations import node, runner, submitting
+from ablations import node, runner, stalling, status, submitting, tails
+from ablations.board import board
 from ablations.campaign import Campaign
 from results import store
 from slurm import submission
@@ -179,3 +180,65 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
     for name, continued in spelt.items():
         assert submitting.same(campaign, [POSITION], runner.Place(runs, Path(name)), TOY) is continued
     assert not submitting.same(campaign, [POSITION], runner.Place(runs, None), TOY)
+
+
+def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its intent is renamed between the listing and the reading."""
+    campaign = submitted(runs, POSITION)
+    kept, refused = (handed_over(campaign, "0" * 12, number=number) for number in (1, 2))
+    (refused / "intent.json").rename(refused / "refused.json")
+    assert [array for array, _ in campaigns.intents(campaign.folder)] == [kept]
+    assert campaigns.share_arrays(campaign) == 1
+
+
+def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
+    """After five rounds without progress, with the last line of the newest task that printed any."""
+    campaign = submitted(runs, POSITION)
+    for number in range(1, 7):
+        array = handed_over(campaign, campaign.jobs()[0].id, number=number)
+        assert status.status(synthetic.position(), runs, status.Seen())["given_up"] == ""
+        assert stalling.stalled(campaign) is (number == 6)
+    (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
+    stalling.give_up(campaign)
+    view = status.status(synthetic.position(), runs, status.Seen())
+    assert status.settled([view])
+    said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
+    assert f"stopped   {said}" in board([view]).plain
+    stalling.begin_anew(campaign)
+    assert stalling.given_up(runs, POSITION) == ""
+    assert not stalling.stalled(campaign)
+
+
+def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
+    """A task that waits, or died before its first word, hides no other."""
+    campaign = submitted(runs, POSITION)
+    key = campaign.jobs()[0].id
+    arrays = [handed_over(campaign, key, number=number) for number in (1, 2, 3)]
+    (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
+    (text,) = tails.tails(runs, [key], 5, False)
+    assert text.endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
+
+
+def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SLURM projects, else since the script began; setup and imports are part of it."""
+    campaign = submitted(runs, POSITION)
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    monkeypatch.setenv(submission.BEGAN, str(int(time.time()) - 100))
+    assert node.time_limit(campaign) - time.monotonic() == pytest.approx(300 - 100, abs=5)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 50))
+    assert node.time_limit(campaign) - time.monotonic() == pytest.approx(50, abs=5)
+
+
+def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
+    """As its first command."""
+    text = submission.script(tmp_path, 1, {"setup": ["module load cuda"]}, tmp_path / "code")
+    assert text.index(f"export {submission.BEGAN}=$(date +%s)") < text.index("module load cuda")
+
+
+def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that squeue and sacct say what we would."""
+    campaign = submitted(runs, POSITION)
+    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda campaign: None)
+    for tally, expected in ((runner.Tally(failed={"a": "b"}), 1), (runner.Tally(done=["a"]), 0)):
+        monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
+        assert node.share(str(campaign.folder)) == expected
