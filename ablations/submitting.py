@@ -3,20 +3,22 @@
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, provenance, runner, stalling, strict_yaml
+from ablations import estimate, handed, provenance, runner, stalling, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.jobs import jobs
 from ablations.progress import clock
 from results import store
 from slurm import profile as profiles
 from slurm import queue, submission
-from slurm.ask import Unreachable
+from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
+VISIBLE_SECONDS = 15.0  # how long a file written on a node may take to be seen, and a job to be in the queue
 
 
 def read_profile(name: str) -> profiles.Profile:
@@ -130,18 +132,34 @@ def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
-    list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
-    answer = campaign.folder / "probe.json"
-    deadline = time.monotonic() + patience
-    while not answer.exists():
-        waiting = queue.jobs(campaign.tags)
-        if not waiting and not answer.exists():
-            raise ValueError(f"the job ended without an answer: see {campaign.folder / 'arrays/0001/logs'}")
-        if time.monotonic() > deadline:
+    try:
+        list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
+        found = answer(campaign, patience)
+    finally:  # also after Ctrl-C
+        with suppress(Unreachable, NoSlurm):
             queue.cancel(campaign.tags)
-            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
-        time.sleep(2)
-    found = store.read_json(answer)["found"]
-    shutil.rmtree(campaign.folder)
+        shutil.rmtree(campaign.folder)
     lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
     return lines, not any(found.values())
+
+
+def answer(campaign: Campaign, patience: float) -> dict[str, str]:
+    """What the job found. Raises ValueError where it ends without a word, or does not start within `patience` s."""
+    began = in_queue = time.monotonic()
+    while True:
+        with suppress(FileNotFoundError):
+            found: dict[str, str] = store.read_json(campaign.folder / "probe.json")["found"]
+            return found
+        waiting, now = queue.jobs(campaign.tags), time.monotonic()
+        in_queue = now if waiting else in_queue
+        if now - in_queue > VISIBLE_SECONDS:
+            raise ValueError(f"the job ended without an answer{last_words(campaign)}")
+        if waiting and now - began > patience:
+            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
+        time.sleep(2)
+
+
+def last_words(campaign: Campaign) -> str:
+    """The end of what the job printed, which is removed with its folder."""
+    printed = [line for task in handed.of_campaign(campaign) for line in task.lines()]
+    return f": {printed[-1].strip()}" if printed else " and printed nothing"

@@ -29,6 +29,7 @@ from results.patience import Patience
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
+RETRIED = "retried-result.json"  # in the same: the result that was before it
 RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
 
 Json = dict[str, Any]
@@ -230,17 +231,21 @@ class Trial:
             return None
         return attempt
 
-    def reopen(self, watch: lease.Watch) -> bool:
-        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more. False: it is held.
+    def reopen(self, watch: lease.Watch, result: Json | None) -> bool:
+        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more.
 
-        It is done under a claim, by an attempt that holds nothing but the result.
+        It is done under a claim, by an attempt that holds nothing but the result. False: it is held, or has come to
+        another result than the one that the caller saw.
         """
         path = lease.take_next(self.path / "attempts", watch)
         if path is None:
             return False
+        if self.result() != result:
+            lease.release(path)
+            return False
         write_json(path / RETRY, {"schema": SCHEMA, "when": now()})
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path / "result.json", path / "retried-result.json")
+            os.rename(self.path / "result.json", path / RETRIED)
         sync(self.path)
         lease.release(path)
         return True

@@ -41,11 +41,6 @@ class QueuedJob:
     def waits(self) -> bool:
         return self.state == "PENDING"
 
-    @property
-    def ending(self) -> bool:
-        """Over but for the last processes, unless it was preempted or requeued: then it waits again in seconds."""
-        return self.state == "COMPLETING"
-
 
 @dataclass(frozen=True)
 class PastJob:

@@ -76,7 +76,7 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
         end(trial, "killed", code="4567")
     assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", "4567"))
     assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", CODE)) == ""
-    assert trial.reopen(lease.Watch())
+    assert trial.reopen(lease.Watch(), None)
     assert chances(trial, "4567") == ""
 
 
@@ -165,8 +165,16 @@ def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> Non
     with attempts_next(trial) as attempt:
         attempt.publish({"status": "diverged", "metrics": {}})
     assert trial.claim(lease.Watch()) is None
-    assert trial.reopen(lease.Watch())
+    assert trial.reopen(lease.Watch(), trial.result())
     assert trial.state().status == "interrupted"
     assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
     with attempts_next(trial):
-        assert not trial.reopen(lease.Watch())
+        assert not trial.reopen(lease.Watch(), None)
+
+
+def test_result_that_came_meanwhile_is_not_moved_aside(trial: store.Trial) -> None:
+    """It was to be run again because it had failed; another run has finished it since."""
+    with attempts_next(trial) as attempt:
+        attempt.publish({"status": "finished", "metrics": {}})
+    assert not trial.reopen(lease.Watch(), None)
+    assert trial.state().status == "finished"

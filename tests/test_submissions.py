@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import synthetic
 
 from ablations import campaign as campaigns
-from ablations import node, runner, stalling, status, submitting, tails
+from ablations import cleaning, node, runner, stalling, status, submitting, tails
 from ablations.board import board
 from ablations.campaign import Campaign
-from results import store
+from results import lease, planned, store
 from slurm import submission
 from slurm.ask import Unreachable
 from slurm.profile import Profile
@@ -161,8 +162,8 @@ def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monke
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the next look, without a signal; what was to do stays to do."""
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
-    planned = submitted(runs, POSITION).jobs()[0]
-    job = replace(planned, config=planned.config | {"device": "cpu"})
+    first = submitted(runs, POSITION).jobs()[0]
+    job = replace(first, config=first.config | {"device": "cpu"})
     tally = runner.run([job], runner.Place(runs, None), node.Lines(), 1, called_off=lambda: True)
     assert tally.stopped
     assert not tally.done
@@ -242,3 +243,86 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
     for tally, expected in ((runner.Tally(failed={"a": "b"}), 1), (runner.Tally(done=["a"]), 0)):
         monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
         assert node.share(str(campaign.folder)) == expected
+
+
+# -- naming, cleaning, checking ----------------------------------------------------------------------------------------
+
+
+def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
+    """A second one must be named in full."""
+    one, other = ({"study": "s", "name": f"s@r+{mark}"} for mark in ("aa", "bb"))
+    assert planned.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
+    with pytest.raises(ValueError, match="no study 's@r'"):
+        planned.select([one, other], ["s@r"], Path("runs"))
+    with pytest.raises(ValueError, match="no study 's@q'"):
+        planned.select([one], ["s@q"], Path("runs"))
+
+
+@pytest.mark.parametrize("spared", ["another host", "an old result", ""])
+def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spared: str) -> None:
+    """Not those of a host that this one cannot see into, nor those that keep an earlier result."""
+    trial = store.trial(tmp_path, "0" * 12)
+    trial.create({"config": {}})
+    for last in (False, True):
+        attempt = trial.claim(lease.Watch())
+        assert attempt is not None
+        with attempt:
+            if last:
+                attempt.publish({"status": "finished", "metrics": {}})
+    old = trial.attempts()[0]
+    if spared == "another host":
+        (old / lease.RELEASED).unlink()
+        store.write_json(old / lease.NAME, lease.holder() | {"host": "elsewhere"})
+        os.utime(old / lease.NAME, (0, 0))
+    elif spared:
+        store.write_json(old / store.RETRIED, {})
+    assert [one.path for one in cleaning.waste(tmp_path, [], "all")] == ([] if spared else [old])
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
+    """The campaigns of checks, which are handed to nobody."""
+    found: list[Campaign] = []
+    monkeypatch.setattr(submitting, "preflight", lambda profile, runs: None)
+    monkeypatch.setattr(campaigns, "send", lambda campaign, tasks: [found.append(campaign)])
+    return found
+
+
+def test_check_waits_for_an_answer_that_is_not_seen_yet(
+    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue is empty before a file written on a node is seen."""
+
+    def later(seconds: float) -> None:
+        store.write_json(sent[0].folder / "probe.json", {"found": {"gpu": ""}})
+
+    monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=later))
+    lines, good = submitting.check(TOY, runner.Place(runs, None))
+    assert (lines, good) == (["ok      gpu"], True)
+    assert not sent[0].folder.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_check_that_is_cut_short_leaves_nothing(
+    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Neither its job nor its folder."""
+
+    def interrupt(seconds: float) -> None:
+        slurm.holds(f"{sent[0].tags}0001", "ablate:other:0001")
+        raise error
+
+    monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+    with pytest.raises(error):
+        submitting.check(TOY, runner.Place(runs, None))
+    assert slurm.tags == ["ablate:other:0001"]
+    assert not sent[0].folder.exists()
+
+
+def test_check_whose_job_ends_without_a_word_says_so(
+    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some seconds, with the last line that it printed."""
+    monkeypatch.setattr(submitting, "VISIBLE_SECONDS", 0.0)
+    with pytest.raises(ValueError, match="ended without an answer and printed nothing"):
+        submitting.check(TOY, runner.Place(runs, None))
