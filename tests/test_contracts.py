@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitcore.config import Config
+from vitcore.config import Config, merge
 from vitcore.contracts import Contract, contracts, tiny
 from vitcore.data import load
 from vitcore.pooling import POOLING
@@ -33,8 +33,8 @@ def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None
 @pytest.mark.parametrize("position", POSITION)
 def test_parts_go_together(position: str, pool: str, stem: str) -> None:
     """Every position, pooling and stem build one model, and a step of training leaves it finite."""
-    config = tiny("stem", stem)
-    training = Training(Config(**config.model_dump() | {"position": position, "position_at": "", "pool": pool}), DATA)
+    others = {"position": position, "position_at": "", "pool": pool}
+    training = Training(Config(**merge(tiny("stem", stem).model_dump(), others)), DATA)
     training.advance()
     assert all(parameter.isfinite().all() for parameter in training.model.parameters())
 
