@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 from vitcore.config import Config, merge
-from vitcore.contracts import Contract, contracts, tiny
+from vitcore.contracts import Contract, compiles, contracts, tiny
 from vitcore.data import load
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION, Position
 from vitcore.stem import STEM
 from vitcore.train import Training
-from vitcore.variants import VARIANTS
+from vitcore.variants import PARTS, VARIANTS
 
 DATA = load(Config())
 CASES = [
@@ -28,7 +28,18 @@ def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None
     check(slot, name)
 
 
-@pytest.mark.parametrize("stem", STEM)
+@pytest.mark.slow
+@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in PARTS for name in VARIANTS[slot]])
+def test_part_is_unchanged_by_inductor(slot: str, name: str) -> None:
+    """The compiler that trainings use, too, keeps logits and gradients."""
+    compiles(slot, name, "inductor")
+
+
+LARGE = ("resnet",)  # its channels are the paper's at any width: seconds for each of sixty models
+STEMS = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in STEM]
+
+
+@pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("pool", POOLING)
 @pytest.mark.parametrize("position", POSITION)
 def test_parts_go_together(position: str, pool: str, stem: str) -> None:

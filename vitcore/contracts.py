@@ -155,12 +155,12 @@ def exports(slot: str, name: str) -> None:
     assert off < EQUAL, f"{slot}={name}: the exported graph's logits are off by {off:.1e}"
 
 
-def compiles(slot: str, name: str) -> None:
+def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
     """Compiled, as one graph, it has the same logits and gradients."""
     config = tiny(slot, name)
     model = perturbed(config)
     torch.compiler.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     eager, graph = (outputs(run, model, some_images(config)) for run in (model, compiled))
     for what in eager:
         off = (eager[what] - graph[what]).abs().max().item()
