@@ -88,7 +88,8 @@ def reference_step(model: nn.Module, training: Training) -> Callable[[], None]:
         loss = F.cross_entropy(model(batch.images), batch.targets, label_smoothing=config.label_smoothing)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        if config.clip_norm:
+            nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
         optimizer.step()
 
     return step

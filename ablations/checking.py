@@ -4,8 +4,9 @@ from pathlib import Path
 
 from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
-from ablations.plan import check_names
+from ablations.plan import check_data, check_names
 from ablations.study import Design, read_recipe, read_study
+from vitcore import data
 from vitcore.config import Config
 from vitcore.contracts import contracts
 from vitcore.measure import measure
@@ -60,6 +61,7 @@ def check_study(file: str, recipe: str) -> bool:
     """Every arm is built; what else moves in it is said."""
     design = Design(read_study(file), read_recipe(recipe), {})
     check_names(design)
+    check_data(design)
     measured = {arm.name: measure(arm.config) for arm in design.arms}
     print(file)
     for arm in design.arms:
@@ -72,6 +74,7 @@ def check_study(file: str, recipe: str) -> bool:
 def check_recipe(file: str) -> bool:
     recipe = read_recipe(file)
     config = Config(**recipe.config)
+    data.check(config)
     size = measure(config)
     print(file)
     print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")

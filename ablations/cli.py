@@ -339,6 +339,7 @@ def train(
     from ablations.study import read_recipe
     from results import store
     from vitcore.config import Config, merge
+    from vitcore.data import check
     from vitcore.identity import trial_id
 
     place = make_place(runs, data_dir, plugin, checkpoints)
@@ -346,6 +347,7 @@ def train(
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
+    check(config)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
     ensure_writable(place.runs)
