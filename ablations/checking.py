@@ -1,5 +1,7 @@
 """`ablate check`: a user's plugin, study or recipe against what the suite promises, before anything is trained."""
 
+import re
+import traceback
 from pathlib import Path
 
 from ablations import plugins, strict_yaml
@@ -37,10 +39,10 @@ def check_plugin(file: Path) -> bool:
     if not added:
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in VARIANTS)}")
     print(file)
-    return all([check_part(slot, name) for slot, name in added])
+    return all([check_part(slot, name, file) for slot, name in added])
 
 
-def check_part(slot: str, name: str) -> bool:
+def check_part(slot: str, name: str, file: Path) -> bool:
     passed = True
     for title, contract in contracts(slot, name):
         try:
@@ -48,8 +50,23 @@ def check_part(slot: str, name: str) -> bool:
             print(f"  ok      {slot}={name}: {title}")
         except (Exception, SystemExit) as error:  # whatever a user's part raises is the answer, not a crash
             passed = False
-            print(f"  FAILED  {slot}={name}: {title}: {said(error)}")
+            print(f"  FAILED  {slot}={name}: {title}: {said(error)}{hint(error)}{last_place(error, file)}")
     return passed
+
+
+def hint(error: BaseException) -> str:
+    """What a part that fixes a dtype is not told by PyTorch's message: which one it met."""
+    raised = error.__cause__ or error
+    if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
+        return ""
+    return " (the check runs in float64: follow x.dtype)"
+
+
+def last_place(error: BaseException, file: Path) -> str:
+    """Where in the plugin's own file it was raised, or what raised it was called."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    return f" [{file}:{own[-1].lineno}]" if own else ""
 
 
 def said(error: BaseException) -> str:

@@ -232,10 +232,21 @@ def show_json(results: list[Json]) -> None:
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """Studies and recipes, a line each."""
+def list_(
+    variants: Annotated[bool, typer.Option("--variants", help="What each slot of a config may be.")] = False,
+    plugin: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """Studies and recipes, a line each; or the variants of each slot, with their options."""
     from ablations.study import packaged, read_recipe, read_study
 
+    if variants:
+        from ablations.catalogue import catalogue, render  # late: the parts are torch modules
+
+        load_plugins(plugin)
+        slots = catalogue()
+        show_json([{"variants": slots}]) if as_json else print(render(slots))
+        return
     studies = [read_study(name) for name in packaged("studies")]
     recipes = [read_recipe(name) for name in packaged("recipes")]
     if as_json:

@@ -377,10 +377,9 @@ def default_sizes(values: Values) -> dict[str, Any]:
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error as one line: key, value, what is allowed."""
     problems = error.errors(include_url=False)
-    # A data_seed that is not written is the seed: what is wrong with both is said of the seed.
-    problem = next(
-        (one for one in problems if problems[0]["loc"] == ("data_seed",) and one["loc"] == ("seed",)), problems[0]
-    )
+    problem = problems[0]
+    if problem["loc"] == ("data_seed",):  # the seed, where it is not written: what is wrong with both is said of that
+        problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = ".".join(str(part) for part in problem["loc"])
     known = [*model.model_fields, "epochs"] if model is Config else list(model.model_fields)
     match problem["type"]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.data import Data, Images, Order, load
-from vitcore.device import device_of, torch_threads
+from vitcore.device import device_of, in_precision, torch_threads
 from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
 from vitcore.memory import shrinking
@@ -192,9 +192,7 @@ class Training:
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Logits (B, classes) in float32, whatever the precision on the way there."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            logits: Tensor = self.model(images, keys)
-        return logits.float() if logits.dtype == torch.bfloat16 else logits
+        return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
         """That of the step to come, augmented and mixed."""
