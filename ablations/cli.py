@@ -245,7 +245,10 @@ def list_(
 
         load_plugins(plugin)
         slots = catalogue()
-        show_json([{"variants": slots}]) if as_json else print(render(slots))
+        if as_json:
+            show_json([{"variants": slots}])
+        else:
+            print(render(slots))
         return
     studies = [read_study(name) for name in packaged("studies")]
     recipes = [read_recipe(name) for name in packaged("recipes")]
