@@ -19,7 +19,7 @@ KILLED = "killed, or its machine was: it left no word"
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt did. step: where it began; None: not known. where: type and place of an exception."""
+    """How an attempt did. step: where it began; None: it never did. where: type and place of an exception."""
 
     machine: bool
     cause: str
@@ -29,7 +29,7 @@ class Ended:
 
 def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
     """The attempts before `current` that ended badly, oldest first."""
-    paths = [path for path in trial.attempts() if path.name < current.name]
+    paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [how(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
     return [one for one in ended if one is not None]
@@ -40,7 +40,7 @@ def how(path: Path, code: str) -> Ended | None:
     env, failure = known(path / "env.json"), known(path / "failure.json")
     if env.get("code", code) != code or failure.get("code", code) != code:
         return None
-    step = env.get("resumed_from", {}).get("step", 0) if env else None
+    step = env.get("resumed_from", {}).get("step")
     if failure:
         return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, tuple(failure.get("where", ())))
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
@@ -58,8 +58,9 @@ def known(path: Path) -> Json:
 
 def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
     """Why the machine's faults leave no further attempt; "" where they do."""
-    newest = max((store.step_of(file) for file in trial.checkpoints()), default=0)
-    idle = [one for one in past if one.machine and (one.step is None or one.step >= newest)]
+    ended = [one for one in past if one.machine]
+    newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
+    idle = [one for one in ended if one.step is None or one.step >= newest]
     if len(idle) < WITHOUT_PROGRESS:
         return ""
     return f"{len(idle)} attempts without progress: the last was {idle[-1].cause}"

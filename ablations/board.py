@@ -41,7 +41,7 @@ def board(views: Sequence[Json], where: str = "") -> Text:
 
 def study(view: Json, where: str) -> Text:
     blocks = [headline(view), *rows(view), *running(view["arms"]), *queued(view["arms"])]
-    return Text("\n").join([*blocks, *failed(view, where), *ended(view)])
+    return Text("\n").join([*blocks, *failed(view, where), *ended(view), *given_up(view)])
 
 
 def headline(view: Json) -> Text:
@@ -123,6 +123,16 @@ def ended(view: Json) -> list[Text]:
     elif found:
         lines.append(beneath("to go on: the same `ablate submit` again"))
     return lines
+
+
+def given_up(view: Json) -> list[Text]:
+    """Where nobody goes on by himself any more: why, and what helps."""
+    if not view["given_up"]:
+        return []
+    return [
+        labelled("stopped", plain(view["given_up"]), "bold red"),
+        beneath("to go on: the same `ablate submit` again"),
+    ]
 
 
 def labelled(label: str, text: str, colour: str = "") -> Text:

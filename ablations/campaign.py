@@ -59,6 +59,11 @@ class Campaign:
         return self.folder / "code"
 
     @property
+    def tags(self) -> str:
+        """How the tags of all its jobs begin."""
+        return f"{PREFIX}:{self.folder.name}:"
+
+    @property
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
 
@@ -111,10 +116,10 @@ def create(
         shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     plugins = []
     for file, digest in zip(place.plugins, place.plugin_digests, strict=True):
-        name = f"{file.stem}-{digest}.py"
+        copy = f"{file.stem}-{digest}.py"
         (staging / "code" / "plugins").mkdir(exist_ok=True)
-        shutil.copyfile(file, staging / "code" / "plugins" / name)
-        plugins.append(str(folder / "code" / "plugins" / name))
+        shutil.copyfile(file, staging / "code" / "plugins" / copy)
+        plugins.append(str(folder / "code" / "plugins" / copy))
     campaign = Campaign(
         folder,
         tuple(plans),
@@ -157,6 +162,13 @@ def campaigns(runs: Path) -> list[Campaign]:
     return [load(path.parent) for path in sorted((runs / "submissions").glob("[0-9]*/campaign.json"))]
 
 
+def intents(campaign: Path) -> Iterator[tuple[Path, Json]]:
+    """The arrays in a campaign's folder that SLURM did not refuse, and what each was to hold."""
+    for array in (campaign / "arrays").glob("*"):
+        with suppress(FileNotFoundError):  # refused, perhaps this moment, or still being written
+            yield array, submission.read(array)
+
+
 # -- what the queue has ----------------------------------------------------------------------------------------------
 
 
@@ -182,12 +194,10 @@ def tag(array: Path) -> str:
 def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
     """Every task of this run directory that SLURM has. Raises Unreachable: unknown is not empty."""
     known = {
-        tag(intent.parent): (campaign, submission.read(intent.parent))
-        for campaign in campaigns(runs)
-        for intent in (campaign.folder / "arrays").glob("*/intent.json")
+        tag(array): (campaign, intent) for campaign in campaigns(runs) for array, intent in intents(campaign.folder)
     }
     found = []
-    for job in queue.jobs(f"{PREFIX}:", timeout):
+    for job in queue.jobs(f"{PREFIX}:", timeout=timeout):
         if job.tag in known:
             campaign, intent = known[job.tag]
             share = intent["shares"][job.index or 0]
@@ -216,11 +226,11 @@ def reconcile(campaign: Campaign, inside: bool = False) -> Look:
 def settle(runs: Path) -> None:
     """A launcher that was killed in sbatch: its array may still turn up, so the queue gets the time to show it."""
     for campaign in campaigns(runs):
-        for intent in (campaign.folder / "arrays").glob("*/intent.json"):
-            if not (intent.parent / "ack.json").exists():
-                age = time.time() - submission.read(intent.parent)["written"]
+        for array, intent in intents(campaign.folder):
+            if not (array / "ack.json").exists():
+                age = time.time() - intent["written"]
                 time.sleep(max(0.0, min(submission.SETTLE_SECONDS, submission.SETTLE_SECONDS - age)))
-                store.write_json(intent.parent / "ack.json", {"job_id": None})
+                store.write_json(array / "ack.json", {"job_id": None})
 
 
 def look(campaign: Campaign, inside: bool) -> Look:
@@ -347,5 +357,4 @@ def dismiss_lasts(campaign: Campaign) -> None:
 
 def share_arrays(campaign: Campaign) -> int:
     """How many arrays of trials were handed over."""
-    intents = map(submission.read, sorted(path.parent for path in campaign.folder.glob("arrays/*/intent.json")))
-    return sum(intent["function"] == SHARE for intent in intents)
+    return sum(intent["function"] == SHARE for _, intent in intents(campaign.folder))

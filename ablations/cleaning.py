@@ -58,7 +58,7 @@ def of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterato
     if not keep_weights and weights.exists():
         yield Waste(weights, size(weights), "weights of a finished trial")
     for attempt in trial.attempts():
-        if attempt != winner and not lease.seems_alive(attempt):
+        if attempt != winner and lease.held(attempt) is False and not (attempt / store.RETRIED).exists():
             yield Waste(attempt, size(attempt), "an attempt that was superseded")
         for folder in trial.checkpoint_folders(attempt):
             inside = folder.is_relative_to(attempt) and attempt != winner  # goes with the attempt

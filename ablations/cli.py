@@ -387,15 +387,13 @@ def retry(
 ) -> None:
     """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
     from ablations import retrying
-    from results import evals, lease, store
+    from results import store
 
     folder = runs_folder(runs)
     trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
-    wanted = retrying.wanted(failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
-    forgiven = not (oom or diverged) or failed
-    chosen = [trial for trial in trials if wanted(trial) or (forgiven and evals.failure(trial) is not None)]
-    reopened = sum(evals.forgive(trial) or trial.reopen(lease.Watch()) for trial in chosen)
-    print(retrying.told(len(trials), len(chosen), reopened, oom=oom, diverged=diverged))
+    evals_too = failed or not (oom or diverged)
+    wanted = retrying.wanted(failed=evals_too, oom=oom, diverged=diverged)
+    print(retrying.told(len(trials), retrying.retry(trials, wanted, evals_too), oom=oom, diverged=diverged))
 
 
 def make_place(
@@ -517,7 +515,9 @@ def submit(
     ensure_writable(place.runs)
     for planned in plans:
         jobs.write(place.runs, planned)
-    print(submitting.submit([planned["name"] for planned in plans], place, chosen))
+    names = [planned["name"] for planned in plans]
+    print(submitting.submit(names, place, chosen))
+    print(f"watch: ablate status {shlex.join(names)}{f' --runs {shlex.quote(str(runs))}' if runs else ''} --watch")
 
 
 @app.command()

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import runner
+from ablations import runner, stalling
 from ablations.campaign import Campaign, Look
 from ablations.jobs import Job
-from results import evals, store
+from results import store
+from slurm import submission
 from slurm.ask import Refused, Unreachable
 
-BEGAN = time.monotonic()
+FAILED = 1  # exit status: SLURM then calls the task FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
-STALLED_ROUNDS = 5  # of shares without progress: then the last job gives up
 RETRY_SECONDS = 5.0
 
 
@@ -31,11 +31,14 @@ def share(folder: str, *ids: str) -> int:
     make_sure_of_last(campaign)
     planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
     jobs = [planned[key] for key in ids if key in planned]
-    tally = runner.run(jobs, campaign.place(), Lines(), workers(campaign), deadline=end - margin(campaign))
+    deadline = end - margin(campaign)
+    tally = runner.run(
+        jobs, campaign.place(), Lines(), workers(campaign), deadline=deadline, called_off=lambda: campaign.cancelled
+    )
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {interrupted}of {len(jobs)}", flush=True)
     make_sure_of_last(campaign)
-    return 0
+    return FAILED if tally.failed or tally.interrupted else 0
 
 
 def make_sure_of_last(campaign: Campaign) -> None:
@@ -48,7 +51,10 @@ def make_sure_of_last(campaign: Campaign) -> None:
 
 def time_limit(campaign: Campaign) -> float:
     """When SLURM will end this job, on this process's monotonic clock."""
-    return BEGAN + campaign.profile.seconds
+    projected, now = os.environ.get("SLURM_JOB_END_TIME", ""), time.time()  # newer versions of SLURM say it
+    began = int(os.environ.get(submission.BEGAN, now))
+    end = int(projected) if projected.isdecimal() and int(projected) else began + campaign.profile.seconds
+    return time.monotonic() + end - now
 
 
 def margin(campaign: Campaign) -> float:
@@ -85,15 +91,15 @@ def last(folder: str) -> int:
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
-    if stalled(campaign):
-        print(f"no progress in {STALLED_ROUNDS} rounds: given up; `ablate status` says why, `ablate submit` goes on")
-        return 1
+    if stalling.stalled(campaign):
+        print(f"{stalling.give_up(campaign)}: `ablate submit` goes on")
+        return FAILED
     found = patiently(campaign)
     print(json.dumps(asdict(found)), flush=True)
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
         campaigns.dismiss_lasts(campaign)
-    return 0
+    return FAILED if found.failed else 0
 
 
 def patiently(campaign: Campaign) -> Look:
@@ -108,27 +114,6 @@ def patiently(campaign: Campaign) -> Look:
                 raise
             print(f"{store.now()} {error}; trying again", flush=True)
             time.sleep(RETRY_SECONDS)
-
-
-def stalled(campaign: Campaign) -> bool:
-    """Whether the last rounds of shares, the one that just ended included, all left the same results and checkpoints.
-
-    A round is known by how many arrays there were: a last job that was killed looks twice at the same one.
-    """
-    looks = campaign.folder / "looks.jsonl"
-    with open(looks, "a") as file:
-        file.write(json.dumps({"arrays": campaigns.share_arrays(campaign), "progress": progress(campaign)}) + "\n")
-    rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks) if "arrays" in line}
-    recent = list(rounds.values())[-STALLED_ROUNDS - 1 :]
-    return len(recent) > STALLED_ROUNDS and all(one == recent[0] for one in recent)
-
-
-def progress(campaign: Campaign) -> list[int]:
-    """Trials that are over, and their evals, and how far the others have come."""
-    trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
-    over = [trial for trial in trials if trial.state().over]
-    known = sum(len(evals.all_names(trial)) for trial in over)
-    return [len(over), known, sum(trial.step() for trial in trials if trial not in over)]
 
 
 def publish(campaign: Campaign) -> None:

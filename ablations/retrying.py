@@ -1,9 +1,9 @@
 """`ablate retry`: which trials may be run again, and what is said of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from ablations.attempts import known
-from results import store
+from results import evals, lease, store
 
 
 def wanted(*, failed: bool, oom: bool, diverged: bool) -> Callable[[store.Trial], bool]:
@@ -24,13 +24,28 @@ def kind(trial: store.Trial) -> str:
     return str(known(newest[0] / "failure.json").get("kind", "")) if newest else ""
 
 
-def told(asked: int, chosen: int, reopened: int, *, oom: bool, diverged: bool) -> str:
+def retry(trials: Iterable[store.Trial], wanted: Callable[[store.Trial], bool], evals_too: bool) -> list[bool]:
+    """Of each trial that is asked for, or has evals that failed, whether it may be run again: else it is held."""
+    return [again(trial, wanted(trial), evals_too) for trial in trials if wanted(trial) or owes(trial, evals_too)]
+
+
+def owes(trial: store.Trial, evals_too: bool) -> bool:
+    return evals_too and evals.failure(trial) is not None
+
+
+def again(trial: store.Trial, wanted: bool, evals_too: bool) -> bool:
+    forgiven = evals_too and evals.forgive(trial)
+    reopened = wanted and trial.reopen(lease.Watch(), trial.state().result)
+    return reopened or (forgiven and not wanted)
+
+
+def told(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
     """A line for a person."""
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
-    if not chosen:
+    if not reopened:
         return f"none of {asked} trials {how}: there is nothing to retry"
-    held = f"; {chosen - reopened} are held by a worker right now" if chosen > reopened else ""
-    return f"{reopened} trials may be run again{held}"
+    held = f"; {reopened.count(False)} are held by a worker right now" if not all(reopened) else ""
+    return f"{sum(reopened)} trials may be run again{held}"
 
 
 ADVICE = {  # kind of a failure (ablations.faults): what helps, with {0} for the study

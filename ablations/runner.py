@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -28,8 +28,10 @@ from results import evals, store
 Json = dict[str, Any]
 FAILED_STARTS = 3
 KILLED_STARTS = 20
+DEATHS = 5  # of workers over one trial before its attempt begins: what happens later is counted on disk
 HELD_SECONDS = 2.0
 STOP_SECONDS = 60.0
+CALLED_OFF_SECONDS = 5.0  # how often a run asks whether it is called off
 
 
 class Display(Protocol):
@@ -67,6 +69,8 @@ class Slot:
     process: subprocess.Popen[str] | None = None
     job: Job | None = None
     ready: bool = False
+    failed_starts: int = 0  # in a row
+    said: str = ""  # the last line on its standard error while it starts
 
 
 @dataclass
@@ -141,16 +145,21 @@ class Pool:
         self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
         self.tally = Tally()
         self.warned: set[str] = set()
-        self.failed_starts = 0
+        self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.stopping = False
 
-    def run(self, on_over: Callable[[Job], None], deadline: float) -> Tally:
-        """Until nothing is left, until told to stop, or until the deadline."""
+    def run(
+        self, on_over: Callable[[Job], None], deadline: float, called_off: Callable[[], bool] = lambda: False
+    ) -> Tally:
+        """Until nothing is left, until told to stop, until the deadline, or until it is called off."""
         self.on_over = on_over
+        asked = time.monotonic()
         with self.signals():
             try:
                 while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
                     self.stopping = self.stopping or time.monotonic() > deadline
+                    if time.monotonic() - asked > CALLED_OFF_SECONDS:
+                        asked, self.stopping = time.monotonic(), self.stopping or called_off()
                     self.dispatch()
                     self.listen(0.2)
             finally:
@@ -209,7 +218,9 @@ class Pool:
             [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             env=os.environ | slot.environment | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
             start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
         )
@@ -218,11 +229,22 @@ class Pool:
     def read(self, slot: Slot, process: subprocess.Popen[str]) -> None:
         """A thread a worker: its lines become events, and so does its end."""
         assert process.stdout is not None
+        errors = threading.Thread(target=self.read_errors, args=(slot, process), daemon=True)
+        errors.start()
         for line in process.stdout:
             if line.endswith("\n"):  # a killed worker's last line may be torn
                 self.events.put((slot, process, json.loads(line)))
         process.stdout.close()
+        errors.join(1.0)  # not longer: a process of the worker's own may keep the pipe open
         self.events.put((slot, process, {"event": "died", "code": process.wait()}))
+
+    def read_errors(self, slot: Slot, process: subprocess.Popen[str]) -> None:
+        """A thread a worker: what it, and the libraries it loads, write to standard error."""
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                if line.strip():
+                    self.events.put((slot, process, {"event": "said", "line": line.rstrip()}))
 
     def send(self, slot: Slot, job: Job) -> None:
         assert slot.process is not None
@@ -242,19 +264,28 @@ class Pool:
     def handle(self, slot: Slot, event: Json) -> None:
         job, kind = slot.job, event["event"]
         if kind == "ready":
-            slot.ready = True
-            self.failed_starts = 0
+            slot.ready, slot.failed_starts = True, 0
+        elif kind == "said":
+            self.hear(slot, event["line"])
         elif kind == "died":
             self.bury(slot, event["code"])
         elif job is not None and kind == "progress":
             self.display.running(slot.number, job, event["step"], event["accuracy"])
         elif job is not None and kind == "waiting":
             self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
-        elif job is not None and kind != "started":
+        elif job is not None and kind == "started":
+            del self.deaths[job.id]
+        elif job is not None:
             slot.job = None
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
             self.settle(job, event)
+
+    def hear(self, slot: Slot, line: str) -> None:
+        """While a worker starts only the last line is kept: a traceback's says it all."""
+        if slot.ready:
+            self.display.say(line)
+        slot.said = line
 
     def warn_once(self, text: str) -> None:
         if text not in self.warned:
@@ -290,26 +321,41 @@ class Pool:
 
     def bury(self, slot: Slot, code: int) -> None:
         """A worker died: its trial goes on in another, which gives up a trial that keeps killing them."""
-        job = slot.job
-        if not slot.ready:
-            self.failed_starts += code != 0
-            if self.failed_starts >= (FAILED_STARTS if code > 0 else KILLED_STARTS):
-                raise RuntimeError(f"workers do not start (status {code}); the first lines above say why")
+        job, started = slot.job, slot.ready
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         assert slot.process is not None
         hang_up(slot.process)
         slot.process, slot.job, slot.ready = None, None, False
         self.display.idle(slot.number)
+        if not started and code != 0 and not self.stopping:
+            self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
         if job is not None and not self.stopping:
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-            self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
-            self.waiting.appendleft(job)
+            self.count_death(job, how)
+        slot.said = ""
+
+    def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
+        """A slot whose workers do not start is given up. Raises ValueError where it was the last."""
+        slot.failed_starts += 1
+        if slot.failed_starts < (FAILED_STARTS if code > 0 else KILLED_STARTS):
+            return
+        self.slots.remove(slot)
+        if not self.slots:
+            raise ValueError(f"workers do not start: {why}")
+        self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
+
+    def count_death(self, job: Job, how: str) -> None:
+        """Another worker takes the trial up, after those that wait: it may be what kills them."""
+        self.deaths[job.id] += 1
+        if self.deaths[job.id] >= DEATHS:
+            return self.interrupt(job, f"its workers died {DEATHS} times before it began, the last of {how}")
+        self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
+        self.waiting.append(job)
 
     def dismiss(self) -> None:
         """Every worker stops at its next step with a checkpoint, or is killed after a minute."""
         alive = [slot.process for slot in self.slots if slot.process is not None]
         for process in alive:
-            if self.stopping:
-                process.terminate()
+            process.terminate()  # those that wait end too: none is busy unless the run stops early
             hang_up(process)
         deadline = time.monotonic() + STOP_SECONDS
         for process in alive:
@@ -334,12 +380,13 @@ def run(
     workers: int | None = None,
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
+    called_off: Callable[[], bool] = lambda: False,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
 
-    At the `deadline`, on the monotonic clock, whatever still runs is stopped with a checkpoint.
+    At the `deadline`, on the monotonic clock, and when `called_off`, whatever still runs is stopped with a checkpoint.
 
-    Raises store.NewerSchema where a trial was written by a newer version.
+    Raises store.NewerSchema where a trial was written by a newer version; ValueError where no worker starts.
     """
     todo, settled = [], Tally()
     for job in jobs:
@@ -355,7 +402,7 @@ def run(
                 display.over(job, "failed", {"cause": reason, "elsewhere": True})
             on_over(job)
     if todo:
-        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline)
+        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.interrupted = tally.interrupted

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ablations import campaign, handed
+from ablations import campaign, handed, stalling
 from ablations.handed import Handed
 from results import evals, store
 from slurm import queue
@@ -114,6 +114,7 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
         "arms": arms,
         "slurm": seen.answer,
         "accounting": seen.accounting,
+        "given_up": stalling.given_up(runs, plan["name"]),
     }
 
 
@@ -178,4 +179,5 @@ def last_line(failure: Json) -> str:
 
 def settled(views: Collection[Json]) -> bool:
     """Whether nothing will change by itself any more."""
-    return all(view["finished"] + view["diverged"] + view["failed"] == view["planned"] for view in views)
+    over = ("finished", "diverged", "failed")
+    return all(view["given_up"] or sum(view[kind] for kind in over) == view["planned"] for view in views)

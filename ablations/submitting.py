@@ -3,19 +3,22 @@
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, provenance, runner, strict_yaml
+from ablations import estimate, handed, provenance, runner, stalling, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.jobs import jobs
 from ablations.progress import clock
 from results import store
 from slurm import profile as profiles
 from slurm import queue, submission
+from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
+VISIBLE_SECONDS = 15.0  # how long a file written on a node may take to be seen, and a job to be in the queue
 
 
 def read_profile(name: str) -> profiles.Profile:
@@ -50,6 +53,7 @@ def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile)
     with campaigns.turn(place.runs):
         known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
         campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
+        stalling.begin_anew(campaign)
         found = campaigns.reconcile(campaign)
     return told(found, profile)
 
@@ -63,7 +67,8 @@ def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile:
 
 def kept(place: runner.Place) -> tuple[Any, ...]:
     """What of a place a submission keeps."""
-    return sorted(place.plugin_digests), place.checkpoints, place.keep_weights
+    data_dir = place.data_dir.absolute() if place.data_dir else None
+    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
 
 
 def told(look: Look, profile: profiles.Profile) -> str:
@@ -90,12 +95,33 @@ def cost(seconds: float, profile: profiles.Profile) -> str:
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue."""
-    stopped = [one for one in campaigns.campaigns(runs) if not one.cancelled and names & set(one.plans)]
-    for one in stopped:
+    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue.
+
+    Those marked before too: SLURM may not have answered then. Raises ValueError where plans that are not named would
+    go along; Unreachable, NoSlurm, with all of them marked.
+    """
+    found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
+    fresh = [one for one in found if not one.cancelled]
+    if others := sorted({name for one in fresh for name in also_open(one, names)}):
+        raise ValueError(f"{', '.join(others)}: submitted together, would be cancelled too: name all of them, or none")
+    for one in fresh:
         campaigns.mark_cancelled(one)
-        queue.cancel(f"{campaigns.PREFIX}:{one.folder.name}:")
-    return f"{len(stopped)} submissions cancelled; their finished trials stay"
+    try:
+        removed = queue.cancel(*(one.tags for one in found)) if found else 0
+    except Unreachable as error:
+        raise Unreachable(f"{error}; what runs stops by itself, what waits once the same is said again") from None
+    return f"{len(fresh)} submissions cancelled, {removed} jobs taken out of the queue; their finished trials stay"
+
+
+def also_open(campaign: Campaign, names: set[str]) -> list[str]:
+    """The campaign's plans beside these that still have trials to do."""
+    place = campaign.place()
+    return [
+        plan["name"]
+        for plan in campaign.read_plans()
+        if plan["name"] not in names
+        and any(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan]))
+    ]
 
 
 def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.0) -> tuple[list[str], bool]:
@@ -106,18 +132,34 @@ def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
-    list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
-    answer = campaign.folder / "probe.json"
-    deadline = time.monotonic() + patience
-    while not answer.exists():
-        waiting = queue.jobs(f"{campaigns.PREFIX}:{campaign.folder.name}:")
-        if not waiting and not answer.exists():
-            raise ValueError(f"the job ended without an answer: see {campaign.folder / 'arrays/0001/logs'}")
-        if time.monotonic() > deadline:
-            queue.cancel(f"{campaigns.PREFIX}:{campaign.folder.name}:")
-            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
-        time.sleep(2)
-    found = store.read_json(answer)["found"]
-    shutil.rmtree(campaign.folder)
+    try:
+        list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
+        found = answer(campaign, patience)
+    finally:  # also after Ctrl-C
+        with suppress(Unreachable, NoSlurm):
+            queue.cancel(campaign.tags)
+        shutil.rmtree(campaign.folder)
     lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
     return lines, not any(found.values())
+
+
+def answer(campaign: Campaign, patience: float) -> dict[str, str]:
+    """What the job found. Raises ValueError where it ends without a word, or does not start within `patience` s."""
+    began = in_queue = time.monotonic()
+    while True:
+        with suppress(FileNotFoundError):
+            found: dict[str, str] = store.read_json(campaign.folder / "probe.json")["found"]
+            return found
+        waiting, now = queue.jobs(campaign.tags), time.monotonic()
+        in_queue = now if waiting else in_queue
+        if now - in_queue > VISIBLE_SECONDS:
+            raise ValueError(f"the job ended without an answer{last_words(campaign)}")
+        if waiting and now - began > patience:
+            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
+        time.sleep(2)
+
+
+def last_words(campaign: Campaign) -> str:
+    """The end of what the job printed, which is removed with its folder."""
+    printed = [line for task in handed.of_campaign(campaign) for line in task.lines()]
+    return f": {printed[-1].strip()}" if printed else " and printed nothing"

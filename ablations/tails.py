@@ -11,11 +11,13 @@ from ablations.handed import Handed
 from ablations.jobs import jobs
 from results import store
 
+NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
+
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
     """A text a log: a heading, then its last lines. Tasks that several of the trials share are told once."""
     names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
-    tasks = handed.newest(runs)
+    tasks = handed.all_of(runs)
     told: set[tuple[str, int]] = set()
     for key in ids:
         trial = store.trial(runs, key)
@@ -25,10 +27,13 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
         heading = f"== {key}  {names.get(key, '')}  {state.status}"
         if state.attempt is not None:
             yield "\n".join([f"{heading}  {state.attempt}", *of_attempt(trial, state.attempt)[-lines:]])
-        task = tasks.get(key) if state.status in ("missing", "interrupted") else None
-        if task is not None and (task.tag, task.index) not in told:
+        if state.status not in ("missing", "interrupted") or key not in tasks:
+            continue
+        task, later = with_log(tasks[key])
+        if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
-            yield "\n".join([f"{heading}, its task:  {task.array}", *of_task(task)[-lines:]])
+            which = f" (the {later} after it printed nothing)" if later else ""
+            yield "\n".join([f"{heading}, its task:  {task.array}{which}", *(task.lines() or [NO_LOG])[-lines:]])
 
 
 def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
@@ -37,7 +42,9 @@ def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
     return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
 
 
-def of_task(task: Handed) -> list[str]:
-    """What the task printed each time that it was started."""
-    lines = [line for log in task.logs for line in log.read_text(errors="replace").splitlines()]
-    return lines or ["no log yet: its job has not started, or ended before it could write (`ablate status`)"]
+def with_log(tasks: Sequence[Handed]) -> tuple[Handed, int]:
+    """The newest task that printed anything, else the newest, and how many after it did not."""
+    for later, task in enumerate(reversed(tasks)):
+        if task.lines():
+            return task, later
+    return tasks[-1], 0

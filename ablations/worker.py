@@ -71,7 +71,7 @@ class Worker:
         """One trial, and the event that says how it ended.
 
         finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
-        attempt; interrupted: the disk is full.
+        attempt; interrupted: the run directory cannot be written.
         """
         trial = store.trial(self.runs, job["id"], self.scratch)
         try:
@@ -87,9 +87,7 @@ class Worker:
                     attempt.fail(cause, "", self.code, kind=faults.MACHINE)
                     return self.emit("failed", cause=cause)
                 self.attempt(job, trial, attempt, past)
-        except OSError as error:
-            if error.errno not in faults.MACHINE_ERRORS:
-                raise
+        except OSError as error:  # of the run directory: the trial has no attempt, or none that can be written
             self.emit("interrupted", cause=str(error))
 
     @property
@@ -137,7 +135,7 @@ class Worker:
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
         again = fault.kind == faults.MACHINE or (fault.kind == faults.BUG and attempts.again(past, place))
         if fault.kind == faults.MACHINE:
-            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step", 0))
+            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step"))
             if spent := attempts.spent(trial, [*past, mine]):
                 cause, again = spent, False
         self.broken = fault.fatal
@@ -218,14 +216,17 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    worker = Worker(order, channel)
+    try:
+        worker = Worker(order, channel)
+        if order["gpu"]:
+            require_gpu()
+    except ValueError as error:
+        sys.exit(str(error))
 
     def stop(*_: object) -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    if order["gpu"]:
-        require_gpu()
     worker.emit("ready")
     for line in sys.stdin:
         worker.serve(json.loads(line))

@@ -56,7 +56,7 @@ def started(pid: int) -> str | None:
 def numbered(folder: Path) -> list[Path]:
     """What was taken in `folder`, oldest first."""
     try:
-        names = sorted(name for name in os.listdir(folder) if name.isdigit())
+        names = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
     except FileNotFoundError:
         return []
     return [folder / name for name in names]
@@ -68,7 +68,12 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
     if taken and not watch.dead(taken[-1]):
         return None
     path = folder / f"{int(taken[-1].name) + 1 if taken else 1:04d}"
-    return path if take(path) else None
+    if not take(path):
+        return None
+    if numbered(folder)[-1] != path:  # what was listed was stale, and ours is a number that was given away before
+        shutil.rmtree(path, ignore_errors=True)
+        return None
+    return path
 
 
 def take(attempt: Path) -> bool:

@@ -1,7 +1,7 @@
 """Which of the planned studies a command means."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,24 @@ def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: P
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
     known = {name for plan in plans for name in (plan["study"], plan["name"])}
-    for name in studies:
+    asked = [resolved(name, known) for name in studies]
+    for name in asked:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f", did you mean '{near[0]}'?" if near else ""
             there = ", ".join(plan["name"] for plan in plans)
             raise ValueError(f"{source}: no study '{name}'{hint} (there: {there})")
-    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(studies)]
+    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
+
+
+def resolved(name: str, known: Collection[str]) -> str:
+    """The one plan of study and recipe that there is, where there is one, though with settings that were not named."""
+    changed = [one for one in known if one.startswith(f"{name}+")]
+    return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
 
 
 def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
     """As they were asked for, then by name."""
-    asked = [i for i, name in enumerate(studies) if name in (plan["study"], plan["name"])]
+    names = (plan["study"], plan["name"])
+    asked = [i for i, name in enumerate(studies) if name in names or resolved(name, names) in names]
     return min(asked, default=0), plan["name"]

@@ -29,6 +29,7 @@ from results.patience import Patience
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
+RETRIED = "retried-result.json"  # in the same: the result that was before it
 RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
 
 Json = dict[str, Any]
@@ -230,17 +231,21 @@ class Trial:
             return None
         return attempt
 
-    def reopen(self, watch: lease.Watch) -> bool:
-        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more. False: it is held.
+    def reopen(self, watch: lease.Watch, result: Json | None) -> bool:
+        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more.
 
-        It is done under a claim, by an attempt that holds nothing but the result.
+        It is done under a claim, by an attempt that holds nothing but the result. False: it is held, or has come to
+        another result than the one that the caller saw.
         """
         path = lease.take_next(self.path / "attempts", watch)
         if path is None:
             return False
+        if self.result() != result:
+            lease.release(path)
+            return False
         write_json(path / RETRY, {"schema": SCHEMA, "when": now()})
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path / "result.json", path / "retried-result.json")
+            os.rename(self.path / "result.json", path / RETRIED)
         sync(self.path)
         lease.release(path)
         return True
@@ -276,6 +281,14 @@ class Trial:
         found = [file for folder in folders for file in folder.glob("*.safetensors")]
         return sorted(found, key=age, reverse=True)
 
+    def newest_step(self) -> int:
+        """Of the newest checkpoint whose checksum holds; 0 where there is none. Reads it whole."""
+        for file in self.checkpoints():
+            with contextlib.suppress(OSError):  # scratch space that fails, or was cleared meanwhile
+                if holds(file, file.read_bytes()):
+                    return step_of(file)
+        return 0
+
     def step(self) -> int:
         """How far any attempt came, by checkpoints and metrics: also where the checkpoints lie on another machine."""
         logged = [read_lines(attempt / "metrics.jsonl")[-1:] for attempt in self.attempts()]
@@ -283,13 +296,18 @@ class Trial:
         return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
 
 
-def age(checkpoint: Path) -> tuple[int, str, int]:
+def age(checkpoint: Path) -> tuple[int, int, int]:
     """By step, then attempt, then time: of one step there may be two, where a divergence is being verified."""
     try:
         written = checkpoint.stat().st_mtime_ns
     except FileNotFoundError:  # the trial has ended meanwhile, or another attempt has newer ones
         written = 0
-    return step_of(checkpoint), checkpoint.parent.parent.name, written
+    return step_of(checkpoint), int(checkpoint.parent.parent.name), written
+
+
+def holds(checkpoint: Path, payload: bytes) -> bool:
+    """Whether this is what was written: the name ends with the beginning of its sha256."""
+    return hashlib.sha256(payload).hexdigest().startswith(checkpoint.stem.partition("-")[2])
 
 
 def step_of(checkpoint: Path) -> int:
@@ -343,7 +361,7 @@ class Attempt:
         self.on_progress(step, accuracy)
 
     def write_env(self, env: Json) -> None:
-        """Where this attempt runs, and which attempt's checkpoint it goes on from."""
+        """Where this attempt runs and, once that is decided, whose checkpoint it goes on from (none: its own, 0)."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
 
@@ -354,18 +372,19 @@ class Attempt:
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
-            step, _, digest = file.stem.partition("-")
             earlier = self.trial.path / "attempts" / file.parent.parent.name
             try:
                 payload = file.read_bytes()
             except OSError:  # scratch space that fails, or was cleared meanwhile
                 continue
-            if hashlib.sha256(payload).hexdigest().startswith(digest):
-                self._carry_metrics(earlier, int(step))
+            if holds(file, payload):
+                self._carry_metrics(earlier, step_of(file))
                 if earlier != self.path:
-                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": int(step)}})
+                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step_of(file)}})
                 return payload
         (self.path / "metrics.jsonl").unlink(missing_ok=True)
+        if "resumed_from" not in self.env:
+            self.write_env({**self.env, "resumed_from": {"attempt": self.path.name, "step": 0}})
         return None
 
     def _carry_metrics(self, earlier: Path, step: int) -> None:

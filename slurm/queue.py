@@ -41,11 +41,6 @@ class QueuedJob:
     def waits(self) -> bool:
         return self.state == "PENDING"
 
-    @property
-    def ending(self) -> bool:
-        """Over but for the last processes, unless it was preempted or requeued: then it waits again in seconds."""
-        return self.state == "COMPLETING"
-
 
 @dataclass(frozen=True)
 class PastJob:
@@ -68,15 +63,15 @@ SACCT |= {"tag": "JobName"}
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named does sacct tell of what never started
 
 
-def jobs(prefix: str, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Our jobs whose tag starts with `prefix`, array elements one by one. Raises Unreachable, NoSlurm."""
+def jobs(*prefixes: str, timeout: float = TIMEOUT) -> list[QueuedJob]:
+    """Our jobs whose tag starts with one of these, array elements one by one. Raises Unreachable, NoSlurm."""
     form = RECORD + FIELD.join(SQUEUE.values())
     command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", f"--format={form}"]
     answer = ask(*command, timeout=timeout).stdout
     found = []
     for record in answer.split(RECORD)[1:]:
         fields = dict(zip(SQUEUE, record.removesuffix("\n").split(FIELD), strict=False))
-        tag = next((fields[key] for key in ("name", "comment") if fields.get(key, "").startswith(prefix)), None)
+        tag = next((fields[key] for key in ("name", "comment") if fields.get(key, "").startswith(prefixes)), None)
         if tag is not None and fields["job_id"].isdigit():  # a name may hold separators too
             found.append(queued(fields, tag))
     return sorted(found, key=lambda job: (job.job_id, job.index or 0))
@@ -144,9 +139,9 @@ def ends(jobs: Collection[int]) -> str:
     return "afterany:" + ":".join(map(str, jobs))
 
 
-def cancel(prefix: str) -> int:
-    """Ends our jobs whose tag starts with `prefix`, waiting and running; how many. Raises Unreachable, NoSlurm."""
-    found = jobs(prefix)
+def cancel(*prefixes: str) -> int:
+    """Ends our jobs whose tag starts with one of these, waiting and running; how many. Raises Unreachable, NoSlurm."""
+    found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
     for start in range(0, len(ids), AT_ONCE):
         with suppress(Refused):  # one that ended by itself meanwhile

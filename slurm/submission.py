@@ -23,6 +23,7 @@ from slurm.ask import Unreachable, ask
 
 SBATCH_SECONDS = 60.0
 SETTLE_SECONDS = 15.0  # how long after a failed sbatch its job may still turn up
+BEGAN = "ABLATE_JOB_BEGAN"  # in the job's environment: when its script began, before the user's own lines
 STARTS = 10  # of a persistent task, where it is killed
 
 Parameters = Mapping[str, Any]
@@ -102,7 +103,8 @@ def script(folder: Path, count: int, parameters: Parameters, code: Path, persist
     from submitit.slurm.slurm import _make_sbatch_string  # late: not in the base install
 
     require_folder(folder)
-    setup = [*parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
+    began = f"export {BEGAN}=$(date +%s)"
+    setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
     command = shlex.join([sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)])
     if persistent:  # a status above 128 is a signal's; srun would only be one more process to kill
         command = (

@@ -17,11 +17,11 @@ def trial(tmp_path: Path) -> store.Trial:
     return made
 
 
-def end(trial: store.Trial, how: str, step: int = 0, code: str = CODE, where: str = "a", saves: int = 0) -> None:
-    """One attempt that began at `step`, may have saved a checkpoint, and ended in a way."""
+def end(trial: store.Trial, how: str, step: int | None = 0, code: str = CODE, where: str = "a", saves: int = 0) -> None:
+    """One attempt that began at `step` (None: never), may have saved a checkpoint, and ended in a way."""
     attempt = trial.claim(lease.Watch())
     assert attempt is not None
-    origin = {"resumed_from": {"attempt": "0001", "step": step}} if step else {}
+    origin = {} if step is None else {"resumed_from": {"attempt": "0001", "step": step}}
     attempt.write_env({"code": code, **origin})
     if saves:
         attempt.save_checkpoint(saves, b"state %d" % saves)
@@ -76,7 +76,7 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
         end(trial, "killed", code="4567")
     assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", "4567"))
     assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", CODE)) == ""
-    assert trial.reopen(lease.Watch())
+    assert trial.reopen(lease.Watch(), None)
     assert chances(trial, "4567") == ""
 
 
@@ -86,6 +86,48 @@ def test_attempt_that_died_before_it_wrote_anything_counts(trial: store.Trial) -
         end(trial, "killed")
         (trial.attempts()[-1] / "env.json").unlink()
     assert chances(trial) != ""
+
+
+def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial) -> None:
+    """However far the trial had come before: none of them made progress."""
+    end(trial, "killed", saves=50)
+    for _ in range(2):
+        end(trial, "killed", step=None)
+    assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", CODE)) == ""
+    end(trial, "killed", step=None)
+    assert chances(trial) != ""
+
+
+def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:
+    """Three attempts that went on from the one before it got nowhere."""
+    end(trial, "killed", saves=40)
+    end(trial, "killed", 40, saves=50)
+    newest = trial.checkpoints()[0]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    for _ in range(2):
+        end(trial, "killed", 40)
+    assert chances(trial) != ""
+
+
+@pytest.mark.parametrize("saves", [0, 30])
+def test_where_an_attempt_began_is_written_once_decided(trial: store.Trial, saves: int) -> None:
+    """Step 0 too, so that its absence means that it came to nothing."""
+    end(trial, "stopped", saves=saves)
+    with attempts_next(trial) as attempt:
+        assert "resumed_from" not in attempt.env
+        attempt.checkpoint()
+        assert store.read_json(attempt.path / "env.json")["resumed_from"]["step"] == saves
+
+
+def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
+    """The ten-thousandth is after the one before it."""
+    for name in ("9999", "10000"):
+        store.write_json(trial.path / "attempts" / name / lease.RELEASED, {})
+        store.write_json(trial.path / "attempts" / name / "failure.json", {"kind": "machine", "cause": "a"})
+    assert [path.name for path in trial.attempts()] == ["9999", "10000"]
+    with attempts_next(trial) as attempt:
+        assert attempt.path.name == "10001"
+        assert len(attempts.earlier(trial, attempt.path, CODE)) == 2
 
 
 @pytest.mark.parametrize(
@@ -123,8 +165,16 @@ def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> Non
     with attempts_next(trial) as attempt:
         attempt.publish({"status": "diverged", "metrics": {}})
     assert trial.claim(lease.Watch()) is None
-    assert trial.reopen(lease.Watch())
+    assert trial.reopen(lease.Watch(), trial.result())
     assert trial.state().status == "interrupted"
     assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
     with attempts_next(trial):
-        assert not trial.reopen(lease.Watch())
+        assert not trial.reopen(lease.Watch(), None)
+
+
+def test_result_that_came_meanwhile_is_not_moved_aside(trial: store.Trial) -> None:
+    """It was to be run again because it had failed; another run has finished it since."""
+    with attempts_next(trial) as attempt:
+        attempt.publish({"status": "finished", "metrics": {}})
+    assert not trial.reopen(lease.Watch(), None)
+    assert trial.state().status == "finished"

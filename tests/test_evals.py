@@ -76,7 +76,7 @@ class Serial:
     def __init__(self, jobs: list[Job], place: runner.Place, slots: object, display: runner.Display) -> None:
         self.jobs, self.place, self.display = jobs, place, display
 
-    def run(self, on_over: Callable[[Job], None], deadline: float) -> runner.Tally:
+    def run(self, on_over: Callable[[Job], None], deadline: float, called_off: object) -> runner.Tally:
         tally = runner.Tally()
         for job in self.jobs:
             last = served(self.place.runs, job)

@@ -10,7 +10,7 @@ from ablations import cli
 from ablations import status as statuses
 from ablations.board import board
 from ablations.retrying import advice
-from results import lease, store
+from results import evals, lease, store
 
 ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
 
@@ -100,3 +100,12 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
         lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]
         assert "\n            ".join(lines) in text
     assert "ablate retry position-embedding --oom" in advice("memory", "position-embedding")
+
+
+def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path) -> None:
+    """One does not hide the other."""
+    trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
+    evals.fail(trial, "fewshot", "cause", "", "code")
+    assert "2 trials may be run again\n" in ablate("retry", "position-embedding")
+    assert evals.failure(trial) is None
+    assert trial.state().status == OPEN

@@ -1,7 +1,9 @@
 """Running: nothing finished is run again, nothing killed is lost, one bad trial stops no other."""
 
 import hashlib
+import io
 import json
+import math
 import os
 import random
 import signal
@@ -20,6 +22,7 @@ from ablations import runner
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.study import Design, read_recipe, read_study
+from ablations.worker import Worker
 from results import lease, store
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -224,6 +227,78 @@ def test_lost_cuda_context_takes_another_process(tmp_path: Path, bad_part: Path)
     )
     pids = [json.loads((path / lease.RELEASED).read_text())["pid"] for path in store.trial(place.runs, key).attempts()]
     assert len(set(pids)) == 3
+
+
+PICKY = """
+import os
+if "BROKEN" in os.environ:
+    raise RuntimeError("no such library")
+"""
+
+
+def picky(folder: Path) -> runner.Place:
+    """A place whose workers start where the environment lets them."""
+    path = folder / "picky.py"
+    path.write_text(PICKY)
+    return runner.Place(folder / "runs", None, (path,), (plugin_digest(path),))
+
+
+def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other takes over all the trials; why is said in the worker's last words."""
+    monkeypatch.setattr(runner, "FAILED_STARTS", 1)
+    jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
+    slots = [runner.Slot(0, {}), runner.Slot(1, {"BROKEN": "1"})]
+    tally = runner.Pool(jobs, picky(tmp_path), slots, display).run(lambda job: None, math.inf, lambda: False)
+    assert len(tally.done) == len(jobs)
+    (said,) = display.said
+    assert said.startswith("worker 2 does not start: ")
+    assert "no such library; 1 go on without it" in said
+
+
+def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the worker's last words; no traceback of ours."""
+    monkeypatch.setattr(runner, "FAILED_STARTS", 1)
+    monkeypatch.setenv("BROKEN", "1")
+    with pytest.raises(ValueError, match=r"^workers do not start: .*no such library$"):
+        runner.run(jobs_of([plan(tmp_path)]), picky(tmp_path), Quiet(), 1)
+
+
+DEADLY = """
+import os
+from results import store
+
+claim = store.Trial.claim
+store.Trial.claim = lambda self, watch: os._exit(7) if self.id == "{key}" else claim(self, watch)
+"""
+
+
+def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No attempt tells of it, so the run counts; the others come first, and are trained."""
+    monkeypatch.setattr(runner, "DEATHS", 2)
+    jobs, path = jobs_of([plan(tmp_path)])[:2], tmp_path / "deadly.py"
+    path.write_text(DEADLY.format(key=jobs[0].id))
+    place = runner.Place(tmp_path / "runs", None, (path,), (plugin_digest(path),))
+    display = Quiet()
+    tally = runner.run(jobs, place, display, workers=1)
+    assert tally.done == [jobs[1].id]
+    assert tally.interrupted == {jobs[0].id: "its workers died 2 times before it began, the last of status 7"}
+    assert not tally.failed
+
+
+def test_run_directory_that_cannot_be_written_interrupts_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error's number: its cause is told, and the worker serves on."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "attempts")
+
+    monkeypatch.setattr(store.Trial, "claim", refuse)
+    order = {"runs": str(tmp_path), "data_dir": None, "checkpoints": None, "keep_weights": "all", "gpu": False}
+    channel = io.StringIO()
+    Worker({**order, "plugins": []}, channel).serve({"id": "0" * 12, "evals": [], "config": {}})
+    event = {"event": "interrupted", "cause": "[Errno 13] Permission denied: 'attempts'"}
+    assert [json.loads(line) for line in channel.getvalue().splitlines()] == [event]
 
 
 def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> None:

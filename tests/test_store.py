@@ -272,3 +272,15 @@ def test_correctness_is_stored_without_pickles(trial: store.Trial) -> None:
     with np.load(attempt.path / "correct.npz", allow_pickle=False) as arrays:
         assert arrays["index"].tolist() == [5, 7]
         assert arrays["correct"].tolist() == [1, 0]
+
+
+def test_turn_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may show an older folder: a number before the newest is nobody's turn."""
+    folder, numbered = tmp_path / "turns", lease.numbered
+    with lease.turn(folder, 1.0):
+        (folder / "0001").rename(folder / "0005")  # as after four turns, whose folders are gone
+        stale: list[list[Path]] = [[]]
+        monkeypatch.setattr(lease, "numbered", lambda folder: stale.pop() if stale else numbered(folder))
+        assert lease.take_next(folder, lease.Watch()) is None
+        assert [path.name for path in numbered(folder)] == ["0005"]
+        (folder / "0005").rename(folder / "0001")

@@ -1,0 +1,328 @@
+"""Submissions as they lie on disk, with commands in place of SLURM's: cancelling, continuing, what is told of them."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import synthetic
+
+from ablations import campaign as campaigns
+from ablations import cleaning, node, runner, stalling, status, submitting, tails
+from ablations.board import board
+from ablations.campaign import Campaign
+from results import lease, planned, store
+from slurm import submission
+from slurm.ask import Unreachable
+from slurm.profile import Profile
+
+TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
+SQUEUE = """#!{python}
+import sys
+from pathlib import Path
+here = Path({folder!r})
+if (here / "silent").exists():
+    sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+for line in (here / "jobs").read_text().splitlines():
+    number, tag = line.split()
+    print("\\x1e" + "\\x1f".join([number, "0", "PENDING", "", "main", "", "0:00", "", tag, tag]))
+"""
+SCANCEL = """#!{python}
+import sys
+from pathlib import Path
+here = Path({folder!r})
+lines = [line for line in (here / "jobs").read_text().splitlines() if line.split()[0] not in sys.argv]
+(here / "jobs").write_text("".join(line + "\\n" for line in lines))
+"""
+
+
+@dataclass
+class Fake:
+    """squeue and scancel over a file of job ids and tags."""
+
+    folder: Path
+
+    def holds(self, *tags: str) -> None:
+        (self.folder / "jobs").write_text("".join(f"{number} {tag}\n" for number, tag in enumerate(tags, 1)))
+
+    @property
+    def tags(self) -> list[str]:
+        return [line.split()[1] for line in (self.folder / "jobs").read_text().splitlines()]
+
+    def falls_silent(self, silent: bool = True) -> None:
+        if silent:
+            (self.folder / "silent").touch()
+        else:
+            (self.folder / "silent").unlink()
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """An empty queue that answers."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("squeue", SQUEUE), ("scancel", SCANCEL)):
+        (folder / name).write_text(text.format(python=sys.executable, folder=str(folder)))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    fake = Fake(folder)
+    fake.holds()
+    return fake
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two planned studies; nothing has run."""
+    folder = tmp_path / "runs"
+    for plan in (synthetic.position(), synthetic.pooling()):
+        store.write_json(store.study_folder(folder, plan["name"]) / "plan.json", plan)
+    return folder
+
+
+POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
+
+
+def submitted(runs: Path, *plans: str, data_dir: Path | None = None) -> Campaign:
+    """A campaign as `submit` leaves it, without its arrays."""
+    return campaigns.create(runs, plans, TOY, runner.Place(runs, data_dir))
+
+
+def handed_over(campaign: Campaign, *ids: str, number: int = 1) -> Path:
+    """An array of one task in the campaign; its folder."""
+    array = campaign.folder / "arrays" / f"{number:04d}"
+    (array / "logs").mkdir(parents=True)
+    content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": [], "shares": [list(ids)]}
+    submission.durable(array / "intent.json", {**content, "written": time.time() + number})
+    return array
+
+
+# -- cancelling --------------------------------------------------------------------------------------------------------
+
+
+def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Fake) -> None:
+    """The first marks and says that it could not tell SLURM; the second takes the jobs out."""
+    campaign = submitted(runs, POSITION)
+    slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
+    slurm.falls_silent()
+    with pytest.raises(Unreachable, match="what waits once the same is said again"):
+        submitting.cancel(runs, {POSITION})
+    assert campaign.cancelled
+    slurm.falls_silent(False)
+    assert "0 submissions cancelled, 2 jobs taken out" in submitting.cancel(runs, {POSITION})
+    assert slurm.tags == ["ablate:other:0001"]
+
+
+def test_all_submissions_are_marked_before_slurm_is_asked(runs: Path, slurm: Fake) -> None:
+    """None is left to go on because another's jobs could not be taken out."""
+    both = [submitted(runs, POSITION), submitted(runs, POSITION)]
+    slurm.falls_silent()
+    with pytest.raises(Unreachable):
+        submitting.cancel(runs, {POSITION})
+    assert all(campaign.cancelled for campaign in both)
+
+
+def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Fake) -> None:
+    """The others are named, and nothing is done until they all are."""
+    campaign = submitted(runs, POSITION, POOLING)
+    with pytest.raises(ValueError, match=f"{POOLING}: submitted together"):
+        submitting.cancel(runs, {POSITION})
+    assert not campaign.cancelled
+    assert "1 submissions cancelled" in submitting.cancel(runs, {POSITION, POOLING})
+    assert campaign.cancelled
+
+
+def test_study_that_is_over_need_not_be_named(runs: Path, slurm: Fake) -> None:
+    """Nothing of it is left to cancel."""
+    synthetic.write(runs, synthetic.pooling())
+    submitted(runs, POSITION, POOLING)
+    assert "1 submissions cancelled" in submitting.cancel(runs, {POSITION})
+
+
+def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the pool is given to ask turns true with the mark, and the share then ends well."""
+    campaign = submitted(runs, POSITION)
+    answers = []
+
+    def pool(*_: object, called_off: Callable[[], bool], **__: object) -> runner.Tally:
+        answers.append(called_off())
+        campaigns.mark_cancelled(campaign)
+        answers.append(called_off())
+        return runner.Tally(stopped=True)
+
+    monkeypatch.setattr(runner, "run", pool)
+    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda campaign: None)
+    assert node.share(str(campaign.folder), campaign.jobs()[0].id) == 0
+    assert answers == [False, True]
+
+
+def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next look, without a signal; what was to do stays to do."""
+    monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
+    first = submitted(runs, POSITION).jobs()[0]
+    job = replace(first, config=first.config | {"device": "cpu"})
+    tally = runner.run([job], runner.Place(runs, None), node.Lines(), 1, called_off=lambda: True)
+    assert tally.stopped
+    assert not tally.done
+    assert store.trial(runs, job.id).state().status == "missing"
+
+
+# -- continuing --------------------------------------------------------------------------------------------------------
+
+
+def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same folder, however it is spelt, is not."""
+    campaign = submitted(runs, POSITION, data_dir=tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
+    for name, continued in spelt.items():
+        assert submitting.same(campaign, [POSITION], runner.Place(runs, Path(name)), TOY) is continued
+    assert not submitting.same(campaign, [POSITION], runner.Place(runs, None), TOY)
+
+
+def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its intent is renamed between the listing and the reading."""
+    campaign = submitted(runs, POSITION)
+    kept, refused = (handed_over(campaign, "0" * 12, number=number) for number in (1, 2))
+    (refused / "intent.json").rename(refused / "refused.json")
+    assert [array for array, _ in campaigns.intents(campaign.folder)] == [kept]
+    assert campaigns.share_arrays(campaign) == 1
+
+
+def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
+    """After five rounds without progress, with the last line of the newest task that printed any."""
+    campaign = submitted(runs, POSITION)
+    for number in range(1, 7):
+        array = handed_over(campaign, campaign.jobs()[0].id, number=number)
+        assert status.status(synthetic.position(), runs, status.Seen())["given_up"] == ""
+        assert stalling.stalled(campaign) is (number == 6)
+    (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
+    stalling.give_up(campaign)
+    view = status.status(synthetic.position(), runs, status.Seen())
+    assert status.settled([view])
+    said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
+    assert f"stopped   {said}" in board([view]).plain
+    stalling.begin_anew(campaign)
+    assert stalling.given_up(runs, POSITION) == ""
+    assert not stalling.stalled(campaign)
+
+
+def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
+    """A task that waits, or died before its first word, hides no other."""
+    campaign = submitted(runs, POSITION)
+    key = campaign.jobs()[0].id
+    arrays = [handed_over(campaign, key, number=number) for number in (1, 2, 3)]
+    (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
+    (text,) = tails.tails(runs, [key], 5, False)
+    assert text.endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
+
+
+def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SLURM projects, else since the script began; setup and imports are part of it."""
+    campaign = submitted(runs, POSITION)
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    monkeypatch.setenv(submission.BEGAN, str(int(time.time()) - 100))
+    assert node.time_limit(campaign) - time.monotonic() == pytest.approx(300 - 100, abs=5)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 50))
+    assert node.time_limit(campaign) - time.monotonic() == pytest.approx(50, abs=5)
+
+
+def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
+    """As its first command."""
+    text = submission.script(tmp_path, 1, {"setup": ["module load cuda"]}, tmp_path / "code")
+    assert text.index(f"export {submission.BEGAN}=$(date +%s)") < text.index("module load cuda")
+
+
+def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that squeue and sacct say what we would."""
+    campaign = submitted(runs, POSITION)
+    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda campaign: None)
+    for tally, expected in ((runner.Tally(failed={"a": "b"}), 1), (runner.Tally(done=["a"]), 0)):
+        monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
+        assert node.share(str(campaign.folder)) == expected
+
+
+# -- naming, cleaning, checking ----------------------------------------------------------------------------------------
+
+
+def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
+    """A second one must be named in full."""
+    one, other = ({"study": "s", "name": f"s@r+{mark}"} for mark in ("aa", "bb"))
+    assert planned.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
+    with pytest.raises(ValueError, match="no study 's@r'"):
+        planned.select([one, other], ["s@r"], Path("runs"))
+    with pytest.raises(ValueError, match="no study 's@q'"):
+        planned.select([one], ["s@q"], Path("runs"))
+
+
+@pytest.mark.parametrize("spared", ["another host", "an old result", ""])
+def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spared: str) -> None:
+    """Not those of a host that this one cannot see into, nor those that keep an earlier result."""
+    trial = store.trial(tmp_path, "0" * 12)
+    trial.create({"config": {}})
+    for last in (False, True):
+        attempt = trial.claim(lease.Watch())
+        assert attempt is not None
+        with attempt:
+            if last:
+                attempt.publish({"status": "finished", "metrics": {}})
+    old = trial.attempts()[0]
+    if spared == "another host":
+        (old / lease.RELEASED).unlink()
+        store.write_json(old / lease.NAME, lease.holder() | {"host": "elsewhere"})
+        os.utime(old / lease.NAME, (0, 0))
+    elif spared:
+        store.write_json(old / store.RETRIED, {})
+    assert [one.path for one in cleaning.waste(tmp_path, [], "all")] == ([] if spared else [old])
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
+    """The campaigns of checks, which are handed to nobody."""
+    found: list[Campaign] = []
+    monkeypatch.setattr(submitting, "preflight", lambda profile, runs: None)
+    monkeypatch.setattr(campaigns, "send", lambda campaign, tasks: [found.append(campaign)])
+    return found
+
+
+def test_check_waits_for_an_answer_that_is_not_seen_yet(
+    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue is empty before a file written on a node is seen."""
+
+    def later(seconds: float) -> None:
+        store.write_json(sent[0].folder / "probe.json", {"found": {"gpu": ""}})
+
+    monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=later))
+    lines, good = submitting.check(TOY, runner.Place(runs, None))
+    assert (lines, good) == (["ok      gpu"], True)
+    assert not sent[0].folder.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_check_that_is_cut_short_leaves_nothing(
+    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Neither its job nor its folder."""
+
+    def interrupt(seconds: float) -> None:
+        slurm.holds(f"{sent[0].tags}0001", "ablate:other:0001")
+        raise error
+
+    monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+    with pytest.raises(error):
+        submitting.check(TOY, runner.Place(runs, None))
+    assert slurm.tags == ["ablate:other:0001"]
+    assert not sent[0].folder.exists()
+
+
+def test_check_whose_job_ends_without_a_word_says_so(
+    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some seconds, with the last line that it printed."""
+    monkeypatch.setattr(submitting, "VISIBLE_SECONDS", 0.0)
+    with pytest.raises(ValueError, match="ended without an answer and printed nothing"):
+        submitting.check(TOY, runner.Place(runs, None))
