@@ -42,9 +42,9 @@ test-slurm: $(STAMP)
 test-slurm-storm: $(STAMP)
 	$(BIN)/python -m pytest -q -s -m slow tests/slurm
 
-# The slow ones of `make test`: more kills, more full disks, more hostile names: about 5 minutes.
+# The slow ones beside `make test`: inductor, the paper's ResNet with all other parts; more kills, full disks, hostile names.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m slow tests/test_running.py tests/test_full_disk.py tests/test_hostile.py
+	$(BIN)/python -m pytest -q -m slow tests/test_contracts.py tests/test_running.py tests/test_full_disk.py tests/test_hostile.py
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

@@ -1,11 +1,14 @@
 """`ablate check`: a user's plugin, study or recipe against what the suite promises, before anything is trained."""
 
+import re
+import traceback
 from pathlib import Path
 
 from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
-from ablations.plan import check_names
+from ablations.plan import check_data, check_names
 from ablations.study import Design, read_recipe, read_study
+from vitcore import data
 from vitcore.config import Config
 from vitcore.contracts import contracts
 from vitcore.measure import measure
@@ -36,10 +39,10 @@ def check_plugin(file: Path) -> bool:
     if not added:
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in VARIANTS)}")
     print(file)
-    return all([check_part(slot, name) for slot, name in added])
+    return all([check_part(slot, name, file) for slot, name in added])
 
 
-def check_part(slot: str, name: str) -> bool:
+def check_part(slot: str, name: str, file: Path) -> bool:
     passed = True
     for title, contract in contracts(slot, name):
         try:
@@ -47,8 +50,23 @@ def check_part(slot: str, name: str) -> bool:
             print(f"  ok      {slot}={name}: {title}")
         except (Exception, SystemExit) as error:  # whatever a user's part raises is the answer, not a crash
             passed = False
-            print(f"  FAILED  {slot}={name}: {title}: {said(error)}")
+            print(f"  FAILED  {slot}={name}: {title}: {said(error)}{hint(error)}{last_place(error, file)}")
     return passed
+
+
+def hint(error: BaseException) -> str:
+    """What a part that fixes a dtype is not told by PyTorch's message: which one it met."""
+    raised = error.__cause__ or error
+    if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
+        return ""
+    return " (the check runs in float64: follow x.dtype)"
+
+
+def last_place(error: BaseException, file: Path) -> str:
+    """Where in the plugin's own file it was raised, or what raised it was called."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    return f" [{file}:{own[-1].lineno}]" if own else ""
 
 
 def said(error: BaseException) -> str:
@@ -60,6 +78,7 @@ def check_study(file: str, recipe: str) -> bool:
     """Every arm is built; what else moves in it is said."""
     design = Design(read_study(file), read_recipe(recipe), {})
     check_names(design)
+    check_data(design)
     measured = {arm.name: measure(arm.config) for arm in design.arms}
     print(file)
     for arm in design.arms:
@@ -72,6 +91,7 @@ def check_study(file: str, recipe: str) -> bool:
 def check_recipe(file: str) -> bool:
     recipe = read_recipe(file)
     config = Config(**recipe.config)
+    data.check(config)
     size = measure(config)
     print(file)
     print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")

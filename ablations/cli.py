@@ -232,10 +232,24 @@ def show_json(results: list[Json]) -> None:
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """Studies and recipes, a line each."""
+def list_(
+    variants: Annotated[bool, typer.Option("--variants", help="What each slot of a config may be.")] = False,
+    plugin: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """Studies and recipes, a line each; or the variants of each slot, with their options."""
     from ablations.study import packaged, read_recipe, read_study
 
+    if variants:
+        from ablations.catalogue import catalogue, render  # late: the parts are torch modules
+
+        load_plugins(plugin)
+        slots = catalogue()
+        if as_json:
+            show_json([{"variants": slots}])
+        else:
+            print(render(slots))
+        return
     studies = [read_study(name) for name in packaged("studies")]
     recipes = [read_recipe(name) for name in packaged("recipes")]
     if as_json:
@@ -339,6 +353,7 @@ def train(
     from ablations.study import read_recipe
     from results import store
     from vitcore.config import Config, merge
+    from vitcore.data import check
     from vitcore.identity import trial_id
 
     place = make_place(runs, data_dir, plugin, checkpoints)
@@ -346,6 +361,7 @@ def train(
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
+    check(config)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
     ensure_writable(place.runs)

@@ -13,8 +13,8 @@ from ablations.jobs import read
 from ablations.study import Arm, Design, claim_arms
 from results import evals, store
 from results.names import FIGURES, METRICS
+from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
-from vitcore.data import describe
 from vitcore.identity import arm_key, trial_id
 from vitcore.measure import measure
 
@@ -26,6 +26,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     study, recipe = design.study, design.recipe
     check_names(design)
     check_sizes(design)
+    check_data(design)
     measured = {arm.name: measured_arm(arm) for arm in design.arms}
     arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
     return {
@@ -47,7 +48,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "factors": design.factors,
         "curves": design.curves,
         "baseline": design.main_baseline,
-        "split": describe(design.arms[0].config.data).split,
+        "split": data.describe(design.arms[0].config.data).split,
         "seeds": list(seeds),
         "looks": [len(seeds)],
         "arms": arms,
@@ -80,6 +81,15 @@ def check_sizes(design: Design) -> None:
                 check_size(arm.config, int(name.removeprefix("test@")))
             except ConfigError as error:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
+
+
+def check_data(design: Design) -> None:
+    """Every arm is made for the images of its data. Raises ValueError."""
+    for arm in design.arms:
+        try:
+            data.check(arm.config)
+        except ConfigError as error:
+            raise ValueError(f"arm {arm.name}: {error}") from None
 
 
 def own(design: Design, said: Any) -> Any:

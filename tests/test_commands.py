@@ -62,6 +62,9 @@ BAD = [
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("run s.yaml --recipe r.yaml heads=3", "heads=3 does not divide width=16: one of 1, 2, 4, 8, 16"),
     ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
+    ("plan s.yaml --recipe r.yaml classes=7", "arm position=none: classes=7: data=digits has 10"),
+    ("run s.yaml --recipe r.yaml channels=3", "arm position=none: channels=3: data=digits has 1"),
+    ("train --recipe r.yaml classes=7", "classes=7: data=digits has 10"),
     ("run s.yaml --recipe r.yaml steps=-3", "steps=-3: input should be greater than or equal to 1"),
     ("run s.yaml --recipe r.yaml data_fraction=0", "data_fraction=0: input should be greater than 0"),
     ("run s.yaml --recipe r.yaml data_fraction=2", "data_fraction=2: input should be less than or equal to 1"),
@@ -78,6 +81,8 @@ BAD = [
     ("run s.yaml --seeds 0", "Invalid value for '--seeds'"),
     ("run s.yaml --sedes 1", "No such option: --sedes"),
     ("train s.yaml", "'s.yaml' is not key=value"),
+    ("bench dropout=0.1", "dropout=0.1: timm's model drops others, so that losses differ: 0"),
+    ("bench drop_path=0.1 depth=2", "drop_path=0.1: timm's model drops others"),
     ("table", "runs: no such run directory"),
     ("table --format pdf", "'pdf' is not one of"),
     ("compare a b", "a: no such run directory"),
@@ -147,6 +152,30 @@ def test_list_names_every_study_and_recipe(ablate: Ablate) -> None:
     listing = json.loads(ablate("list", "--json")[1])
     for one in [*listing["studies"], *listing["recipes"]]:
         assert f"  {one['name']} " in output
+
+
+def test_list_names_every_variant_and_option(ablate: Ablate, tmp_path: Path) -> None:
+    """Of every slot, with what its docstring begins with; a plugin's own too."""
+    from vitcore.variants import VARIANTS
+
+    (tmp_path / "mine.py").write_text(
+        "from vitcore.config import Options\nfrom vitcore.schedule import SCHEDULE, Schedule\n"
+        "class Mine(Schedule):\n    'Goes down.'\n    class Options(Options):\n        by: float\n        to: int = 3\n"
+        "SCHEDULE['mine'] = Mine\n"
+    )
+    try:
+        slots = json.loads(ablate("list", "--variants", "--json", "--plugin", "mine.py")[1])["variants"]
+        output = ablate("list", "--variants")[1]
+        assert {slot["slot"]: [one["name"] for one in slot["entries"]] for slot in slots} == {
+            slot: list(variants) for slot, variants in VARIANTS.items()
+        }
+        found = {f"{slot['slot']}={one['name']}": one for slot in slots for one in slot["entries"]}
+        assert found["schedule=mine"] == {"name": "mine", "about": "Goes down.", "options": {"by": None, "to": 3}}
+        assert found["optimizer=sgd"]["options"] == {"momentum": 0.9, "nesterov": False}
+        assert all(one["about"] and one["about"] in output for one in found.values())
+        assert "optimizer.momentum=0.9  optimizer.nesterov=False" in output
+    finally:
+        del VARIANTS["schedule"]["mine"]
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,15 @@ BAD = [
     ({"colour.depth": 8}, "unknown key 'colour.depth'"),
     ({"epochs": "many"}, "epochs=many"),
     ({"epochs": -1}, "epochs=-1"),
+    ({"width": 4, "heads": 1, "mlp_ratio": 0.1}, "mlp_ratio=0.1: of width=4: more than 0.125"),
+    ({"seed": -1}, "seed=-1: input should be greater than or equal to 0"),
+    ({"seed": "x"}, "seed=x: input should be a valid integer"),
+    ({"seed": 0, "data_seed": -2}, "data_seed=-2: input should be"),
+    (
+        {"position": "none", "position_at": "evry-layer"},
+        "position_at=evry-layer: one of input, every-layer, shared; did",
+    ),
+    ({"position": "1d", "position_at": "foo"}, "position_at=foo: one of input, every-layer, shared"),
 ]
 
 
@@ -42,6 +51,7 @@ def test_bad_setting_is_one_clear_line(settings: dict[str, object], message: str
     with pytest.raises(ConfigError) as error:
         Config(**settings)
     assert message in str(error.value)
+    assert "data_seed" in settings or "data_seed" not in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -99,3 +109,8 @@ OPTION = {"position": "mine", "position.base": 7.0}
 def test_options_hold_with_their_variant(layers: list[dict[str, object]], merged: dict[str, object]) -> None:
     """A layer that chooses another variant drops the options of the one before, and no others."""
     assert merge(*layers) == merged
+
+
+def test_place_of_another_kind_is_ignored_by_none() -> None:
+    """An arm without positions may stand beside arms that all say where."""
+    assert Config(position="none", position_at="every-layer") == Config(position="none")

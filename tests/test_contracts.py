@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from vitcore.config import Config
-from vitcore.contracts import Contract, contracts, tiny
+from vitcore.config import Config, merge
+from vitcore.contracts import Contract, compiles, contracts, tiny
 from vitcore.data import load
-from vitcore.pooling import POOLING
+from vitcore.pooling import POOLING, GlobalAverage, Pooling
 from vitcore.position import POSITION, Position
 from vitcore.stem import STEM
 from vitcore.train import Training
-from vitcore.variants import VARIANTS
+from vitcore.variants import PARTS, VARIANTS
 
 DATA = load(Config())
 CASES = [
@@ -28,15 +28,102 @@ def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None
     check(slot, name)
 
 
-@pytest.mark.parametrize("stem", STEM)
+@pytest.mark.slow
+@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in PARTS for name in VARIANTS[slot]])
+def test_part_is_unchanged_by_inductor(slot: str, name: str) -> None:
+    """The compiler that trainings use, too, keeps logits and gradients."""
+    compiles(slot, name, "inductor")
+
+
+LARGE = ("resnet",)  # its channels are the paper's at any width: seconds for each of sixty models
+STEMS = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in STEM]
+
+
+@pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("pool", POOLING)
 @pytest.mark.parametrize("position", POSITION)
 def test_parts_go_together(position: str, pool: str, stem: str) -> None:
     """Every position, pooling and stem build one model, and a step of training leaves it finite."""
-    config = tiny("stem", stem)
-    training = Training(Config(**config.model_dump() | {"position": position, "position_at": "", "pool": pool}), DATA)
+    others = {"position": position, "position_at": "", "pool": pool}
+    training = Training(Config(**merge(tiny("stem", stem).model_dump(), others)), DATA)
     training.advance()
     assert all(parameter.isfinite().all() for parameter in training.model.parameters())
+
+
+class ReadsRegisters(GlobalAverage):
+    """A mean of everything: other registers, another vector."""
+
+    def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
+        return x.mean(dim=1)
+
+
+class Deaf(ReadsRegisters):
+    """Has a class token and reads the patches alone."""
+
+    class_token = True
+
+    def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
+        return x[:, prefix:].mean(dim=1)
+
+
+class Wide(GlobalAverage):
+    """A vector a token, where one an image is asked for."""
+
+    def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
+        return x[:, prefix:]
+
+
+POOLS = [
+    (ReadsRegisters, "reads patches, or the class token", "pool=mine: reads the tokens before the patches"),
+    (Deaf, "reads patches, or the class token", "pool=mine: has a class token and does not read it"),
+    (Wide, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
+]
+
+
+@pytest.mark.parametrize(("pool", "what", "message"), POOLS)
+def test_contract_catches_a_broken_pooling(
+    pool: type[Pooling], what: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads of the prefix and what it gives, in a sentence that names it."""
+    monkeypatch.setitem(POOLING, "mine", pool)
+    monkeypatch.setattr(pool, "numerics", 1)
+    with pytest.raises(AssertionError, match=message):
+        dict(contracts("pool", "mine"))[what]("pool", "mine")
+
+
+class NotBeside(Position):
+    """Gives no numbers where registers stand before the patches."""
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.factor = float("nan") if config.registers else 1.0
+
+    def between(self, x: torch.Tensor, layer: int, grid: tuple[int, int]) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_contract_catches_a_position_that_fails_beside_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without class token and registers it trains."""
+    monkeypatch.setitem(POSITION, "mine", NotBeside)
+    checks = dict(contracts("position", "mine"))
+    checks["trains"]("position", "mine")
+    with pytest.raises(AssertionError, match="position=mine: logits are not finite"):
+        checks["works beside prefix tokens"]("position", "mine")
+
+
+def test_only_the_packages_own_needs_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant of one's own says what it is; one of this package also where it comes from."""
+    check = dict(contracts("position", "1d"))["says what it is"]
+    monkeypatch.setitem(POSITION, "mine", Broken)
+    check("position", "mine")
+    monkeypatch.setattr(Broken, "__doc__", None)
+    with pytest.raises(AssertionError, match="position=mine: has no docstring"):
+        check("position", "mine")
+    monkeypatch.setattr(POSITION["1d"], "__doc__", "A table.")
+    with pytest.raises(AssertionError, match="position=1d: its docstring names no source"):
+        check("position", "1d")
 
 
 class Broken(Position):
@@ -52,7 +139,7 @@ class Broken(Position):
         return x + torch.rand(()) * 1e-3 if self.training else x
 
 
-@pytest.mark.parametrize("what", ["trains", "deterministic", "resumes", "says where a patch is", "names its source"])
+@pytest.mark.parametrize("what", ["trains", "deterministic", "resumes", "says where a patch is"])
 def test_contract_catches_a_broken_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that breaks its contracts is told which, in a sentence that names it."""
     monkeypatch.setitem(POSITION, "broken", Broken)

@@ -24,7 +24,8 @@ from ablations.worker import Worker
 from results import evals, export, layout, lease, store, study, tables, units
 from results.figures import frame
 from vitcore.config import Config, ConfigError
-from vitcore.evaluate import at_size, check_size
+from vitcore.evaluate import at_size, check_size, restored, seen_by
+from vitcore.fewshot import features
 from vitcore.identity import trial_id
 from vitcore.run import Memory
 from vitcore.train import train
@@ -384,3 +385,18 @@ def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> Non
     pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
     assert tables.table(study.load(tmp_path / "old.parquet")[0]) == tables.table(studies[0])
     assert export.read_inside(tmp_path / "old.parquet") == {}
+
+
+def test_evals_see_the_model_in_the_precision_of_its_training() -> None:
+    """A bf16 trial: test_loss at the size of the training is the training's own, and in bfloat16's few digits."""
+    sizes = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 20, "batch": 16, "lr": 1e-2}
+    config = Config(data="digits", precision="bf16", **sizes)
+    run = Memory()
+    outcome = train(config, run)
+    model = restored(config, run.weights or b"")
+    assert at_size(model, 8)["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
+    vectors = features(model, seen_by(model), seen_by(model).test.pixels[:4])
+    assert vectors.dtype == torch.float32
+    with torch.no_grad():
+        plain = model.features(seen_by(model).standardise(seen_by(model).test.pixels[:4]))
+    assert 0 < (vectors - plain).abs().max() < 0.1

@@ -23,6 +23,7 @@ from vitcore.interpret import (
     middle,
     principal,
     rollout,
+    rollout_of,
     rotated,
     similarity,
     summary,
@@ -358,3 +359,17 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_many_images_as_in_the_paper() -> None:
     """D.7: 128 example images."""
     assert IMAGES == 128
+
+
+ROLLED = {
+    "cls": "class token",
+    "gap": "mean of the patches",
+    "map": "mean of the patches at the last layer (pool=map has weights of its own, which are left out)",
+    "layers": "class token at the last layer (pool=layers has weights of its own, which are left out)",
+}
+
+
+@pytest.mark.parametrize(("pool", "said"), ROLLED.items())
+def test_rollout_says_what_of_the_pooling_it_leaves_out(pool: str, said: str) -> None:
+    """The caption claims no more than is drawn, for poolings that weigh patches or layers."""
+    assert rollout_of(ViT(Config(width=16, depth=2, heads=2, patch=4, pool=pool))) == said

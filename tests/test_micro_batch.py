@@ -13,6 +13,7 @@ from ablations.jobs import Job
 from results import store
 from results.tables import table
 from vitcore import Config, train
+from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.identity import trial_id
 from vitcore.memory import OutOfMemory, out_of_memory
@@ -126,6 +127,33 @@ def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scarce, "limit", 0)
     with pytest.raises(OutOfMemory, match="out of memory at micro-batch 1"):
         train(tiny())
+
+
+TIED: list[dict[str, Any]] = [{"stem": "conv", "stem.norm": "batch"}, {"model": "timm/test_resnet"}]
+
+
+@pytest.mark.parametrize("settings", TIED)
+def test_batch_norm_is_not_trained_in_parts(settings: dict[str, Any]) -> None:
+    """Its statistics are of the whole batch: a smaller micro-batch would be another training under the same name."""
+    sizes = {"steps": 2, "batch": 10, "evaluations": 1}
+    with pytest.raises(ConfigError, match=r"^micro_batch=5: batch norm ties the images .* 0 or batch=10"):
+        Config(**sizes, **settings, micro_batch=5)
+    assert Config(**sizes, **settings, micro_batch=10).micro_batch == 10
+
+
+@pytest.mark.parametrize("settings", TIED)
+def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halving would change what is learned: it ends as out of memory, for which `retry --oom` is there."""
+    training = Training(config := Config(steps=2, batch=10, evaluations=1, **settings), load(config))
+
+    def full(batch: object, size: int) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(training, "gradients", full)
+    with pytest.raises(OutOfMemory, match=r"^out of memory at a batch of 10: batch norm ties .*: lower batch$"):
+        training.advance()
 
 
 def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,3 +173,15 @@ def test_part_refuses_what_it_cannot_build(settings: dict[str, Any], message: st
     """A part's own limits are one line that names key, value and what is allowed."""
     with pytest.raises(ConfigError, match=f"^{message}"):
         Config(**settings)
+
+
+@pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
+@pytest.mark.parametrize("registers", [0, 1])
+def test_images_that_do_not_fit_are_named(stem: str, registers: int) -> None:
+    """Patches that do not divide them, or other channels: one line that says so, whatever the parts."""
+    model = ViT(Config(width=16, depth=1, heads=2, patch=2, stem=stem, registers=registers)).eval()
+    with pytest.raises(ConfigError, match=r"^images of 8 x 9 pixels: patch=2 does not divide them$"):
+        model(torch.zeros(1, 1, 8, 9))
+    with pytest.raises(ConfigError, match=r"^images of 3 channels: the model has channels=1$"):
+        model(torch.zeros(1, 3, 8, 8))
+    assert model.features(torch.zeros(1, 1, 8, 10)).shape == (1, 16)

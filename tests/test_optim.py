@@ -77,6 +77,27 @@ def test_layer_decay_follows_the_depth(slot: str, name: str) -> None:
                 assert scale == 0.5 ** (top - expected), one
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"position": "1d", "position_at": "every-layer"},
+        {"position": "2d", "position_at": "every-layer"},
+        {"position": "rope2d", "position.mixed": True, "width": 16},
+        {"position": "relative"},
+    ],
+)
+def test_what_a_layer_has_of_the_position_decays_with_it(settings: dict[str, Any]) -> None:
+    """A table or rates of one layer alone, wherever they stand: the rate of that layer's block."""
+    config = tiny(layer_decay=0.5, **settings)
+    scales = {name: scale for scale, names in grouped(config, "lr_scale").items() for name in names}
+    for name, parameter in ViT(config).named_parameters():
+        moved = name.startswith("position.")
+        if moved:
+            assert scales[name] == scales[f"encoder.blocks.{name.rpartition('.')[2]}.norm1.weight"]
+            assert parameter.shape[0] != config.layers, "a stack of all layers has one rate"
+    assert sum(name.startswith("position.") for name in scales) % config.layers == 0
+
+
 def test_layers_are_counted_as_beit_does() -> None:
     """get_num_layer_for_vit of microsoft/unilm's beit/optim_factory.py, by its own names."""
     theirs = {

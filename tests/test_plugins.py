@@ -117,7 +117,44 @@ def test_part_that_ends_the_program_fails_its_contract(write: Write, capsys: pyt
 
         POSITION["ends"] = Ends
     """
-    assert not check_plugin(write("mine.py", source))
+    path = write("mine.py", source)
+    assert not check_plugin(path)
     output = capsys.readouterr().out
-    assert "  FAILED  position=ends: trains: 3\n" in output
-    assert "  ok      position=ends: names its source\n" in output
+    assert f"  FAILED  position=ends: trains: 3 [{path}:8]\n" in output
+    assert "  ok      position=ends: says what it is\n" in output
+
+
+def test_exception_of_a_part_is_told_with_its_place(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of the plugin's own file that it passed, and that the check runs in float64 where that is it."""
+    source = """\
+        import torch
+        from vitcore.position import POSITION, Position
+
+        class Fixed(Position):
+            '''A product in float32.'''
+            def tokens(self, x, layer, grid):
+                return x @ torch.eye(x.shape[-1], device=x.device)
+
+        POSITION["fixed"] = Fixed
+    """
+    path = write("mine.py", source)
+    assert not check_plugin(path)
+    failed = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
+    assert "position=fixed: exports: " in failed[0]
+    assert all(line.endswith(f"(the check runs in float64: follow x.dtype) [{path}:7]") for line in failed)
+
+
+def test_pooling_needs_no_word_on_the_class_token(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pooling of patches is one method; without a source in its docstring it passes."""
+    source = """
+        from torch import Tensor
+        from vitcore.pooling import POOLING, Pooling
+
+        class Largest(Pooling):
+            '''The largest value of the patches in each channel.'''
+            def forward(self, x: Tensor, prefix: int) -> Tensor:
+                return x[:, prefix:].amax(dim=1)
+
+        POOLING["largest"] = Largest
+    """
+    assert check_plugin(write("mine.py", source)), capsys.readouterr().out

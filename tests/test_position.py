@@ -163,7 +163,7 @@ def test_rope_turns_complex_channels_by_the_place(mixed: bool) -> None:
         row, column = divmod(patch, COLUMNS)
         across, down = (100 ** (-4 * t / 8) if 0 <= t < 2 else 0.0 for t in (pair, pair - 2))
         if mixed:
-            across, down = (rate[pair].item() for rate in model.position.rates[1, head])
+            across, down = (rate[pair].item() for rate in model.position.rates[1][head])
         real, imaginary = x[0, head, patch, 2 * pair : 2 * pair + 2].tolist()
         expected = complex(real, imaginary) * cmath.exp(1j * (across * column + down * row))
         found = complex(*turned[0, head, patch, 2 * pair : 2 * pair + 2].tolist())
@@ -172,7 +172,8 @@ def test_rope_turns_complex_channels_by_the_place(mixed: bool) -> None:
 
 def test_mixed_rope_starts_as_the_axial_one_in_a_random_direction() -> None:
     """Two axes at a right angle for each layer and head, at rates 10^(-4t / d_h)."""
-    rates = ViT(Config(**SMALL, position="rope2d", **{"position.mixed": True})).position.rates.detach()  # (L, H, 2, 4)
+    model = ViT(Config(**SMALL, position="rope2d", **{"position.mixed": True}))
+    rates = torch.stack(list(model.position.rates)).detach()  # (L, H, 2, 4)
     magnitudes = torch.tensor([10 ** (-4 * t / 8) for t in (0, 1)]).repeat(2)
     torch.testing.assert_close(rates.norm(dim=2), magnitudes.expand(2, 2, 4))
     first, second = rates[..., :2], rates[..., 2:]
@@ -420,3 +421,32 @@ def test_position_that_cannot_be_built_is_refused_in_one_line(settings: dict[str
 def test_options_of_positions_are_identity_where_they_matter(one: Any, other: Any, same: bool) -> None:
     """A default written out is the same trial, another value another one."""
     assert (trial_id(Config(**one)) == trial_id(Config(**other))) == same
+
+
+class KeyBias(Position):
+    """A learned scalar a key, the same for all queries, heads and images: shape (1, 1, 1, N) or (N,)."""
+
+    numerics = 1
+    shape: tuple[int, ...] = ()
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.table = nn.Parameter(torch.empty(math.prod(config.grid)))
+
+    def bias(self, q: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
+        return self.table.view(*self.shape, -1)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("registers", [0, 2])
+def test_bias_may_be_of_any_shape_that_expands(
+    shape: tuple[int, ...], registers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written out or expanded it is the same bias, beside prefix tokens too, whose pairs get none."""
+    monkeypatch.setitem(POSITION, "key", KeyBias)
+    monkeypatch.setattr(KeyBias, "shape", shape)
+    model = made(position="key", pool="cls" if registers else "gap", registers=registers)
+    images = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    short = model(images)
+    monkeypatch.setattr(KeyBias, "bias", lambda self, q, layer, grid: self.table.expand(2, 2, 16, 16))
+    torch.testing.assert_close(short, model(images))

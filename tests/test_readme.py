@@ -42,14 +42,14 @@ def test_own_position_embedding_and_study_run_as_printed(tmp_path: Path) -> None
         smaller = [] if verb == "check" else ["--seeds", "2", *SMALL] if verb in ("plan", "run") else SMALL
         output = ablate(tmp_path, verb, *words, *smaller)
         assert "FAILED" not in output
-    assert "slow-sincos" in output
-    assert "position=my-sincos" in output
+    assert "slow-fourier" in output
+    assert "position=fourier" in output
 
 
 def test_settings_file_of_the_readme_loads_the_plugin(tmp_path: Path) -> None:
     """With the README's ablate.toml no --plugin is needed."""
     write_examples(tmp_path)
-    assert "my-sincos" in ablate(tmp_path, "plan", "mine.yaml", *SMALL)
+    assert "fourier" in ablate(tmp_path, "plan", "mine.yaml", *SMALL)
 
 
 def test_the_profile_is_one_and_has_every_key() -> None:
@@ -81,20 +81,20 @@ def test_the_same_part_works_inside_the_package(tmp_path: Path) -> None:
 
     for package in ("vitcore", "ablations", "results", "slurm"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    source = dict(FILES)["sincos.py"].replace("from vitcore.position import POSITION, Grid, Position\n", "")
+    source = dict(FILES)["fourier.py"].replace("from vitcore.position import POSITION, Grid, Position\n", "")
     own = source.replace("from vitcore.config import Config, Options\n", "from vitcore.config import Options\n")
-    own = own.replace('"""Fixed', '"""Fixed', 1).replace("    class Options", "    numerics = 1\n\n    class Options")
+    own = own.replace("    class Options", "    numerics = 1\n\n    class Options")
     with open(tmp_path / "vitcore/position.py", "a") as file:
         file.write("\n\n" + own)
     code = (
         "from vitcore.contracts import contracts\n"
-        "for what, check in contracts('position', 'my-sincos'): check('position', 'my-sincos')"
+        "for what, check in contracts('position', 'fourier'): check('position', 'fourier')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    study = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [my-sincos]}}"
+    study = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [fourier]}}"
     (tmp_path / "s.yaml").write_text(study)
-    assert "position=my-sincos" in ablate(tmp_path, "plan", "s.yaml", *SMALL)
+    assert "position=fourier" in ablate(tmp_path, "plan", "s.yaml", *SMALL)
 
 
 def test_every_command_is_in_the_readme() -> None:

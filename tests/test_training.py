@@ -176,3 +176,14 @@ def test_a_step_equals_adamw_written_out() -> None:
         decay = 0.3 * (after.ndim >= 2 and not name.startswith(("position", "class")))
         expected = before[name] * (1 - 0.01 * decay) - 0.01 * g / (g.abs() + 1e-8)
         torch.testing.assert_close(after.detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_no_clipping_at_zero() -> None:
+    """clip_norm=0 leaves the gradient as it is, as a bound that nothing reaches does."""
+    free, bounded = Memory(), Memory()
+    train(tiny(clip_norm=0.0, lr=0.01, warmup=0.0), free)
+    train(tiny(clip_norm=1e9, lr=0.01, warmup=0.0), bounded)
+    assert free.weights == bounded.weights
+    clipped = Memory()
+    train(tiny(clip_norm=1e-3, lr=0.01, warmup=0.0), clipped)
+    assert free.weights != clipped.weights

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 
+Table = nn.Parameter | nn.ParameterList
+
+
 class Absolute(Position):
     """A vector for each place: added to the patch tokens, or put beside a stem's that are narrower (concat)."""
 
@@ -87,14 +90,16 @@ class Learned(Absolute):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.stack = (config.layers,) if config.position_at == "every-layer" else ()
+        self.layers = config.layers if config.position_at == "every-layer" else 0
 
-    def new_table(self, *size: int) -> nn.Parameter:
-        """A table of this size, (L, *size) if every layer has its own."""
-        return nn.Parameter(torch.empty(*self.stack, *size))
+    def new_table(self, *size: int) -> Table:
+        """A table of this size, one in a list for each layer if every layer has its own."""
+        if not self.layers:
+            return nn.Parameter(torch.empty(size))
+        return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
 
-    def of(self, layer: int, table: Tensor) -> Tensor:
-        return table[layer] if self.stack else table
+    def of(self, layer: int, table: Table) -> Tensor:
+        return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:
         """The class token's own position, where the pooling has a class token and its width is the position's."""

@@ -7,7 +7,7 @@ Config does, because a Config knows which parts exist.
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,9 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+
+if TYPE_CHECKING:
+    from vitcore.position import Position
 
 # name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
 SIZES = {
@@ -138,7 +141,7 @@ class Config(Options):
     warmup: Share = 0.1
     weight_decay: NonNegative = 0.05
     weight_decay_on: Literal["matrices", "all"] = "matrices"
-    clip_norm: Positive = 1.0
+    clip_norm: NonNegative = 1.0  # 0: gradients are not clipped
     label_smoothing: Share = 0.0
     dropout: Share = 0.0
     drop_path: Share = 0.0  # of the last block; 0 at the first, in a line between
@@ -209,20 +212,27 @@ class Config(Options):
 
             check_reference(self)
         else:
-            object.__setattr__(self, "position_at", placed(self, POSITION[self.position].places))
+            object.__setattr__(self, "position_at", placed(self, POSITION))
         for slot, variant in chosen.items():
             self.options.update({f"{slot}.{option}": value for option, value in variant.canonical(self).items()})
             variant.check(self)
+        if self.micro_batch:
+            from vitcore.model import check_micro_batch
+
+            check_micro_batch(self)
         return self
 
     def check_sizes(self) -> None:
-        """Raises ConfigError for heads that do not divide the width, or patches the image."""
+        """Raises ConfigError for heads that do not divide the width, patches the image, or an MLP of no width."""
         if self.width % self.heads:
             allowed = listed(divisors(self.width, self.heads))
             raise ConfigError(f"heads={self.heads} does not divide width={self.width}: one of {allowed}")
         if self.image_size % self.patch:
             allowed = listed(divisors(self.image_size, self.patch))
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}: one of {allowed}")
+        if round(self.width * self.mlp_ratio) < 1:
+            least = f"more than {0.5 / self.width:g}, so that the MLP is not empty"
+            raise ConfigError(f"mlp_ratio={self.mlp_ratio}: of width={self.width}: {least}")
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -259,11 +269,16 @@ class Config(Options):
             raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
 
 
-def placed(config: Config, places: tuple[str, ...]) -> str:
+def placed(config: Config, kinds: Mapping[str, "type[Position]"]) -> str:
     """Where the position enters: as written, or the kind's first place; '' for a kind that has no choice.
 
-    position=none ignores what is written.
+    position=none ignores what is written, which still has to be a place of some kind.
     """
+    places = kinds[config.position].places
+    known = list(dict.fromkeys(place for kind in kinds.values() for place in kind.places))
+    if config.position_at and config.position_at not in known:
+        hint = nearest(config.position_at, known)
+        raise ConfigError(f"position_at={config.position_at}: one of {listed(places or known)}{hint}")
     if config.position == "none" or not (config.position_at or places):
         return ""
     if config.position_at and config.position_at not in places:
@@ -361,7 +376,10 @@ def default_sizes(values: Values) -> dict[str, Any]:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error as one line: key, value, what is allowed."""
-    problem = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    problem = problems[0]
+    if problem["loc"] == ("data_seed",):  # the seed, where it is not written: what is wrong with both is said of that
+        problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = ".".join(str(part) for part in problem["loc"])
     known = [*model.model_fields, "epochs"] if model is Config else list(model.model_fields)
     match problem["type"]:

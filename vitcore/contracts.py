@@ -51,21 +51,43 @@ def tiny(slot: str, name: str) -> Config:
 
 
 def trains(slot: str, name: str) -> None:
-    """Gradients are finite, and from the third step on (head and branches may start at 0) reach the part."""
-    config = tiny(slot, name)
+    """Logits are (B, classes); gradients are finite, and from the third step on reach the part."""
+    learns(tiny(slot, name), slot, name)
+
+
+def beside_prefix(slot: str, name: str) -> None:
+    """The same where a class token and registers stand before the patches, but that gradients reach some of the part.
+
+    A class token has no position: where it alone is read, what the last layer has of the position reaches nothing.
+    """
+    pool = {} if slot == "pool" else {"pool": "cls"}
+    learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
+
+
+def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
+    """Three steps: the head and the branches may start at 0, where no gradient reaches what is before them."""
     training = Training(config, load(config))
+    batch = training.batch()
+    with torch.no_grad():
+        logits = training.forward(batch.images, batch.keys)
+    shape, wanted = tuple(logits.shape), (config.batch, config.classes)
+    assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
+    assert logits.isfinite().all(), f"{slot}={name}: logits are not finite"
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training.advance()
     training.advance()
     moved = any(not torch.equal(*pair) for pair in zip(before, training.model.parameters(), strict=True))
     assert moved, f"{slot}={name}: two steps leave every weight where it was"
     training.gradients(training.batch(), config.batch)
+    reached = {}
     for parameter_name, parameter in training.model.named_parameters():
         gradient = parameter.grad
         assert gradient is None or gradient.isfinite().all(), f"{parameter_name}: a gradient is not finite"
         if parameter_name.startswith(f"{slot}."):
-            reached = gradient is not None and bool(gradient.any())
-            assert reached, f"{parameter_name}: no gradient reaches it"
+            reached[parameter_name] = gradient is not None and bool(gradient.any())
+    unreached = [parameter_name for parameter_name, any_reaches in reached.items() if not any_reaches]
+    enough = not unreached or (not every and len(unreached) < len(reached))
+    assert enough, f"{unreached[0]}: no gradient reaches it"
 
 
 def deterministic(slot: str, name: str) -> None:
@@ -84,6 +106,31 @@ def resumes(slot: str, name: str) -> None:
     train(config, halves, stop=lambda: next(left, None) is None)
     train(config, halves)
     assert whole.weights == halves.weights, f"{slot}={name}: a resumed training ends differently"
+
+
+@torch.no_grad()
+def reads_its_tokens(slot: str, name: str) -> None:
+    """Of the tokens before the patches it reads the class token, if it asks for one, and no register."""
+    config = Config(**tiny(slot, name).model_dump() | {"registers": 2})
+    model = perturbed(config)
+    generator = torch.Generator().manual_seed(0)
+    tokens = model.prefix + math.prod(config.grid)
+    states = torch.randn((config.layers, 2, tokens, config.width), dtype=torch.float64, generator=generator)
+    before = pooled(model, states).clone()  # it may be a view
+    own = int(model.pool.class_token)
+    states[:, :, own : model.prefix] += 1
+    what = "registers" if own else "tokens before the patches"
+    assert torch.equal(pooled(model, states), before), f"{slot}={name}: reads the {what}"
+    if own:
+        states[:, :, 0] += 1
+        assert not torch.equal(pooled(model, states), before), f"{slot}={name}: has a class token and does not read it"
+
+
+def pooled(model: ViT, states: Tensor) -> Tensor:
+    """What the pooling makes of the tokens (L, B, T, D) at the output of each layer."""
+    every_layer = model.pool.every_layer
+    x = torch.stack([model.pool.keep(state) for state in states]) if every_layer else states[-1]
+    return model.pool(x, model.prefix)  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
@@ -155,12 +202,12 @@ def exports(slot: str, name: str) -> None:
     assert off < EQUAL, f"{slot}={name}: the exported graph's logits are off by {off:.1e}"
 
 
-def compiles(slot: str, name: str) -> None:
+def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
     """Compiled, as one graph, it has the same logits and gradients."""
     config = tiny(slot, name)
     model = perturbed(config)
     torch.compiler.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     eager, graph = (outputs(run, model, some_images(config)) for run in (model, compiled))
     for what in eager:
         off = (eager[what] - graph[what]).abs().max().item()
@@ -183,9 +230,12 @@ def some_images(config: Config) -> Tensor:
 
 
 def documented(slot: str, name: str) -> None:
-    """The docstring says where it comes from: a link or an arXiv number."""
-    text = VARIANTS[slot][name].__doc__ or ""
-    assert SOURCE.search(text), f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
+    """The docstring says what it is; of this package's own also where it comes from: a link or an arXiv number."""
+    variant = VARIANTS[slot][name]
+    text = variant.__doc__ or ""
+    assert text.strip(), f"{slot}={name}: has no docstring that says what it is"
+    if variant.__module__.startswith("vitcore."):
+        assert SOURCE.search(text), f"{slot}={name}: its docstring names no source (a link, or 'arXiv 2010.11929')"
 
 
 def same_in_any_batch(slot: str, name: str) -> None:
@@ -214,7 +264,7 @@ CONTRACTS: dict[str, Contract] = {
     "deterministic": deterministic,
     "resumes": resumes,
     "leaves the others' initial values": independent,
-    "names its source": documented,
+    "says what it is": documented,
 }
 CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "runs at another resolution or says why not": other_resolution,
@@ -222,7 +272,8 @@ CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "is unchanged by compile": compiles,
 }
 CONTRACTS_OF: dict[str, dict[str, Contract]] = {
-    "position": {"says where a patch is": says_where},
+    "position": {"says where a patch is": says_where, "works beside prefix tokens": beside_prefix},
+    "pool": {"works beside prefix tokens": beside_prefix, "reads patches, or the class token": reads_its_tokens},
     "augment": {"is the same in any batch": same_in_any_batch},
     "schedule": {"has a rate at every step": finite_rates},
 }

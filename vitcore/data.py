@@ -95,6 +95,19 @@ def describe(name: str) -> About:
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH{hint}")
 
 
+def check(config: Config) -> None:
+    """Raises ConfigError where `config` has other channels or classes than its data, of which no image is read.
+
+    A Config alone may have them: the weights of a model for other data are still a model.
+    """
+    from vitcore.config import ConfigError
+
+    about = describe(config.data)
+    for name in ("channels", "classes"):
+        if getattr(config, name) != getattr(about, name):
+            raise ConfigError(f"{name}={getattr(config, name)}: data={config.data} has {getattr(about, name)}")
+
+
 def load(config: Config, data_dir: Path | None = None) -> Data:
     """The images of one trial, on the CPU. Downloaded data lie in `data_dir`, or else where ABLATE_DATA says.
 
@@ -103,10 +116,8 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     where `config.image_size` is not theirs. Raises ValueError where data are missing, damaged, or not what
     `config` says.
     """
+    check(config)
     about = describe(config.data)
-    for name in ("channels", "classes"):
-        if getattr(config, name) != getattr(about, name):
-            raise ValueError(f"{name}={getattr(config, name)}: data={config.data} has {getattr(about, name)}")
     home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
     raw = read(config.data, home, config.image_size)
     train, val, test = split(raw, config, about.folds)

@@ -1,12 +1,13 @@
-"""Where a training computes."""
+"""Where a training computes, and in which precision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -16,6 +17,16 @@ def device_of(config: Config) -> str:
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return config.device
+
+
+def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    """`function` of `inputs`, the images first, in the precision of `config`; the result is float32 then.
+
+    One function for training and for what is computed from the weights later, so that both see one model.
+    """
+    with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+        result = function(*inputs)
+    return result.float() if result.dtype == torch.bfloat16 else result
 
 
 @contextmanager

@@ -57,7 +57,9 @@ class Attention(Initial):
         k = on_patches(position.rotate, k, self.prefix, layer, grid)
         bias = position.bias(q[:, :, self.prefix :], layer, grid)
         if bias is not None and self.prefix:
-            bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
+            N = T - self.prefix
+            pairs = torch.broadcast_shapes(bias.shape, (N, N))  # type: ignore[no-untyped-call]  # torch has no types here
+            bias = F.pad(bias.expand(pairs), (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
         return q, k, v, bias
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data import Data, load
-from vitcore.device import device_of
+from vitcore.device import device_of, in_precision
 from vitcore.model import Model, build
 from vitcore.train import EVALUATION_BATCH
 
@@ -33,9 +33,10 @@ def seen_by(model: Model, data_dir: Path | None = None) -> Data:
 
 
 @torch.no_grad()
-def batched(function: Callable[[Tensor], Tensor], data: Data, pixels: Tensor) -> Tensor:
-    """`function` of bytes (n, C, H, W), standardised, a batch at a time."""
-    return torch.cat([function(data.standardise(some)) for some in torch.split(pixels, EVALUATION_BATCH)])
+def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, pixels: Tensor) -> Tensor:
+    """`function` of bytes (n, C, H, W), standardised, a batch at a time, in the precision that was trained in."""
+    batches = torch.split(pixels, EVALUATION_BATCH)
+    return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, float]:
@@ -47,7 +48,7 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
     resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
-    logits = batched(model, trained, resized.pixels)  # (n, classes)
+    logits = batched(model, model.config, trained, resized.pixels)  # (n, classes)
     correct = logits.argmax(dim=1) == resized.labels
     return {
         f"test_accuracy@{size}": correct.float().mean().item(),

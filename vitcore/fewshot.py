@@ -108,4 +108,4 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
 
 def features(model: Model, data: Data, pixels: Tensor) -> Tensor:
     """What the head's last layer reads (n, D), on the CPU."""
-    return batched(model.features, data, pixels).cpu()
+    return batched(model.features, model.config, data, pixels).cpu()

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.data import Data
+from vitcore.device import in_precision
 from vitcore.encoder import Attention
 from vitcore.position import Grid, Position
 from vitcore.shuffle import order
@@ -89,7 +90,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
         found.append(attention(module, *inputs[:4]))
 
     with hooked([module for module in model.encoder.modules() if isinstance(module, Attention)], look):
-        model.pooled(images)
+        in_precision(model.config, model.pooled, images)
     return found
 
 
@@ -146,6 +147,14 @@ def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
     """The share of each patch (B, N) in what the pooling reads: the class token, or else the mean of the patches."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
+
+
+def rollout_of(model: ViT) -> str:
+    """What `looked_at` shows, in words: a pooling with weights of its own is not followed into."""
+    shown = "class token" if model.pool.class_token else "mean of the patches"
+    if model.pool.plain:
+        return shown
+    return f"{shown} at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
 
 
 # -- position ----------------------------------------------------------------------------------------------------------
@@ -350,7 +359,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
             matrix = rollout([layer.weights[:SHOWN] for layer in found])
             rolled.append(looked_at(matrix, model.prefix, model.pool.class_token).cpu())
     with torch.no_grad():
-        predicted = model(data.standardise(pixels[:SHOWN])).argmax(dim=1)
+        predicted = in_precision(config, model, data.standardise(pixels[:SHOWN])).argmax(dim=1)
     distance = sums.mean(sums.distance)
     assert distance is not None
     arrays = {
@@ -367,7 +376,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         "image_size": config.image_size,
         "position": config.position,
         "uniform_distance": uniform_distance(grid, config.patch),
-        "rollout_of": "class token" if model.pool.class_token else "mean of the patches",
+        "rollout_of": rollout_of(model),
         "summary": summary(config),
     }
     try:

@@ -19,7 +19,7 @@ SIGNS = (
 
 
 class OutOfMemory(RuntimeError):
-    """Not even one image at a time fits."""
+    """The smallest piece that may be does not fit: one image, unless they are tied to each other."""
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -29,10 +29,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
 
 
-def shrinking(work: Callable[[int], Result], size: int) -> tuple[Result, int]:
+def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
     """`work(size)`, and the size at which it fitted: halved, from `size` on, each time that memory runs out.
 
-    Raises OutOfMemory at 1.
+    Raises OutOfMemory at 1, and at once where the work is `indivisible`, which says why.
     """
     while True:
         try:
@@ -40,6 +40,8 @@ def shrinking(work: Callable[[int], Result], size: int) -> tuple[Result, int]:
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
+            if indivisible:
+                raise OutOfMemory(f"out of memory at a batch of {size}: {indivisible}") from error
             if size == 1:
                 raise OutOfMemory("out of memory at micro-batch 1") from error
         size //= 2  # after the except: only now are the tensors in the error's frames free

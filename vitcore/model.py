@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm  # of every dimension, and of timm's with an activation
 
 from vitcore.config import REFERENCE, ConfigError, nearest
 from vitcore.noise import Keys
@@ -36,7 +37,8 @@ class Reference(nn.Module):
         super().__init__()
         self.config = config
         self.model = classifier(config)
-        self.drops = any(dropping(module) for module in self.model.modules())
+        asked = bool(config.dropout or config.drop_path)  # timm's models also drop by a function, in no module
+        self.drops = asked or any(dropping(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """What it drops in training is a function of the images' keys together, so that a resumed training agrees."""
@@ -81,6 +83,24 @@ def dropping(module: nn.Module) -> bool:
     """Whether it draws random numbers in training: PyTorch's dropouts have `p`, timm's `drop_prob`."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
+def ties_images(model: nn.Module) -> bool:
+    """Whether it learns from a batch as a whole, as batch norm does: its parts are then another training."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def check_micro_batch(config: Config) -> None:
+    """Raises ConfigError for micro-batches of a model that learns something else from them; nothing is allocated."""
+    if not 0 < config.micro_batch < config.batch:
+        return
+    with torch.device("meta"):
+        model = build(config)
+    if ties_images(model):
+        raise ConfigError(
+            f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "
+            f"0 or batch={config.batch}; less memory needs a lower batch"
+        )
 
 
 @contextmanager

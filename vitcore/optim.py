@@ -33,14 +33,17 @@ def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Matrices and convolutions do; biases, norms, position tables, class token and registers do not."""
+    """Weights of dense layers and convolutions do, unless they are the position's.
+
+    Biases, norms, everything of the position, class token, registers and other bare vectors and tables do not.
+    """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
 
 def layer_id(name: str, layers: int) -> int:
     """0 for what embeds, i + 1 for block i, `layers` + 1 for norm, pooling and head (arXiv 2106.08254, BEiT's code).
 
-    The i-th entry of a list of the position belongs to block i, where it acts.
+    The i-th entry of a list of the position belongs to block i, where it acts; what all layers share, to what embeds.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 
 class Pooling(Part):
-    """Reads the tokens. `class_token`: whether the model has one at all; `every_layer`: reads those of each layer."""
+    """Reads the tokens. `class_token`: whether the model has one at all; `every_layer`: reads those of each layer.
+
+    `plain`: the vector is the last state of the class token, or the mean of the patches' last states, and no more.
+    """
 
     slot = "pool"
-    class_token: ClassVar[bool]
+    class_token: ClassVar[bool] = False
     every_layer: ClassVar[bool] = False
+    plain: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -44,6 +48,7 @@ class ClassToken(Pooling):
 
     numerics = 1
     class_token = True
+    plain = True
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         return x[:, 0]
@@ -53,7 +58,7 @@ class GlobalAverage(Pooling):
     """The mean of the patches alone (arXiv 2010.11929, D.3: needs a learning rate of its own)."""
 
     numerics = 1
-    class_token = False
+    plain = True
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         return x[:, prefix:].mean(dim=1)
@@ -67,7 +72,6 @@ class AttentionPooling(Pooling):
     """
 
     numerics = 1
-    class_token = False
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -111,7 +115,6 @@ class GeneralisedMean(Pooling):
     """
 
     numerics = 1
-    class_token = False
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

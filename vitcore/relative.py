@@ -134,7 +134,8 @@ class RoPE2D(Position):
         self.options = config.options_of(self.slot, self.Options)
         self.pairs = config.width // config.heads // 2
         if self.options.mixed:
-            self.rates = nn.Parameter(torch.empty(config.layers, config.heads, 2, self.pairs))
+            size = (config.heads, 2, self.pairs)
+            self.rates = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
         fixed = self.columns_and_rows(config.grid) if self.options.mixed else self.axial(config.grid)
         self.register_buffer("fixed", fixed.float(), persistent=False)
 
@@ -146,11 +147,11 @@ class RoPE2D(Position):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Mixed: for each layer and head two axes at a right angle, in a random direction, at the axial rates."""
-        angle = 2 * math.pi * torch.rand((*values.shape[:2], 1), generator=generator)
-        cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (L, H, d_h / 4)
-        values[:, :, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
-        values[:, :, 1] = torch.cat([sin, cos], dim=-1)  # with the row
+        """Mixed: for each head of a layer two axes at a right angle, in a random direction, at the axial rates."""
+        angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
+        cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
+        values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
+        values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
     def magnitudes(self) -> Tensor:
         """The rates (d_h / 4,) of one axis, in float64."""

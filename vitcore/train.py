@@ -25,12 +25,12 @@ from torch import Tensor
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.data import Data, Images, Order, load
-from vitcore.device import device_of, torch_threads
+from vitcore.device import device_of, in_precision, torch_threads
 from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
 from vitcore.memory import shrinking
 from vitcore.mixing import mix
-from vitcore.model import build
+from vitcore.model import build, ties_images
 from vitcore.noise import Keys, image_keys
 from vitcore.optim import optimizer
 from vitcore.run import Memory, Outcome, Run, Status
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
 CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
+TIED = "batch norm ties the images of a batch together: lower batch"
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -151,6 +152,7 @@ class Training:
         self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
+        self.indivisible = TIED if ties_images(self.model) else ""
         self.evaluation_batch = EVALUATION_BATCH
         self.suspicion = Suspicion()
         self.step = 0
@@ -161,8 +163,10 @@ class Training:
 
     def advance(self) -> None:
         """One step: gradients, their global norm clipped, the optimiser."""
-        loss, self.micro_batch = shrinking(partial(self.gradients, self.batch()), self.micro_batch)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        gradients = partial(self.gradients, self.batch())
+        loss, self.micro_batch = shrinking(gradients, self.micro_batch, self.indivisible)
+        if self.config.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.config) * group["lr_scale"]
         self.optimizer.step()
@@ -188,9 +192,7 @@ class Training:
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Logits (B, classes) in float32, whatever the precision on the way there."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            logits: Tensor = self.model(images, keys)
-        return logits.float() if logits.dtype == torch.bfloat16 else logits
+        return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
         """That of the step to come, augmented and mixed."""

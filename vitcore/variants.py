@@ -1,7 +1,7 @@
 """Every slot that has variants, its base class, and the dict its variants stand in.
 
-Identity, validation, plugins, the contract tests and `ablate list` follow this one table; a variant is added in its
-own file, never here.
+Identity, validation, plugins, the contract tests and `ablate list --variants` follow this one table; a variant is
+added in its own file, never here.
 """
 
 from collections.abc import Mapping

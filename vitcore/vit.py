@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
+from vitcore.config import ConfigError
 from vitcore.encoder import Encoder
 from vitcore.head import HEAD
 from vitcore.initial import Initial, initialise, normal, zeros
@@ -65,7 +66,8 @@ class ViT(Initial):
 
     def embed(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
-        x = self.position.tokens(self.stem(images), 0, self.grid(images))  # (B, N, D)
+        grid = self.grid(images)
+        x = self.position.tokens(self.stem(images), 0, grid)  # (B, N, D)
         prefix = []
         if self.class_token is not None:
             prefix.append(self.position.class_token(self.class_token))
@@ -76,5 +78,10 @@ class ViT(Initial):
         return self.dropout(x, keys)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
-        """Rows and columns of patches."""
+        """Rows and columns of patches. Raises ConfigError for images that the stem cannot cut."""
+        channels, height, width = images.shape[-3:]
+        if channels != self.config.channels:
+            raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
+        if height % self.patch or width % self.patch:
+            raise ConfigError(f"images of {height} x {width} pixels: patch={self.patch} does not divide them")
         return images.shape[-2] // self.patch, images.shape[-1] // self.patch
