@@ -152,6 +152,23 @@ def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster
     assert "10 submitted" in ablate(*SUBMIT).stdout
 
 
+def test_cancel_that_a_frozen_slurmctld_missed_is_said_again(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """The first says that SLURM does not answer and leaves the mark; the second takes the jobs out."""
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        ablate(*SUBMIT)
+        cluster.freeze("slurmctld")
+        missed = ablate(*CANCEL, check=False)
+        cluster.thaw("slurmctld")
+        assert (missed.returncode, "does not answer" in missed.stderr) == (2, True)
+        assert cluster.run("squeue", "--noheader").stdout.strip()
+        ablate(*CANCEL)
+        until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
+    finally:
+        cluster.thaw("slurmctld")
+        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+
+
 def test_status_tells_what_is_queued_and_what_is_unknown(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     """Queued trials with SLURM's reason; with slurmctld dead, unknown, and an answer within 15 s."""
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
