@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
+SLOW := $(addprefix tests/test_,contracts.py running.py full_disk.py hostile.py readme.py reference.py)
 STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -44,7 +45,7 @@ test-slurm-storm: $(STAMP)
 
 # The slow ones beside `make test`: inductor, the paper's ResNet with all other parts; more kills, full disks, hostile names.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m slow tests/test_contracts.py tests/test_running.py tests/test_full_disk.py tests/test_hostile.py
+	$(BIN)/python -m pytest -q -m slow $(SLOW)
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

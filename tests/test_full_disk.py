@@ -92,7 +92,8 @@ def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
         disk.free()
 
 
-@pytest.mark.parametrize("patience", [pytest.param("60", marks=pytest.mark.slow), "0.2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("patience", ["60", "0.2"])
 def test_disk_filled_again_and_again_leaves_no_trace(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: str
 ) -> None:

@@ -75,6 +75,7 @@ def test_conversion_example_runs(tmp_path: Path) -> None:
     assert (tmp_path / "back.pth").exists()
 
 
+@pytest.mark.slow
 def test_the_same_part_works_inside_the_package(tmp_path: Path) -> None:
     """One class and one dict line appended to position.py: the contract tests and the command follow."""
     import shutil

@@ -161,6 +161,7 @@ def ablate(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_arm_of_a_study_runs_beside_ours(tmp_path: Path) -> None:
     """In the same plan, runner and table; no footnote has tokens; alone it is the same trial."""
     (tmp_path / "s.yaml").write_text(STUDY)

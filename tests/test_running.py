@@ -214,6 +214,7 @@ def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) ->
     assert "AssertionError" in store.read_json(first / "failure.json")["traceback"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad_part", ["raise RuntimeError('CUDA error: unspecified launch failure')"], indirect=True)
 def test_lost_cuda_context_takes_another_process(tmp_path: Path, bad_part: Path) -> None:
     """The process ends with the context; after three without progress the trial does too, the other arm does not."""
