@@ -1,7 +1,5 @@
 """The command line: bad input is one line and status 2 with nothing written; reading needs no torch."""
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -14,8 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-
-from ablations import cli
+from in_process import called
 
 RECIPE = """
     description: Small. For tests.
@@ -43,14 +40,7 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     (tmp_path / "s.yaml").write_text(dedent(STUDY))
 
     def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ablate", *words])
-        output, errors, status = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            try:
-                cli.main()
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return status, output.getvalue(), errors.getvalue()
+        return called(monkeypatch, *words)
 
     return call
 

@@ -1,6 +1,5 @@
 """Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
 
-import contextlib
 import io
 import json
 import subprocess
@@ -16,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic
 import torch
+from in_process import called
 from PIL import Image
 
-from ablations import cleaning, cli, evaluating, runner
+from ablations import cleaning, evaluating, runner
 from ablations.jobs import Job, jobs
 from ablations.worker import Worker
 from results import evals, export, layout, lease, store, study, tables, units
@@ -58,14 +58,7 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     monkeypatch.setattr(runner, "Pool", Serial)
 
     def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ablate", *words, "--recipe", "r.yaml"])
-        output, errors, status = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            try:
-                cli.main()
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return status, output.getvalue(), errors.getvalue()
+        return called(monkeypatch, *words, "--recipe", "r.yaml")
 
     return call
 

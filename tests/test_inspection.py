@@ -1,7 +1,5 @@
 """`ablate inspect` and the report's section: arrays read back, figures of all kinds drawn, mistakes one clear line."""
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -12,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import synthetic
+from in_process import called
 from matplotlib.figure import Figure
 
-from ablations import cli
 from results import evals, export, inside, inspection, lease, report, store
 from results.figures import images, similarity
 from results.figures.rollout import shade
@@ -179,14 +177,7 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ablate", *words])
-        output, errors, status = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            try:
-                cli.main()
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return status, output.getvalue(), errors.getvalue()
+        return called(monkeypatch, *words)
 
     return call
 

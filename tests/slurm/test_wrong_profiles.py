@@ -1,14 +1,11 @@
 """Profiles that a real SLURM would not run: one line that names the key, and nothing submitted or written."""
 
-import contextlib
-import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from in_process import called
 
-from ablations import cli
 from slurm.devcluster import Cluster
 
 STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [1d, none]}}"
@@ -47,14 +44,7 @@ def submit(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
 
     def call(profile: str) -> tuple[int, str, str]:
         (tmp_path / "p.yaml").write_text(profile)
-        monkeypatch.setattr(sys, "argv", ["ablate", "submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml"])
-        output, errors, status = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            try:
-                cli.main()
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return status, output.getvalue(), errors.getvalue()
+        return called(monkeypatch, "submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
 
     return call
 
