@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from ablations import strict_yaml
+from ablations import stated, strict_yaml
 from results import store
 from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 
@@ -42,7 +42,7 @@ class Study(Options):
 
 
 class Recipe(Options):
-    """On what: data, size, schedule, seeds. `name` is the file's name."""
+    """On what: data, size, schedule, seeds, and what that reaches and takes. `name` is the file's name."""
 
     name: str
     description: str
@@ -51,6 +51,10 @@ class Recipe(Options):
     axes: dict[str, list[Any]] = {}
     margin: float | None = Field(default=None, gt=0)
     caveats: list[str] = []
+    expected: list[stated.Expected] = []
+    cost: stated.Costs = {}
+    spread: stated.Spread | None = None
+    resources: Values = {}  # what a SLURM profile leaves open, by the profile's own keys
 
 
 Record = TypeVar("Record", Study, Recipe)
