@@ -19,7 +19,7 @@ from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 
 HERE = Path(__file__).parent
 Values = dict[str, Any]
-Axis = list[Any] | Literal["axis"]
+Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis; every entry of the slot's dict
 
 
 class Study(Options):
@@ -218,6 +218,8 @@ class Design:
         return self.study.factors | self.study.curves
 
     def axis(self, name: str, values: Axis) -> list[Any]:
+        if values == "all":
+            return entries(name)
         if values != "axis":
             return list(values)
         if name not in self.recipe.axes:
@@ -282,6 +284,15 @@ class Design:
         point = {name: value_of(own, name) for name in self.curves}
         suffix = assigned(point if point in points else points[0])
         return ",".join(part for part in (assigned(self.baseline) or "baseline", suffix) if part)
+
+
+def entries(slot: str) -> list[str]:
+    """Every entry of the slot's dict, those of loaded plugins last. Raises ValueError for a setting that has none."""
+    from vitcore.variants import VARIANTS  # late: the parts are torch modules
+
+    if slot not in VARIANTS:
+        raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
+    return list(VARIANTS[slot])
 
 
 def value_of(config: Config, key: str) -> Any:
