@@ -49,6 +49,7 @@ class Recipe(Options):
     config: Values
     seeds: int = Field(default=5, ge=1)
     axes: dict[str, list[Any]] = {}
+    arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
     margin: float | None = Field(default=None, gt=0)
     caveats: list[str] = []
     expected: list[stated.Expected] = []

@@ -89,7 +89,7 @@ def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
         assert names(made)[-1] == "position=mine"
     finally:
         del POSITION["mine"]
-    with pytest.raises(ValueError, match="lr: all: only position, pool, stem, head, .* have entries to sweep"):
+    with pytest.raises(ValueError, match=r"lr: all: only position, pool, stem, head, .* have entries to sweep"):
         names(design(tmp_path, "{question: q, baseline: {}, factors: {lr: all}}"))
 
 
