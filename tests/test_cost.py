@@ -203,7 +203,7 @@ MISTAKES = [
     ("cost: {tpu: {how: measured, source: x, device: y, seconds: 1}}", "tpu"),
     (
         "cost: {cpu: {how: guessed, source: x, device: y, seconds: 1}}",
-        "how=guessed: input should be 'measured' or 'cited'",
+        "how=told: input should be 'measured' or 'cited'",
     ),
     ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "seconds=0"),
     ("spread: {how: cited, source: x, sd: 0.01}", "'freedom' is missing"),
