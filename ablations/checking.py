@@ -80,10 +80,10 @@ def check_study(file: str, recipe: str) -> bool:
     design = Design(read_study(file), read_recipe(recipe), {})
     check_names(design)
     check_data(design)
-    measured = {arm.name: measure(arm.config) for arm in design.arms}
+    arms = {arm.name: arm for arm in design.arms}
     print(file)
     for arm in design.arms:
-        notes = "; ".join(footnotes(measured[arm.name], measured[arm.baseline]))
+        notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
         role = "baseline" if arm.name == arm.baseline else notes or "nothing else moves"
         print(f"  ok      {arm.name}: {role}")
     return True

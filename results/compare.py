@@ -77,11 +77,11 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
     """Every arm of every study."""
     found = []
     for study in studies:
-        plan, rows = study.plan, tables.table(study)["rows"]
+        plan, rows = study.plan, {row["arm"]: row for row in tables.table(study)["rows"]}
         trials = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
-        for arm, row in zip(plan["arms"], rows, strict=True):
+        for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
-            found.append(Side(study, arm, row, own, None if own is baseline else own - baseline))
+            found.append(Side(study, arm, rows[arm["name"]], own, None if own is baseline else own - baseline))
     return found
 
 

@@ -51,15 +51,32 @@ def lost(row: Row) -> str:
 def untested(row: Row) -> str:
     if row["n_pairs"] < 2:
         return f"{row['n_pairs']} of {row['planned']} pairs of seeds finished{lost(row)}"
+    if row["p"] is not None:
+        return "a best value lies at the edge of its grid"
     return f"all {row['n_pairs']} differences are identical"
 
 
 def answer(table: Mapping[str, Any]) -> str:
-    """The study's answer, made from its verdicts: what is resolved first, else as the table orders it."""
+    """The study's answer, made from its verdicts: what is resolved first, else as the table orders it.
+
+    Arms at the value that each was tuned to come before those at equal values.
+    """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
+    tuned = [row for row in compared if is_tuned(row["arm"], table["tuned"])]
+    told = clauses([row for row in compared if row not in tuned], table) or "nothing to compare"
+    if tuned:
+        told = f"{clauses(tuned, table)}. At equal {' and '.join(table['tuned'])}: {told}"
+    return " ".join([opening(table), f"{told}.", *closing(table)])
+
+
+def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
     order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
-    clauses = [f"{row['arm']} is {sentence(row, table)}" for word in order for row in of(compared, word)]
-    return " ".join([opening(table), "; ".join(clauses or ["nothing to compare"]) + ".", *closing(table)])
+    return "; ".join(f"{row['arm']} is {sentence(row, table)}" for word in order for row in of(rows, word))
+
+
+def is_tuned(arm: str, tuned: Sequence[str]) -> bool:
+    """Whether it is an arm at its own value of what is tuned, by its name."""
+    return any(f"{name}=tuned" in arm.split(",") for name in tuned)
 
 
 def of(rows: Sequence[Row], word: str | None) -> list[Row]:
