@@ -8,8 +8,9 @@ from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
 from ablations.plan import check_data, check_names
 from ablations.study import Design, read_recipe, read_study
+from slurm.profile import Profile
 from vitcore import data
-from vitcore.config import Config
+from vitcore.config import Config, merge
 from vitcore.contracts import contracts
 from vitcore.measure import measure
 from vitcore.variants import VARIANTS
@@ -92,7 +93,12 @@ def check_recipe(file: str) -> bool:
     recipe = read_recipe(file)
     config = Config(**recipe.config)
     data.check(config)
+    Profile.of(recipe.resources, f"{file}: resources")
     size = measure(config)
     print(file)
     print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")
+    for name in recipe.arms:
+        config = Config(**merge(recipe.config, recipe.arms[name]))
+        data.check(config)
+        print(f"  ok      arm {name}: {measure(config)['flops'] / size['flops']:.2g} times the FLOPs")
     return True

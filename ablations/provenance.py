@@ -54,8 +54,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
-    """What env.json holds. `device` is the hardware's name."""
+def environment(device: str, accelerator: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
+    """What env.json holds. `device` is the hardware's name, `accelerator` cuda or cpu."""
     return {
         "schema": store.SCHEMA,
         "started": store.now(),
@@ -64,6 +64,7 @@ def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str,
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},
         "host": socket.gethostname(),
         "device": device,
+        "accelerator": accelerator,
         "threads": threads,
         **versions(),
     }
