@@ -23,6 +23,7 @@ from typing import Any
 from ablations import estimate, runner, shunning
 from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
+from ablations.paces import Device
 from ablations.provenance import HOME, PACKAGES
 from results import lease, store
 from slurm import limits, queue, submission
@@ -64,6 +65,11 @@ class Campaign:
         return f"{PREFIX}:{self.folder.name}:"
 
     @property
+    def device(self) -> Device:
+        """On what its trials run, as far as the profile says."""
+        return device(self.profile)
+
+    @property
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
 
@@ -101,6 +107,11 @@ class Look:
     last_job: str  # "queued", "submitted" or "" where none is needed
     hours: float
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
+
+
+def device(profile: profiles.Profile) -> Device:
+    """What a job of the profile runs on: its GPU by SLURM's name of it, or any CPU."""
+    return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
 # -- making one ------------------------------------------------------------------------------------------------------
@@ -241,7 +252,7 @@ def look(campaign: Campaign, inside: bool) -> Look:
     tasks = queued(campaign.runs)
     in_queue = {key for task in tasks for key in task.share}
     todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
-    seconds = estimate.seconds(plans, campaign.runs, bool(campaign.profile.gpus))
+    seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
     free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
     shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile.task_minutes)

@@ -55,8 +55,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
-    """What env.json holds. `device` is the hardware's name."""
+def environment(device: str, accelerator: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
+    """What env.json holds. `device` is the hardware's name, `accelerator` cuda or cpu."""
     return {
         "schema": store.SCHEMA,
         "started": store.now(),
@@ -66,6 +66,7 @@ def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str,
         "host": socket.gethostname(),
         **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # as SLURM calls it
         "device": device,
+        "accelerator": accelerator,
         "threads": threads,
         **versions(),
     }

@@ -7,7 +7,6 @@ to the log of its attempt. It stops at a step boundary, with a checkpoint, on SI
 import contextlib
 import json
 import os
-import platform
 import signal
 import sys
 import time
@@ -24,7 +23,7 @@ from ablations.cleaning import Keep, keeps
 from results import evals, lease, store
 from results.patience import FULL, Patience
 from vitcore.config import Config, ConfigError
-from vitcore.device import device_of
+from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
 from vitcore.memory import OutOfMemory
 from vitcore.run import Outcome
@@ -105,7 +104,8 @@ class Worker:
                 self.ensure_device(config)
                 content = {"config": config.model_dump(), "identity": identity(config)}
                 self.patience(lambda: trial.create(content))
-                attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
+                device, accelerator = hardware(config), device_of(config)
+                attempt.write_env(provenance.environment(device, accelerator, config.threads, self.plugins))
                 attempt.on_progress = self.report
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
                 if outcome.micro_batch:
@@ -168,17 +168,6 @@ class Worker:
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
             evals.fail(trial, name, cause, traceback.format_exc(), self.code)
             self.emit("failed", cause=cause)
-
-
-def hardware(config: Config) -> str:
-    """What the trial runs on, by its maker's name."""
-    if device_of(config) == "cuda":
-        return torch.cuda.get_device_name()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "cpu"
 
 
 class NoGpu(ConfigError):
