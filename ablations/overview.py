@@ -9,7 +9,7 @@ import numpy as np
 from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs, read
 from ablations.runner import cores, gpus
-from results import evals, stats, store
+from results import evals, looks, stats, store
 from results.contrast import sample
 from results.study import StudyResults, load
 
@@ -77,7 +77,8 @@ def resolvable(plan: Json, runs: Path) -> float | None:
     sd, freedom = stats.pooled_sd(list(differences(study)))
     if not freedom or not sd > 0:
         return None
-    return stats.resolvable_difference(len(plan["seeds"]), stats.sd_bound(sd, freedom), max(plan["family"], 1))
+    tests = max(plan["family"], 1) * looks.factor(plan)
+    return stats.resolvable_difference(len(plan["seeds"]), stats.sd_bound(sd, freedom), tests)
 
 
 def differences(study: StudyResults) -> Iterator[np.ndarray]:
