@@ -1,6 +1,7 @@
 """Where a number comes from: the code, the versions and the machine, recorded with every attempt."""
 
 import hashlib
+import os
 import platform
 import socket
 import subprocess
@@ -63,6 +64,7 @@ def environment(device: str, accelerator: str, threads: int, plugins: dict[str, 
         "revision": revision(),
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},
         "host": socket.gethostname(),
+        **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # as SLURM calls it
         "device": device,
         "accelerator": accelerator,
         "threads": threads,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ablations.jobs import read
-from results import power, stats, units
+from results import looks, power, stats, units
 from results.contrast import sample
 from results.study import StudyResults, load
 
@@ -34,6 +34,7 @@ class Spread:
 def resolution(plan: Json, runs: Path) -> Json:
     """As `ablate plan --json` has it; what depends on a spread is None where none is known."""
     seeds, family = len(plan["seeds"]), max(plan["family"], 1)
+    tests = family * looks.factor(plan)
     found = spread(plan, runs)
     known: Json = dict.fromkeys(("spread", "difference", "smallest_margin", "margin_reachable", "margin_seeds"))
     known |= {"seeds": seeds, "contrasts": family, "margin": plan["margin"], "seeds_for": {}, "note": note(plan)}
@@ -44,11 +45,11 @@ def resolution(plan: Json, runs: Path) -> Json:
     points = POINTS if units.is_accuracy(plan["metric"]) else ()
     return known | {
         "spread": {"sd": found.sd, "bound": sd, "freedom": found.freedom, "source": found.source},
-        "difference": finite(stats.resolvable_difference(seeds, sd, family)),
+        "difference": finite(stats.resolvable_difference(seeds, sd, tests)),
         "smallest_margin": smallest,
         "margin_reachable": None if margin is None else smallest is not None and smallest <= margin,
         "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd),
-        "seeds_for": {str(difference): power.seeds_to_resolve(difference, sd, family) for difference in points},
+        "seeds_for": {str(difference): power.seeds_to_resolve(difference, sd, tests) for difference in points},
     }
 
 

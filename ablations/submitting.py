@@ -85,6 +85,8 @@ def told(look: Look, profile: profiles.Profile) -> str:
     lines = [", ".join(parts)]
     if look.submitted or look.waiting:
         lines.append(f"cost: {cost(3600 * look.hours, profile)}")
+    if look.shunned:
+        lines.append(f"away from {', '.join(look.shunned)}: hardware or drivers there ended trials within a day")
     if look.last_job:
         lines.append("a last job looks again when these have ended, then writes tables and report")
     return "\n".join(lines)

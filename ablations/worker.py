@@ -133,14 +133,19 @@ class Worker:
         """Records what went wrong, and whether the trial is tried again."""
         fault, place = faults.classify(error), faults.where(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
-        again = fault.kind == faults.MACHINE or (fault.kind == faults.BUG and attempts.again(past, place))
+        again, pause, left = fault.kind == faults.BUG and attempts.again(past, place), 0.0, ""
         if fault.kind == faults.MACHINE:
-            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step"))
-            if spent := attempts.spent(trial, [*past, mine]):
-                cause, again = spent, False
+            origin, node = attempt.env.get("resumed_from", {}), attempt.env.get("node", "")
+            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
+            spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
+            cause, again = spent or cause, not spent
         self.broken = fault.fatal
         attempt.fail(cause, traceback.format_exc(), self.code, kind=fault.kind, where=place, again=again)
-        self.emit("again" if again else "failed", cause=cause, leaving=self.broken)
+        if again and left:
+            return self.emit(
+                "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
+            )
+        self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
 
     def evaluate(self, job: Json, trial: store.Trial) -> None:
         """The evals that a trained trial owes, and the event that says how that ended."""

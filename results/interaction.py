@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from results import contrast, stats, units
+from results import contrast, looks, stats, units
 from results.contrast import Sample
 from results.stats import Estimate
 from results.study import StudyResults
@@ -25,10 +25,11 @@ Interaction = dict[str, Any]
 def judge(study: StudyResults, samples: Mapping[str, Sample]) -> list[Interaction]:
     """Every planned interaction: a Holm family of their own, in which one without a number counts with p = 1."""
     planned = study.plan.get("interactions", [])  # plans written before the field existed have none
-    found = [contrast.mean(combined([samples[entry[role]] for role in ROLES])) for entry in planned]
-    p_holm = stats.holm([estimate.p for estimate in found], len(planned))
+    found = [combined([samples[entry[role]] for role in ROLES]) for entry in planned]
+    p_holm = stats.holm([looks.p(sample, study.plan) for sample in found], len(planned))
     return [
-        judged(study, entry, samples, estimate, p) for entry, estimate, p in zip(planned, found, p_holm, strict=True)
+        judged(study, entry, samples, contrast.mean(sample), p)
+        for entry, sample, p in zip(planned, found, p_holm, strict=True)
     ]
 
 

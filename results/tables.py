@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import claims, contrast, evals, interaction, layout, mixed, sentences, stats, tuning, units, verdict
+from results import claims, contrast, evals, interaction, layout, looks, mixed, sentences, stats, tuning, units, verdict
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
@@ -71,7 +71,7 @@ def adjusted(
     found: dict[str, float | None] = {}
     for family in {family_of(name, plan) for name in contrasts}:
         members = [name for name in contrasts if family_of(name, plan) == family]
-        p = [None if name in unjudged else contrast.mean(contrasts[name]).p for name in members]
+        p = [None if name in unjudged else looks.p(contrasts[name], plan) for name in members]
         found |= dict(zip(members, stats.holm(p, family[1]), strict=True))
     return found
 
@@ -132,11 +132,12 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         margin=plan["margin"],
         higher_is_better=units.higher_is_better(plan["metric"]),
         diverged=(row["diverged"], baseline["diverged"]),
+        looks=looks.factor(plan),
     )
     row |= {
         "delta": difference.value,
         "delta_ci95": listed(difference.interval()),
-        "p": difference.p,
+        "p": looks.p(pairs, plan),
         "p_holm": p_holm,
         "verdict": word,
         "n_pairs": difference.n,
@@ -157,6 +158,7 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         family=family_of(row["arm"], plan)[1],
         margin=plan["margin"],
         unit=units.unit(plan["metric"]),
+        looks=looks.factor(plan),
     )
 
 
@@ -206,13 +208,4 @@ def study_notes(study: StudyResults) -> list[str]:
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes + repeated(study.plan.get("looks", []))  # plans written before the field existed have none
-
-
-def repeated(looks: Sequence[int]) -> list[str]:
-    """What a study that was planned with several numbers of seeds, one after the other, owes its reader."""
-    if len(looks) < 2:
-        return []
-    seeds = " to ".join(map(str, looks))
-    inflated = "looking repeatedly inflates error; the p values are not corrected for it"
-    return [f"seeds were raised from {seeds} after a table: {inflated}"]
+    return notes + looks.note(study.plan)
