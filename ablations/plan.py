@@ -5,6 +5,7 @@ YAML. Plans persist: seeds and arms only grow, unless pruned.
 """
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +155,14 @@ def family_of(design: Design, arm: Arm) -> str:
     """The first family of models that the arm's settings are of; "" for none."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
-        if all(own.get(key) in (value if isinstance(value, list) else [value]) for key, value in wanted.items()):
+        if all(any_of(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()):
             return name
     return ""
+
+
+def any_of(own: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a setting is one of these; "timm/*" is all that begin so."""
+    return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
 def tuned(design: Design) -> list[Json]:

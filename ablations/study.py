@@ -39,7 +39,7 @@ class Study(Options):
     co_changes: dict[str, Values] = Field(default={}, alias="with")  # "pool=gap": {lr: 3e-4}
     exclude: list[Values] = []  # arms and points, by their values; a named arm by {arm: NAME}
     budget: Budget = "steps"  # what arms are given alike: steps, epochs or training FLOPs
-    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these
+    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these, * any end
     metric: str = "test_accuracy"
     evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE; the metric's own is among them
     margin: float | None = Field(default=None, gt=0)
