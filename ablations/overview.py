@@ -65,7 +65,7 @@ def render(view: Json, plan: Json) -> str:
         f"{plan['name']}: {plan['question']}",
         f"  {len(plan['arms'])} arms x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
-        f"  time    {time_text(view)}",
+        f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
@@ -84,10 +84,13 @@ def disk_text(view: Json) -> str:
     )
 
 
-def time_text(view: Json) -> str:
+def time_text(view: Json, plan: Json) -> str:
     """The hours and whose word they are."""
     about = view["hours_from"]
     origin = estimate.told(about["sources"])
+    if "recipe" in about["sources"]:
+        took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
+        origin += f" ({took['how']}: {took['source']}, {took['device']})"
     return f"{view['hours']:.2f} {about['unit']} on {about['device'] or 'any'}" + (f", from {origin}" if origin else "")
 
 
