@@ -25,12 +25,16 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
         return f"{row['verdict']} than {baseline} by {by}{here(row)}{lost(row)}"
     if row["verdict"] == EQUIVALENT:
         return f"equivalent to {baseline} within {measure.size(table['margin'])}"
-    return f"not resolved against {baseline}: {bound(row, measure)}{lost(row)}"
+    return f"not resolved against {baseline}: {bound(intervals(row), measure)}{lost(row)}"
 
 
-def bound(row: Row, measure: Unit) -> str:
-    """The largest difference that either interval holds, where that is less than any two values can differ by."""
-    intervals = [row["delta_ci95"], row["delta_ci95_images"] or row["delta_ci95"]]
+def intervals(row: Row) -> list[Sequence[float]]:
+    """Of the row's difference, over seeds and, where known, over seeds and images."""
+    return [one for one in (row["delta_ci95"], row["delta_ci95_images"]) if one]
+
+
+def bound(intervals: Sequence[Sequence[float]], measure: Unit) -> str:
+    """The largest difference that the intervals hold, where that is less than any two values can differ by."""
     largest = max(abs(end) for interval in intervals for end in interval)
     if largest >= measure.range:
         return "too few trials to bound the difference"
