@@ -792,15 +792,27 @@ def export(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Source = None,
-    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path("results.parquet"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+    ] = None,
 ) -> None:
-    """All that tables, figures, reports and comparisons need, in one file."""
+    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    from results import events, inside
     from results import export as exports
-    from results import inside
 
+    if to not in (None, "tensorboard"):
+        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
     studies = found(runs, words, recipe)
-    exports.write(studies, out, inside.found(source_path(runs), studies))
-    print(out)
+    target = out or Path("tensorboard" if to else "results.parquet")
+    if to:
+        events.mirror(studies, target)
+    else:
+        exports.write(studies, target, inside.found(source_path(runs), studies))
+    print(target)
 
 
 # -- contracts and data ------------------------------------------------------------------------------------------------
