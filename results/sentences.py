@@ -63,17 +63,32 @@ def lost(row: Row) -> str:
 def untested(row: Row) -> str:
     if row["n_pairs"] < 2:
         return f"{row['n_pairs']} of {row['planned']} pairs of seeds finished{lost(row)}"
+    if row["p"] is not None:
+        return "a best value lies at the edge of its grid"
     return f"all {row['n_pairs']} differences are identical"
 
 
 def answer(table: Mapping[str, Any]) -> str:
     """The study's answer in a sentence made from its verdicts, what is resolved first.
 
-    Arms of one verdict share a clause; where they are many it names the extremes. The table has them all.
+    Arms of one verdict share a clause; where they are many it names the extremes. The table has them all. Arms at the
+    value that each was tuned to come before those at equal values.
     """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
-    clauses = [clause(rows, table) for rows in grouped(compared)] or ["nothing to compare"]
-    return " ".join([opening(table), "; ".join(clauses) + ".", *closing(table)])
+    tuned = [row for row in compared if is_tuned(row["arm"], table["tuned"])]
+    told = clauses([row for row in compared if row not in tuned], table) or "nothing to compare"
+    if tuned:
+        told = f"{clauses(tuned, table)}. At equal {' and '.join(table['tuned'])}: {told}"
+    return " ".join([opening(table), f"{told}.", *closing(table)])
+
+
+def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
+    return "; ".join(clause(group, table) for group in grouped(rows))
+
+
+def is_tuned(arm: str, tuned: Sequence[str]) -> bool:
+    """Whether it is an arm at its own value of what is tuned, by its name."""
+    return any(f"{name}=tuned" in arm.split(",") for name in tuned)
 
 
 def grouped(rows: Sequence[Row]) -> list[list[Row]]:
