@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from results.style import current
 from results.units import Unit, unit
 from results.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 
@@ -14,8 +15,8 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
 
     What is not resolved is no "no difference": the sentence says how large one could be.
     """
-    measure, baseline = unit(table["metric"]), row["baseline"]
-    if row["arm"] == baseline:
+    measure, baseline = unit(table["metric"]), current().label(row["baseline"])
+    if row["arm"] == row["baseline"]:
         return "the baseline"
     if row["verdict"] is None:
         return f"not compared with {baseline} ({untested(row)})"
@@ -58,7 +59,9 @@ def answer(table: Mapping[str, Any]) -> str:
     """The study's answer, made from its verdicts: what is resolved first, else as the table orders it."""
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
     order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
-    clauses = [f"{row['arm']} is {sentence(row, table)}" for word in order for row in of(compared, word)]
+    clauses = [
+        f"{current().label(row['arm'])} is {sentence(row, table)}" for word in order for row in of(compared, word)
+    ]
     return " ".join([opening(table), "; ".join(clauses or ["nothing to compare"]) + ".", *closing(table)])
 
 

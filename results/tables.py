@@ -12,6 +12,7 @@ from results import claims, contrast, evals, layout, mixed, sentences, stats, un
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
+from results.style import current
 
 Row = dict[str, Any]
 Table = dict[str, Any]
@@ -35,6 +36,7 @@ def table(study: StudyResults) -> Table:
         if row["arm"] in contrasts:
             baseline = next(other for other in rows if other["arm"] == row["baseline"])
             add_contrast(row, baseline, contrasts[row["arm"]], p_holm[row["arm"]], plan)
+    rows.sort(key=lambda row: current().rank(row["arm"]))  # as planned, unless a style says otherwise
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
