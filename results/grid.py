@@ -95,13 +95,14 @@ LATEX = {
 
 def latex(grid: Grid) -> str:
     """A table environment; its document needs \\usepackage{booktabs}."""
+    kind = "table*" if grid.groups else "table"  # groups are as wide as the page
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
     lines = [" & ".join(escape_latex(cell.text) + raised(cell.marks) for cell in row) + r" \\" for row in grid.rows]
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(
         [
-            r"\begin{table}",
+            rf"\begin{{{kind}}}",
             r"\centering",
             rf"\caption{{{' '.join(map(escape_latex, [grid.title, *grid.caption]))}}}",
             rf"\begin{{tabular}}{{{columns}}}",
@@ -113,7 +114,7 @@ def latex(grid: Grid) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             *([r"\par\smallskip\footnotesize\raggedright", (" \\\\\n").join(below)] if below else []),
-            r"\end{table}",
+            rf"\end{{{kind}}}",
         ]
     )
 

@@ -78,9 +78,9 @@ def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -
         if name != BASE:
             line = pd.concat([rows, base]).sort_values("at", kind="stable")
             ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        for aside, place in rows.groupby("aside"):
-            draw_points(place, ax, look, float(aside))
-            draw_seeds(place, points, ax, look, float(aside) + 3.0)
+        for aside in sorted(set(rows["aside"])):
+            draw_points(rows[rows["aside"] == aside], ax, look, aside)
+            draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
         for index in gaps_before.index.intersection(rows.index):
             draw_gaps(rows.loc[[index]], ax, look, GAP * gaps_before[index], rows["line"].iloc[0])
         ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=rows["line"].iloc[0])
