@@ -21,7 +21,7 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
     if row["verdict"] is None:
         return f"not compared with {baseline} ({untested(row)})"
     if row["verdict"] in (BETTER, WORSE):
-        low, high = sorted(map(abs, row["delta_ci95"]))
+        low, high = sorted(row["delta_ci95"] if row["delta"] > 0 else [-end for end in row["delta_ci95"]])
         by = f"{measure.size(row['delta'])} (95% CI {measure.value(low)} to {measure.value(high)})"
         return f"{row['verdict']} than {baseline} by {by}{here(row)}{lost(row)}"
     if row["verdict"] == EQUIVALENT:
