@@ -34,7 +34,7 @@ def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(3.2)
     ax = figure.subplots()
     over_relative_compute(frame, points, ax)
-    ax.set_xlabel("compute of a forward pass, relative to the baseline, log scale")
+    ax.set_xlabel("relative compute (forward), log scale")
     metric_axis(ax, table["metric"], *extent(frame, points))
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
