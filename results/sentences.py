@@ -149,7 +149,8 @@ def parts(row: Row) -> tuple[str, str, str]:
     while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
         shared += 1
     head, base = arm[: len(arm) - shared], baseline[: len(baseline) - shared]
-    return ",".join(head), ",".join(base), ",".join(arm[len(arm) - shared :])
+    label = current().label
+    return label(",".join(head)), label(",".join(base)), label(",".join(arm[len(arm) - shared :]))
 
 
 def opening(table: Mapping[str, Any]) -> str:
