@@ -8,6 +8,7 @@ from results.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 
 Row = Mapping[str, Any]
 
+ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # differences that a sentence tells one by one
 
 
@@ -78,11 +79,10 @@ def answer(table: Mapping[str, Any]) -> str:
 
 def grouped(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows of one verdict against one baseline, untested ones by their reason; otherwise as the table orders them."""
-    order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
     found: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
         reason = untested(row) if row["verdict"] is None else ""
-        found.setdefault((order.index(row["verdict"]), parts(row)[1], reason), []).append(row)
+        found.setdefault((ORDER.index(row["verdict"]), parts(row)[1], reason), []).append(row)
     return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
