@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from results import contrast, stats, units, verdict
+from results import contrast, looks, stats, units, verdict
 from results.contrast import Sample
 from results.stats import Estimate
 from results.verdict import BETTER, EQUIVALENT, WORSE
@@ -33,7 +33,7 @@ def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sa
     found = {(a, b): contrast.mean(samples[a] - samples[b]) for a, b in there}
     p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
     own = [pair for pair in found if pair not in p_holm]
-    adjusted = stats.holm([found[pair].p for pair in own], len(own))
+    adjusted = stats.holm([looks.p(samples[a] - samples[b], plan) for a, b in own], len(own))
     p_holm |= dict(zip(own, adjusted, strict=True))
     return [judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2])) for claim in asked]
 
@@ -92,8 +92,9 @@ def judged(
     interval = difference.interval()
     diverged = of[a]["diverged"], of[b]["diverged"]
     higher = units.higher_is_better(plan["metric"])
-    word = verdict.verdict(difference, p_holm, margin=plan["margin"], higher_is_better=higher, diverged=diverged)
-    tie = plan["margin"] is not None and not any(diverged) and stats.equivalent(difference, plan["margin"])
+    margin, times = plan["margin"], looks.factor(plan)
+    word = verdict.verdict(difference, p_holm, margin=margin, higher_is_better=higher, diverged=diverged, looks=times)
+    tie = margin is not None and not any(diverged) and verdict.within(difference, margin, times)
     return {
         "claim": text,
         "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value),

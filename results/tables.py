@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import claims, contrast, evals, layout, mixed, sentences, stats, units, verdict
+from results import claims, contrast, evals, layout, looks, mixed, sentences, stats, units, verdict
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
@@ -28,7 +28,7 @@ def table(study: StudyResults) -> Table:
         for arm in plan["arms"]
         if arm["baseline"] != arm["name"]
     }
-    p = stats.holm([contrast.mean(difference).p for difference in contrasts.values()], plan["family"])
+    p = stats.holm([looks.p(difference, plan) for difference in contrasts.values()], plan["family"])
     p_holm = dict(zip(contrasts, p, strict=True))
     rows = [arm_row(study, arm, samples[arm["name"]]) for arm in plan["arms"]]
     for row in rows:
@@ -105,11 +105,12 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         margin=plan["margin"],
         higher_is_better=units.higher_is_better(plan["metric"]),
         diverged=(row["diverged"], baseline["diverged"]),
+        looks=looks.factor(plan),
     )
     row |= {
         "delta": difference.value,
         "delta_ci95": listed(difference.interval()),
-        "p": difference.p,
+        "p": looks.p(pairs, plan),
         "p_holm": p_holm,
         "verdict": word,
         "n_pairs": difference.n,
@@ -130,6 +131,7 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         family=plan["family"],
         margin=plan["margin"],
         unit=units.unit(plan["metric"]),
+        looks=looks.factor(plan),
     )
 
 
@@ -179,13 +181,4 @@ def study_notes(study: StudyResults) -> list[str]:
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes + repeated(study.plan.get("looks", []))  # plans written before the field existed have none
-
-
-def repeated(looks: Sequence[int]) -> list[str]:
-    """What a study that was planned with several numbers of seeds, one after the other, owes its reader."""
-    if len(looks) < 2:
-        return []
-    seeds = " to ".join(map(str, looks))
-    inflated = "looking repeatedly inflates error; the p values are not corrected for it"
-    return [f"seeds were raised from {seeds} after a table: {inflated}"]
+    return notes + looks.note(study.plan)

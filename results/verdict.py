@@ -15,12 +15,13 @@ def verdict(
     margin: float | None,
     higher_is_better: bool,
     diverged: tuple[int, int] = (0, 0),
+    looks: int = 1,
 ) -> str | None:
     """better, worse, equivalent or not-resolved; None where the data allow no test.
 
     diverged: how many trials of the arm and of its baseline did. An arm that diverged is worse, if its
     finished trials are worse too, or not resolved; against a baseline that diverged it is better or not
-    resolved.
+    resolved. looks: how many p_holm is corrected for.
     """
     if p_holm is None or difference.value is None:
         return None
@@ -30,7 +31,12 @@ def verdict(
         return direction if p_holm < ALPHA and direction == possible else UNRESOLVED
     if p_holm < ALPHA:
         return direction
-    return EQUIVALENT if margin is not None and stats.equivalent(difference, margin) else UNRESOLVED
+    return EQUIVALENT if margin is not None and within(difference, margin, looks) else UNRESOLVED
+
+
+def within(difference: Estimate, margin: float, looks: int = 1) -> bool:
+    """Two one-sided tests at 5%, of which each look has its share: the 90% interval, at 4 looks the 97.5%."""
+    return stats.equivalent(difference, margin, level=1 - 2 * ALPHA / looks)
 
 
 def disagreements(
@@ -42,6 +48,7 @@ def disagreements(
     family: int,
     margin: float | None,
     unit: Unit,
+    looks: int = 1,
 ) -> list[str]:
     """Why a verdict is not what a reader of the marginal 95% interval would expect."""
     if word is None or p_holm is None:
@@ -51,13 +58,18 @@ def disagreements(
         if p_holm < ALPHA:
             notes.append("the finished pairs differ, but trials diverged on the side that they favour")
         elif excludes_zero(difference):
-            notes.append(f"the 95% interval excludes 0, but not after correction for {family} contrasts")
+            tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
+            notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         if word == EQUIVALENT and not stats.equivalent(difference, margin or 0.0, level=0.95):
             notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
+        elif margin is not None and stats.equivalent(difference, margin) and not within(difference, margin, looks):
+            notes.append(f"the 90% interval is within the margin, but not after correction for {looks} looks")
         return notes
     if margin is not None and stats.equivalent(difference, margin):
         notes.append(f"a resolved difference, yet within the margin of {unit.size(margin)}")
-    if images is not None and not excludes_zero(images):
+    if not excludes_zero(difference):
+        notes.append("resolved at an earlier look; the 95% interval over all seeds contains 0")
+    elif images is not None and not excludes_zero(images):
         notes.append("resolved on these test images; the interval over seeds and images contains 0")
     return notes
 

@@ -245,7 +245,8 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
     plan = json.loads(ablate(*words)[1])
     assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
     assert set(plan) == {
-        "study", "recipe", "trials", "hours", "disk_bytes", "disk", "resolvable_difference", "confounds"
+        "study", "recipe", "trials", "hours", "hours_from", "disk_bytes", "disk", "resolvable_difference",
+        "resolution", "confounds",
     }  # fmt: skip
     assert plan["hours"] > 0
     assert plan["disk_bytes"] == sum(plan["disk"].values())

@@ -269,25 +269,6 @@ def test_a_trial_resumed_under_other_code_is_named() -> None:
     assert table(study)["notes"] == [f"code differs within trials: {resumed} (20)"]
 
 
-@pytest.mark.parametrize(("looks", "raised"), [([5, 10], "5 to 10"), ([3, 5, 10], "3 to 5 to 10")])
-def test_seeds_that_were_raised_after_a_table_are_noted(looks: list[int], raised: str) -> None:
-    """p values hold for one look; a study that looked again says so, in the table as it is written too."""
-    found = table(synthetic.results(synthetic.position(seeds=10, looks=looks)))
-    note = (
-        f"seeds were raised from {raised} after a table: looking repeatedly inflates error; "
-        "the p values are not corrected for it"
-    )
-    assert found["notes"] == [note]
-    assert f"Note: {note}." in render(found, "md")
-
-
-def test_a_study_that_looked_once_has_nothing_to_note() -> None:
-    """Nor has one whose plan is older than the field."""
-    assert table(synthetic.results(synthetic.position(looks=[5])))["notes"] == []
-    assert "looks" not in synthetic.position()
-    assert made()["notes"] == []
-
-
 def test_confounds_of_the_plan_are_footnotes() -> None:
     """What else moved between an arm and its baseline stands below the table."""
     text = render(table(synthetic.results(synthetic.pooling())), "md")
