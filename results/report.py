@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import claims, inspection, layout, plots, sentences, store, tables, units
+from results import claims, inspection, interaction, layout, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
 from results.inside import Inspection
 from results.study import StudyResults
@@ -80,6 +80,7 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "columns": columns,
         "dagger": layout.dagger(table),
         "grid": layout.as_grid(table, columns),
+        "interactions": [interaction.sentence(one, table["metric"]) for one in table["interactions"]],
         "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
         "cost": cost(study.trials, uses),
         "provenance": provenance(study.trials),

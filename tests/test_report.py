@@ -150,7 +150,7 @@ def test_studies_are_linked_where_they_share_something() -> None:
     page = Page(report.render([*five()[:2], synthetic.results(other)], MADE))
     first = page.text[page.text.index("Related") :]
     assert first.startswith(
-        "Related pooling@digits (5 shared trials); position-embedding@cifar10 (the same question) Made by"
+        "Relatedpooling@digits (5 shared trials); position-embedding@cifar10 (the same question) Made by"
     )
     assert page.loads.count("#pooling-digits") == 2, "from the contents and from its relative"
     assert page.text.count("Related") == 3
@@ -213,7 +213,7 @@ def test_what_users_write_is_text() -> None:
 def test_a_study_without_a_source_is_after_nothing() -> None:
     """The page then speaks of the study's own claims and numbers."""
     text = Page(report.render([synthetic.results(synthetic.position(source=""))], MADE)).text
-    assert "position-embedding@digits On digits" in text
+    assert "position-embedding@digits · contents On digits" in text
     assert "† the study: another setting" in text
     assert "What the study claims, judged here" in text
 
