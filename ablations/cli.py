@@ -786,24 +786,37 @@ def inspect(
 @app.command()
 def compare(
     a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
-    b: Annotated[Path, typer.Argument(help="Another: the verdicts are of this one against the first.")],
+    b: Annotated[str, typer.Argument(help="Another: the verdicts are of this one against A. Or 'published'.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Only these.  [default: all]", show_default=False)
+    ] = None,
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
     as_json: AsJson = False,
-    fail_on: Annotated[str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
+    ] = None,
 ) -> None:
-    """Two sets of results, arm by arm."""
+    """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
     from results import compare as comparing
+    from results import published, side_by_side
     from results.study import load
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
-    comparison = comparing.compare(load(a), load(b))
-    if as_json or format is TableFormat.json:
-        show_json([comparison])
-    else:
-        print(comparing.render(comparison, format.value))
-    if fail_on and any(row["verdict"] == "worse" for row in comparison["rows"]):
-        raise typer.Exit(FAILED)
+    shown = TableFormat.json if as_json else format
+    if b == published.NAME:
+        if fail_on:
+            raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
+        print(published.render(published.beside(load(a, words or [])), shown.value))
+        return
+    comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
+    print(side_by_side.render(comparison, shown.value))
+    if fail_on:
+        if not comparison["verdicts"]:
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({side_by_side.gate(comparison)})")
+        print(f"--fail-on {fail_on}: {side_by_side.gate(comparison)}", file=sys.stderr)
+        if any(row["verdict"] == "worse" for row in comparison["rows"]):
+            raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -811,15 +824,27 @@ def export(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Source = None,
-    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path("results.parquet"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+    ] = None,
 ) -> None:
-    """All that tables, figures, reports and comparisons need, in one file."""
+    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    from results import events, inside
     from results import export as exports
-    from results import inside
 
+    if to not in (None, "tensorboard"):
+        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
     studies = found(runs, words, recipe)
-    exports.write(studies, out, inside.found(source_path(runs), studies))
-    print(out)
+    target = out or Path("tensorboard" if to else "results.parquet")
+    if to:
+        events.mirror(studies, target)
+    else:
+        exports.write(studies, target, inside.found(source_path(runs), studies))
+    print(target)
 
 
 # -- contracts and data ------------------------------------------------------------------------------------------------
