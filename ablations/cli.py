@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -61,6 +62,13 @@ class FigureFormat(StrEnum):
     svg = "svg"
 
 
+class Axis(StrEnum):
+    step = "step"
+    epoch = "epoch"
+    images = "images"
+    seconds = "seconds"
+
+
 class KeepWeights(StrEnum):
     all = "all"
     baseline = "baseline"
@@ -77,6 +85,12 @@ Names = Annotated[
 StudiesOrTrials = Annotated[list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.")]
 ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME|FILE", help="What to ask the cluster for.")]
 RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
+RecipeNames = Annotated[
+    list[str], typer.Option("--recipe", metavar="NAME|FILE", help="On what; given again, side by side.")
+]
+StyleFile = Annotated[
+    Path | None, typer.Option("--style", help="A YAML file: size, fonts, colours, order, labels, digits, title.")
+]
 Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
 Source = Annotated[
     Path | None,
@@ -199,6 +213,33 @@ def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "li
     from results import study
 
     return study.load(source_path(source), plan_names(words, recipe_name))
+
+
+def found_on(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
+    """The same of several recipes: one study after the other, each on the recipes in their order."""
+    from ablations.study import stem
+
+    if len(recipes) == 1:
+        return found(source, words, recipes[0])
+    asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
+    named = bool(plan_names(words, asked[0]))
+    studies = [s for recipe in asked for s in found(source, words, recipe)] if named else found(source, words, asked[0])
+    kept = {study.name: study for study in studies if study.plan["recipe"] in asked}
+    order = list(dict.fromkeys(study.plan["study"] for study in kept.values()))
+    return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
+
+
+def styled(file: Path | None) -> AbstractContextManager[None]:
+    """Puts the style of a file to use. Raises ValueError: one line with the file, the key and what is allowed."""
+    if file is None:
+        return contextlib.nullcontext()
+    from results import style
+
+    content = strict_yaml.read(file)
+    try:
+        return style.use(style.parse(content))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
@@ -711,22 +752,26 @@ def check_profile(
 @app.command()
 def table(
     words: Names = None,
-    recipe: RecipeName = "digits",
+    recipe: RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
     runs: Source = None,
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
     columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    style: StyleFile = None,
     as_json: AsJson = False,
     strict: Strict = False,
 ) -> None:
     """Means with intervals, paired differences to the baseline, verdicts."""
-    from results import tables
+    from results import across, tables
 
-    shown = [tables.table(study) for study in found(runs, words, recipe)]
-    chosen = [name.strip() for name in columns.split(",")] if columns else None
-    if as_json or format is TableFormat.json:
-        show_json(shown)
-    else:
-        print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
+    with styled(style):
+        shown = [tables.table(study) for study in found_on(runs, words, recipe)]
+        chosen = [name.strip() for name in columns.split(",")] if columns else None
+        if as_json or format is TableFormat.json:
+            show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
+        elif len(set(recipe)) > 1:
+            print("\n\n".join(across.render(same, format.value, chosen) for same in across.by_study(shown)))
+        else:
+            print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
     if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
         raise typer.Exit(FAILED)
 
@@ -740,14 +785,17 @@ def plot(
         Path | None, typer.Option(help="A folder.  [default: each study's own, in the run directory]")
     ] = None,
     format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
+    style: StyleFile = None,
 ) -> None:
-    """The figure of each study; prints the files written."""
+    """The figure of each study, or its training curves; prints the files written."""
     from results import plots, store
 
     folder = source_path(runs)
-    for study in found(runs, words, recipe):
-        target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-        print(plots.draw(study, target, format.value))
+    with styled(style):
+        for study in found(runs, words, recipe):
+            target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
+            print(plots.draw(study, target, format.value, x.value if x else None))
 
 
 @app.command()
@@ -756,6 +804,7 @@ def report(
     recipe: RecipeName = "digits",
     runs: Source = None,
     out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
+    style: StyleFile = None,
 ) -> None:
     """One HTML file with every table and figure, that opens without a network."""
     from results import inside
@@ -764,7 +813,8 @@ def report(
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)
-    reports.write(studies, target, inside.found(folder, studies))
+    with styled(style):
+        reports.write(studies, target, inside.found(folder, studies))
     print(target)
 
 
@@ -797,24 +847,38 @@ def inspect(
 @app.command()
 def compare(
     a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
-    b: Annotated[Path, typer.Argument(help="Another: the verdicts are of this one against the first.")],
+    b: Annotated[str, typer.Argument(help="Another: the verdicts are of this one against A. Or 'published'.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Only these.  [default: all]", show_default=False)
+    ] = None,
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
     as_json: AsJson = False,
-    fail_on: Annotated[str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
+    ] = None,
 ) -> None:
-    """Two sets of results, arm by arm."""
+    """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
     from results import compare as comparing
+    from results import comparison as told
+    from results import published
     from results.study import load
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
-    comparison = comparing.compare(load(a), load(b))
-    if as_json or format is TableFormat.json:
-        show_json([comparison])
-    else:
-        print(comparing.render(comparison, format.value))
-    if fail_on and any(row["verdict"] == "worse" for row in comparison["rows"]):
-        raise typer.Exit(FAILED)
+    shown = TableFormat.json if as_json else format
+    if b == published.NAME:
+        if fail_on:
+            raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
+        print(published.render(published.beside(load(a, words or [])), shown.value))
+        return
+    comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
+    print(told.render(comparison, shown.value))
+    if fail_on:
+        if not comparison["verdicts"]:
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison)})")
+        print(f"--fail-on {fail_on}: {told.gate(comparison)}", file=sys.stderr)
+        if any(row["verdict"] == "worse" for row in comparison["rows"]):
+            raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -822,15 +886,27 @@ def export(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Source = None,
-    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path("results.parquet"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+    ] = None,
 ) -> None:
-    """All that tables, figures, reports and comparisons need, in one file."""
+    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    from results import events, inside
     from results import export as exports
-    from results import inside
 
+    if to not in (None, "tensorboard"):
+        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
     studies = found(runs, words, recipe)
-    exports.write(studies, out, inside.found(source_path(runs), studies))
-    print(out)
+    target = out or Path("tensorboard" if to else "results.parquet")
+    if to:
+        events.mirror(studies, target)
+    else:
+        exports.write(studies, target, inside.found(source_path(runs), studies))
+    print(target)
 
 
 # -- contracts and data ------------------------------------------------------------------------------------------------

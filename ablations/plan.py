@@ -47,8 +47,8 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "source": study.source,
         "found": study.found,
         "description": recipe.description,
-        "metric": study.metric,
-        "evals": evals.owed(study.evals, study.metric),
+        "metric": design.metric,
+        "evals": evals.owed(design.evals, design.metric),
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
@@ -78,9 +78,9 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
 def check_names(design: Design) -> None:
     """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
-    sized = study.metric if evals.of_metric(study.metric) else "test_accuracy@SIZE"
+    sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
     metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
-    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", study.metric, metrics)]
+    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
     if design.curves:  # of a claim or number that names no point, every point is meant
         arms += [change.name for change in design.changes]
@@ -104,7 +104,7 @@ def check_sizes(design: Design) -> None:
     """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
     from vitcore.evaluate import check_size  # late: most studies ask for none
 
-    for name in evals.owed(design.study.evals, design.study.metric):
+    for name in evals.owed(design.evals, design.metric):
         for arm in design.arms if name.startswith("test@") else ():
             try:
                 check_size(arm.config, int(name.removeprefix("test@")))

@@ -3,10 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from results.style import current
 from results.units import Unit, unit
 from results.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 
 Row = Mapping[str, Any]
+
+ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
+NAMED = 4  # differences that a sentence tells one by one
 
 
 def sentence(row: Row, table: Mapping[str, Any]) -> str:
@@ -14,23 +18,33 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
 
     What is not resolved is no "no difference": the sentence says how large one could be.
     """
-    measure, baseline = unit(table["metric"]), row["baseline"]
-    if row["arm"] == baseline:
+    measure, baseline = unit(table["metric"]), current().label(row["baseline"])
+    if row["arm"] == row["baseline"]:
         return "the baseline"
     if row["verdict"] is None:
         return f"not compared with {baseline} ({untested(row)})"
     if row["verdict"] in (BETTER, WORSE):
-        low, high = sorted(row["delta_ci95"] if row["delta"] > 0 else [-end for end in row["delta_ci95"]])
-        by = f"{measure.size(row['delta'])} (95% CI {measure.value(low)} to {measure.value(high)})"
-        return f"{row['verdict']} than {baseline} by {by}{here(row)}{lost(row)}"
+        return f"{row['verdict']} than {baseline} {by(row, measure)}"
     if row["verdict"] == EQUIVALENT:
         return f"equivalent to {baseline} within {measure.size(table['margin'])}"
-    return f"not resolved against {baseline}: {bound(row, measure)}{lost(row)}"
+    return f"not resolved against {baseline}: {bound(intervals(row), measure)}{lost(row)}"
 
 
-def bound(row: Row, measure: Unit) -> str:
-    """The largest difference that either interval holds, where that is less than any two values can differ by."""
-    intervals = [row["delta_ci95"], row["delta_ci95_images"] or row["delta_ci95"]]
+def by(row: Row, measure: Unit) -> str:
+    """ "by 18.23 points (95% CI 16.30 to 20.16)" """
+    towards = 1 if row["delta"] > 0 else -1
+    low, high = sorted(towards * end for end in row["delta_ci95"])
+    interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
+    return f"by {measure.size(row['delta'])} {interval}{here(row)}{lost(row)}"
+
+
+def intervals(row: Row) -> list[Sequence[float]]:
+    """Of the row's difference, over seeds and, where known, over seeds and images."""
+    return [one for one in (row["delta_ci95"], row["delta_ci95_images"]) if one]
+
+
+def bound(intervals: Sequence[Sequence[float]], measure: Unit) -> str:
+    """The largest difference that the intervals hold, where that is less than any two values can differ by."""
     largest = max(abs(end) for interval in intervals for end in interval)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -57,34 +71,96 @@ def untested(row: Row) -> str:
 
 
 def answer(table: Mapping[str, Any]) -> str:
-    """The study's answer, made from its verdicts: what is resolved first, else as the table orders it.
+    """The study's answer in a sentence made from its verdicts, what is resolved first.
 
-    Arms at the value that each was tuned to come before those at equal values.
+    Arms at the value that each was tuned to come before those at equal values. Arms of one verdict share a clause;
+    where they are many it names the extremes. The table has them all.
     """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
-    tuned = [row for row in compared if is_tuned(row["arm"], table["tuned"])]
+    tuned = [row for row in compared if is_tuned(row, table)]
     told = clauses([row for row in compared if row not in tuned], table) or "nothing to compare"
     if tuned:
-        told = f"{clauses(tuned, table)}. At equal {' and '.join(table['tuned'])}: {told}"
+        what = " and ".join(table["tuned"])
+        told = f"each at its own {what}, {clauses(tuned, table)}. At equal {what}: {told}"
     return " ".join([opening(table), f"{told}.", *closing(table)])
 
 
 def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
-    order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
-    return "; ".join(f"{row['arm']} is {sentence(row, table)}" for word in order for row in of(rows, word))
+    return "; ".join(clause(group, table) for group in grouped(rows))
 
 
-def is_tuned(arm: str, tuned: Sequence[str]) -> bool:
+def is_tuned(row: Row, table: Mapping[str, Any]) -> bool:
     """Whether it is an arm at its own value of what is tuned, by its name."""
-    return any(f"{name}=tuned" in arm.split(",") for name in tuned)
+    return any(f"{name}=tuned" in row["arm"].split(",") for name in table["tuned"])
 
 
-def of(rows: Sequence[Row], word: str | None) -> list[Row]:
-    return [row for row in rows if row["verdict"] == word]
+def grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of one verdict against one baseline, untested ones by their reason; otherwise as the table orders them."""
+    found: dict[tuple[int, str, str], list[Row]] = {}
+    for row in rows:
+        reason = untested(row) if row["verdict"] is None else ""
+        found.setdefault((ORDER.index(row["verdict"]), parts(row)[1], reason), []).append(row)
+    return [found[key] for key in sorted(found, key=lambda key: key[0])]
+
+
+def clause(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
+    """What is said of rows of one verdict against one baseline."""
+    first, measure, (arm, baseline, point) = rows[0], unit(table["metric"]), parts(rows[0])
+    if len(rows) == 1 and not point:
+        return f"{current().label(arm)} is {sentence({**first, 'baseline': baseline}, table)}"
+    baseline = current().label(baseline)
+    if first["verdict"] in (BETTER, WORSE):
+        return f"{first['verdict']} than {baseline}: {sizes(rows, measure)}"
+    if first["verdict"] == EQUIVALENT:
+        return f"equivalent to {baseline} within {measure.size(table['margin'])}: {names(rows)}"
+    if first["verdict"] == UNRESOLVED:
+        largest = bound([one for row in rows for one in intervals(row)], measure)
+        return f"not resolved against {baseline} ({largest}): {names(rows)}"
+    return f"not compared with {baseline} ({untested(first)}): {names(rows)}"
+
+
+def sizes(rows: Sequence[Row], measure: Unit) -> str:
+    """Who by how much; of many the smallest and the largest."""
+    if len(rows) <= NAMED:
+        return ", ".join(f"{placed(row)} {by(row, measure)}" for row in rows)
+    low, high = (pick(rows, key=lambda row: abs(row["delta"])) for pick in (min, max))
+    return f"{len(rows)} arms, from {placed(low)} {by(low, measure)} to {placed(high)} {by(high, measure)}"
+
+
+def names(rows: Sequence[Row]) -> str:
+    """Who, the points of a curve together: "stem=conv at data_fraction=0.1, 0.3"; of many the first."""
+    points: dict[str, list[str]] = {}
+    for row in rows:
+        head, _, point = map(current().label, parts(row))
+        points.setdefault(head, []).append(f"{point}{lost(row)}")
+    found = [f"{head} at {' and '.join(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
+    more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
+    return ", ".join(found[: 2 * NAMED]) + more
+
+
+def placed(row: Row) -> str:
+    """ "stem=conv at data_fraction=0.1" """
+    head, _, point = map(current().label, parts(row))
+    return f"{head} at {point}" if point else head
+
+
+def parts(row: Row) -> tuple[str, str, str]:
+    """The arm, its baseline, and the point of the study's curves at which both stand: what their names end with.
+
+    The value that each was tuned to is none of these.
+    """
+    arm, baseline = row["arm"].split(","), row["baseline"].split(",")
+    shared = 0
+    while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
+        shared += 1
+    head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
+    shown = [",".join(one) for one in (head, base, [place for place in point if not place.endswith("=tuned")])]
+    named, against, at = map(current().label, shown)
+    return named, against, at
 
 
 def opening(table: Mapping[str, Any]) -> str:
-    rows = table["rows"]
+    rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
     planned, over = sum(r["planned"] for r in rows), sum(r["n"] + r["diverged"] for r in rows)
     setting = f"On {table['name'].partition('@')[2]}, {seeds(rows)}"
     return f"{setting}:" if over == planned else f"{setting}, so far ({over} of {planned} trials are over):"

@@ -1,5 +1,6 @@
 """Crosses and their interactions: which arms there are, and whether two changes add up."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from statsmodels.stats.multitest import multipletests
 from test_studies import design, names
 
 from ablations import plan as planning
+from results import report
 from results.tables import render, table
 
 CROSS = """
@@ -182,6 +184,17 @@ def test_interactions_are_told_below_the_table() -> None:
     )
     assert "Holm over 1" in render(found, "latex")
     assert "positive" in render(found, "html")
+
+
+def test_interactions_stand_in_the_report() -> None:
+    """With what they are, and the same words."""
+    plan = planned()
+    by_name = {ARMS[role]: values for role, values in TOGETHER.items()}
+    page = report.render(
+        [synthetic.results(plan, synthetic.from_accuracies(plan, by_name))], datetime(2026, 1, 2, tzinfo=UTC)
+    )
+    assert "corrected as a family of 1 (Holm)" in page
+    assert "<li>position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive</li>" in page
 
 
 def test_a_loss_has_no_logit() -> None:

@@ -148,7 +148,9 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
     assert gap["delta"] is not None
     assert (gap["p_holm"], gap["verdict"]) == (None, None)
     assert "its best lr lies at the edge of the grid: no verdict" in gap["notes"]
-    assert "not compared with pool=cls,lr=tuned (a best value lies at the edge of its grid)" in sentences.answer(made)
+    assert "pool=gap is not compared with pool=cls (a best value lies at the edge of its grid)" in sentences.answer(
+        made
+    )
     (claim,) = made["claims"]
     assert claim["claim"] == "pool=gap,lr=tuned ~ pool=cls,lr=tuned"
     assert (claim["verdict"], claim["note"]) == (
@@ -183,7 +185,7 @@ def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
     made = table(synthetic.results(plan, reached(plan, val, test)))
     assert [claim["claim"] for claim in made["claims"]] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     answer = sentences.answer(made)
-    assert answer.index("pool=gap,lr=tuned is") < answer.index("At equal lr: ") < answer.index("pool=gap,lr=0.00")
+    assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ") < answer.index("lr=0.00")
     assert "over 1 planned contrasts at their own lr, over 3 at equal ones" in render(made, "md")
 
 
