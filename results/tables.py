@@ -50,13 +50,19 @@ def table(study: StudyResults) -> Table:
         "points_family": plan.get("points_family", 0),
         "margin": plan["margin"],
         "budget": plan.get("budget", "steps"),
-        "varied": [*plan["factors"], *plan["curves"]],
+        "varied": varied(plan),
         "tuned": list(plan.get("tune", {})),
-        "interactions": interaction.judge(whole, samples),
+        "interactions": interaction.judge(whole, samples, unjudged),
         "claims": claims.judge(plan, rows, samples, unjudged),
         "notes": study_notes(study),
         "caveats": plan["caveats"],
     }
+
+
+def varied(plan: Mapping[str, Any]) -> list[str]:
+    """The settings that are not the same for all arms by what the study says: factors, curves, joint changes."""
+    declared = [key for arm in plan["arms"] for key in arm.get("declared", [])]
+    return list(dict.fromkeys([*plan["factors"], *plan["curves"], *declared]))
 
 
 def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:
