@@ -10,6 +10,7 @@ from typing import Any
 
 from results import claims, grid, interaction, sentences, units
 from results.grid import Cell, Grid
+from results.style import current
 from results.units import Unit
 
 Row = Mapping[str, Any]
@@ -48,7 +49,7 @@ def word(row: Row, unit: Unit) -> str:
 
 
 COLUMNS = {
-    "arm": Column("arm", lambda row, unit: row["arm"], numeric=False),
+    "arm": Column("arm", lambda row, unit: current().label(row["arm"]), numeric=False),
     "n": Column("n", of_planned),
     "planned": Column("planned", lambda row, unit: str(row["planned"])),
     "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row["mean"]), row["ci95"], unit)),
@@ -65,7 +66,7 @@ COLUMNS = {
     "published": Column("published†", lambda row, unit: unit.value(row["published"])),
     "params": Column("params", lambda row, unit: units.count(row["params"])),
     "flops": Column("FLOPs", lambda row, unit: units.count(row["flops"])),
-    "baseline": Column("baseline", lambda row, unit: row["baseline"], numeric=False),
+    "baseline": Column("baseline", lambda row, unit: current().label(row["baseline"]), numeric=False),
     "n_pairs": Column("pairs", lambda row, unit: "" if row["n_pairs"] is None else str(row["n_pairs"])),
     "diverged": Column("diverged", lambda row, unit: str(row["diverged"])),
     "failed": Column("failed", lambda row, unit: str(row["failed"])),
@@ -78,15 +79,20 @@ WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has o
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
     """The table in one of FORMATS. Raises ValueError for another format or column."""
-    for name in columns or ():
-        if name not in COLUMNS:
-            raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
+    check(columns)
     if format == "csv":
         return as_csv([flat(row, columns or list(COLUMNS)) for row in table["rows"]])
     if format == "json":
         rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
         return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
     return written(as_grid(table, columns or shown(table)), format)
+
+
+def check(columns: Sequence[str] | None) -> None:
+    """Raises ValueError for a column that is not there."""
+    for name in columns or ():
+        if name not in COLUMNS:
+            raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
 
 
 def written(content: Grid, format: str) -> str:
@@ -132,7 +138,7 @@ def sortable(value: Any) -> float | str | None:
 
 
 def label(metric: str) -> str:
-    return units.name(metric)
+    return current().labels.get(metric) or units.name(metric)
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
@@ -163,7 +169,7 @@ def families(table: Table) -> str:
 
 def reference(table: Table) -> str:
     baselines = {row["baseline"] for row in table["rows"]}
-    return "the baseline at the same point" if len(baselines) > 1 else str(table["baseline"])
+    return "the baseline at the same point" if len(baselines) > 1 else current().label(table["baseline"])
 
 
 def closing(table: Table, columns: Sequence[str]) -> list[str]:

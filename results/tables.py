@@ -12,6 +12,7 @@ from results import claims, contrast, evals, interaction, layout, looks, mixed, 
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
+from results.style import current
 
 Row = dict[str, Any]
 Table = dict[str, Any]
@@ -35,6 +36,7 @@ def table(study: StudyResults) -> Table:
     of = {row["arm"]: row for row in rows}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
+    rows.sort(key=lambda row: current().rank(row["arm"]))  # as planned, unless a style says otherwise
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
