@@ -21,6 +21,7 @@ START_SECONDS = 5.0  # of a worker and its data
 ENOUGH = 20  # past trials of an arm that are read
 # Training FLOPs a second that a worker reaches, cautiously: a core as `ablate bench` sees it, a tenth of an A100.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
+CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # in the order of trust -> how it is said
     "past": "past trials of {count} arms on this device",
@@ -48,7 +49,7 @@ class Cost:
 
     @property
     def unit(self) -> str:
-        return "GPU-hours" if self.device.gpu else "core-hours"
+        return GPU_HOURS if self.device.gpu else CORE_HOURS
 
 
 def told(sources: Mapping[str, Any]) -> str:
