@@ -15,7 +15,7 @@ from results import evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
-from vitcore.identity import arm_key, trial_id
+from vitcore.identity import arm_key, trial_ids
 from vitcore.measure import measure
 
 Json = dict[str, Any]
@@ -105,17 +105,17 @@ def measured_arm(arm: Arm) -> Json:
 
 
 def arm_entry(design: Design, arm: Arm, measured: dict[str, Json], seeds: Sequence[int]) -> Json:
-    own = measured[arm.name]
+    own, written = measured[arm.name], settings(arm)
     return {
         "name": arm.name,
         "baseline": arm.baseline,
         "values": arm.values,
         "key": arm_key(arm.config),
-        "config": settings(arm),
+        "config": written,
         "published": published(design, arm),
         **own,
         "notes": [] if arm.name == arm.baseline else footnotes(own, measured[arm.baseline]),
-        "trials": trials(settings(arm), seeds),
+        "trials": trials(arm.config, written, seeds),
     }
 
 
@@ -125,8 +125,10 @@ def settings(arm: Arm) -> Json:
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
-def trials(settings: Json, seeds: Sequence[int]) -> list[Json]:
-    return [{"seed": seed, "id": trial_id(Config(**settings, seed=seed))} for seed in seeds]
+def trials(config: Config, settings: Json, seeds: Sequence[int]) -> list[Json]:
+    """`config` is that of `settings`, with any seed."""
+    ids = trial_ids(config, seeds, settings.get("data_seed"))
+    return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
@@ -163,7 +165,7 @@ def grown(old: Json, new: Json) -> Json:
 def extended(arm: Json, seeds: Sequence[int]) -> Json:
     """An arm of an earlier plan with the seeds of today, or as it was where its plugin is not loaded."""
     try:
-        return arm | {"trials": trials(arm["config"], seeds)}
+        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], seeds)}
     except ConfigError:
         return arm
 
