@@ -4,6 +4,7 @@ An attempt ends with a result, with a failure on record, having let go of its le
 word: then it was killed, or its machine was. Counted are those under the same code since the last `retry`.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,23 @@ from results import lease, store
 Json = dict[str, Any]
 WITHOUT_PROGRESS = 3  # attempts that the machine ended without a newer checkpoint
 EXCEPTIONS = 3  # attempts that ended with an exception, each with another one
+PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the machine's first fault
+LONGEST_PAUSE = 30 * PAUSE_SECONDS
 KILLED = "killed, or its machine was: it left no word"
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt did. step: where it began; None: it never did. where: type and place of an exception."""
+    """How an attempt did.
+
+    step: where it began; None: it never did. where: type and place of an exception. node: SLURM's name of its machine.
+    """
 
     machine: bool
     cause: str
     step: int | None
     where: tuple[str, ...] = ()
+    node: str = ""
 
 
 def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
@@ -42,7 +49,8 @@ def how(path: Path, code: str) -> Ended | None:
         return None
     step = env.get("resumed_from", {}).get("step")
     if failure:
-        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, tuple(failure.get("where", ())))
+        place, node = tuple(failure.get("where", ())), str(env.get("node", ""))
+        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
         return None
     return Ended(True, KILLED, step)
@@ -70,3 +78,15 @@ def again(past: Sequence[Ended], place: Sequence[str]) -> bool:
     """Whether an exception at `place` leaves another attempt: not the second time, nor after some others."""
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
+
+
+def leaves(past: Sequence[Ended]) -> str:
+    """The node of the newest attempt, where its machine ended another one before: a third goes elsewhere; else ""."""
+    faults = [one.node for one in past if one.machine and one.node]
+    return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
+
+
+def pause(past: Sequence[Ended]) -> float:
+    """Seconds before the next attempt after the machine's fault: what it needs may come back."""
+    count = sum(one.machine for one in past)
+    return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

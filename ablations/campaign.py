@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import estimate, runner
+from ablations import estimate, runner, shunning
 from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
+from ablations.paces import Device
 from ablations.provenance import HOME, PACKAGES
 from results import lease, store
 from slurm import limits, queue, submission
@@ -64,6 +65,11 @@ class Campaign:
         return f"{PREFIX}:{self.folder.name}:"
 
     @property
+    def device(self) -> Device:
+        """On what its trials run, as far as the profile says."""
+        return device(self.profile)
+
+    @property
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
 
@@ -100,6 +106,12 @@ class Look:
     waiting: int  # neither over, failed, queued nor submitted: no slot is free for them
     last_job: str  # "queued", "submitted" or "" where none is needed
     hours: float
+    shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
+
+
+def device(profile: profiles.Profile) -> Device:
+    """What a job of the profile runs on: its GPU by SLURM's name of it, or any CPU."""
+    return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
 # -- making one ------------------------------------------------------------------------------------------------------
@@ -240,11 +252,12 @@ def look(campaign: Campaign, inside: bool) -> Look:
     tasks = queued(campaign.runs)
     in_queue = {key for task in tasks for key in task.share}
     todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
-    seconds = estimate.seconds(plans, campaign.runs, bool(campaign.profile.gpus))
+    seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
     free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
     shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile.task_minutes)
-    sent = send_shares(campaign, shares, bounds.max_array_size)
+    shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if shares else []
+    sent = send_shares(campaign, shares, bounds.max_array_size, shunned)
     submitted = sum(map(len, shares[: len(sent) * bounds.max_array_size]))
     unfinished = "todo" in states.values() and not campaign.cancelled
     return Look(
@@ -256,6 +269,7 @@ def look(campaign: Campaign, inside: bool) -> Look:
         waiting=len(todo) - submitted,
         last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
         hours=sum(seconds[job.id] for job in todo) / 3600,
+        shunned=tuple(shunned),
     )
 
 
@@ -284,23 +298,36 @@ def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: f
     return shares
 
 
-def send_shares(campaign: Campaign, shares: Sequence[Sequence[Job]], size: int) -> list[int]:
-    """One sbatch for each `size` shares; the job ids. What a full queue refuses is left for a later look."""
+def send_shares(
+    campaign: Campaign, shares: Sequence[Sequence[Job]], size: int, shunned: Sequence[str] = ()
+) -> list[int]:
+    """One sbatch for each `size` shares; the job ids. What a full queue refuses is left for a later look.
+
+    Where SLURM has no other nodes than those shunned, they are good enough.
+    """
     tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
     sent: list[int] = []
     try:
-        sent.extend(send(campaign, tasks, size))
+        sent.extend(send(campaign, tasks, size, shunned=shunned))
     except Refused as refusal:
-        if not limits.FULL.search(str(refusal)):
+        if limits.FULL.search(str(refusal)):
+            return sent
+        if not shunned or sent:
             raise
+        return send_shares(campaign, shares, size)
     return sent
 
 
 def send(
-    campaign: Campaign, tasks: submission.Tasks, size: int = 1, after: Sequence[int] = (), gpus: bool = True
+    campaign: Campaign,
+    tasks: submission.Tasks,
+    size: int = 1,
+    after: Sequence[int] = (),
+    gpus: bool = True,
+    shunned: Sequence[str] = (),
 ) -> Iterator[int]:
     def parameters(tag: str) -> dict[str, Any]:
-        chosen = profiles.submitit_parameters(campaign.profile, tag) | (
+        chosen = profiles.submitit_parameters(campaign.profile, tag, shunned) | (
             {"dependency": queue.ends(after)} if after else {}
         )
         return chosen if gpus else {key: value for key, value in chosen.items() if key != "gres"}

@@ -98,6 +98,10 @@ Workers = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
 ]
+MaxHours = Annotated[
+    float | None,
+    typer.Option("--max-hours", min=0, help="Refuse, before anything starts, what would take more device time."),
+]
 
 
 def main() -> None:
@@ -272,17 +276,29 @@ def plan(
     seeds: Seeds = None,
     prune: Prune = False,
     plugin: Plugins = None,
+    data_dir: DataDir = None,
     workers: Workers = None,
     keep_weights: Keeping = None,
+    max_hours: MaxHours = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the figures.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """What a run would do: trials finished, shared and to do; confounds; cost; what it could resolve."""
+    from ablations.jobs import jobs
     from ablations.overview import overview, render
     from ablations.plan import prepare
 
-    load_plugins(plugin)
+    place = make_place(runs, data_dir, plugin)
     folder = runs_folder(runs)
     plans = [prepare(design, folder, seeds, prune) for design in designs(split(words), recipe)]
+    if probe:
+        from ablations.probing import probe as measure
+
+        ensure_data(jobs(plans), place)
+        measure(plans, folder, place.data_dir, lambda line: print(line, file=sys.stderr))
+    ensure_affordable(max_hours, plans, place)
     keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
     views = [overview(plan, folder, plans[:position], keep, workers) for position, plan in enumerate(plans)]
     if as_json:
@@ -308,6 +324,7 @@ def run(
     data_dir: DataDir = None,
     checkpoints: Checkpoints = None,
     keep_weights: Keeping = None,
+    max_hours: MaxHours = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
     from ablations import jobs
@@ -319,6 +336,7 @@ def run(
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     todo = jobs.jobs(plans, arm)
     ensure_data(todo, place)
+    ensure_affordable(max_hours, plans, place, arm)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
@@ -426,6 +444,15 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
         read_torchvision(name, data_home(name, place.data_dir))
 
 
+def ensure_affordable(most: float | None, plans: list[Json], place: "Place", arm: str = "*") -> None:
+    """Raises ValueError where what is to do here would take more than `most` hours."""
+    from ablations import estimate
+    from ablations.jobs import jobs
+
+    if most is not None:
+        estimate.refuse_beyond(most, plans, jobs(plans, arm), place.runs, estimate.here(plans))
+
+
 def ensure_writable(runs: Path) -> None:
     try:
         (runs / "trials").mkdir(parents=True, exist_ok=True)
@@ -493,6 +520,7 @@ def submit(
     data_dir: DataDir = None,
     checkpoints: Checkpoints = None,
     keep_weights: Keeping = None,
+    max_hours: MaxHours = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
 ) -> None:
     """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
@@ -500,14 +528,18 @@ def submit(
     Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
     waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
     """
-    from ablations import jobs, submitting
+    from ablations import estimate, jobs, submitting
     from ablations import plan as planning
+    from ablations.campaign import device
+    from ablations.study import read_recipe
 
-    chosen = submitting.read_profile(profile)
+    chosen = submitting.read_profile(profile, read_recipe(recipe).resources)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     ensure_data(jobs.jobs(plans), place)
+    if max_hours is not None:
+        estimate.refuse_beyond(max_hours, plans, jobs.jobs(plans), place.runs, device(chosen))
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
@@ -754,24 +786,37 @@ def inspect(
 @app.command()
 def compare(
     a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
-    b: Annotated[Path, typer.Argument(help="Another: the verdicts are of this one against the first.")],
+    b: Annotated[str, typer.Argument(help="Another: the verdicts are of this one against A. Or 'published'.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Only these.  [default: all]", show_default=False)
+    ] = None,
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
     as_json: AsJson = False,
-    fail_on: Annotated[str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
+    ] = None,
 ) -> None:
-    """Two sets of results, arm by arm."""
+    """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
     from results import compare as comparing
+    from results import published, side_by_side
     from results.study import load
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
-    comparison = comparing.compare(load(a), load(b))
-    if as_json or format is TableFormat.json:
-        show_json([comparison])
-    else:
-        print(comparing.render(comparison, format.value))
-    if fail_on and any(row["verdict"] == "worse" for row in comparison["rows"]):
-        raise typer.Exit(FAILED)
+    shown = TableFormat.json if as_json else format
+    if b == published.NAME:
+        if fail_on:
+            raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
+        print(published.render(published.beside(load(a, words or [])), shown.value))
+        return
+    comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
+    print(side_by_side.render(comparison, shown.value))
+    if fail_on:
+        if not comparison["verdicts"]:
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({side_by_side.gate(comparison)})")
+        print(f"--fail-on {fail_on}: {side_by_side.gate(comparison)}", file=sys.stderr)
+        if any(row["verdict"] == "worse" for row in comparison["rows"]):
+            raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -779,15 +824,27 @@ def export(
     words: Names = None,
     recipe: RecipeName = "digits",
     runs: Source = None,
-    out: Annotated[Path, typer.Option(help=".parquet: everything; .csv: the trials.")] = Path("results.parquet"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+    ] = None,
 ) -> None:
-    """All that tables, figures, reports and comparisons need, in one file."""
+    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    from results import events, inside
     from results import export as exports
-    from results import inside
 
+    if to not in (None, "tensorboard"):
+        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
     studies = found(runs, words, recipe)
-    exports.write(studies, out, inside.found(source_path(runs), studies))
-    print(out)
+    target = out or Path("tensorboard" if to else "results.parquet")
+    if to:
+        events.mirror(studies, target)
+    else:
+        exports.write(studies, target, inside.found(source_path(runs), studies))
+    print(target)
 
 
 # -- contracts and data ------------------------------------------------------------------------------------------------

@@ -1,17 +1,14 @@
-"""What a plan will do before it does it: trials, hours from past trials, disk, and what it could resolve."""
+"""What a plan will do before it does it: trials, hours and where they come from, disk, and what it could resolve."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ablations import estimate, resolution
 from ablations.cleaning import Keep, keeps
-from ablations.jobs import jobs, read
+from ablations.jobs import jobs
 from ablations.runner import cores, gpus
-from results import evals, looks, stats, store
-from results.contrast import sample
-from results.study import StudyResults, load
+from results import evals, store
 
 Json = dict[str, Any]
 BYTES_A_PARAMETER = 4
@@ -28,16 +25,21 @@ def overview(plan: Json, runs: Path, earlier: Sequence[Json], keep: Keep = "all"
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
     finished = [key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over]
+    device = estimate.here([plan])
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
+    cost = estimate.cost([plan], runs, device, {key for key in todo if not store.trial(runs, key).state().over})
+    resolved = resolution.resolution(plan, runs)
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
         "trials": {"planned": len(ids), "finished": len(finished), "shared": len(shared), "todo": len(todo)},
-        "hours": hours(plan, runs, {key for key in todo if not store.trial(runs, key).state().over}),
+        "hours": cost.hours,
+        "hours_from": {"device": device.name, "unit": cost.unit, "sources": dict(cost.sources)},
         "disk_bytes": sum((disk := peak_disk(plan, len(todo), keep, workers)).values()),
         "disk": disk,
-        "resolvable_difference": resolvable(plan, runs),
+        "resolvable_difference": resolved["difference"],
+        "resolution": resolved,
         "confounds": {arm["name"]: arm["notes"] for arm in plan["arms"] if arm["notes"]},
     }
 
@@ -53,43 +55,6 @@ def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[st
     }
 
 
-def hours(plan: Json, runs: Path, todo: set[str]) -> float | None:
-    """Worker-hours of what is to do, from past trials of the same arms; None where an arm has no past trial."""
-    total = 0.0
-    for arm in plan["arms"]:
-        missing = sum(trial["id"] in todo for trial in arm["trials"])
-        results = [store.trial(runs, trial["id"]).state().result for trial in arm["trials"]]
-        past = [result["train_seconds"] for result in results if result is not None]
-        if missing and not past:
-            return None
-        total += missing * (sum(past) / len(past)) if missing else 0.0
-    return total / 3600
-
-
-def resolvable(plan: Json, runs: Path) -> float | None:
-    """The smallest difference that the planned seeds resolve; None before two pairs of the study are finished.
-
-    The spread is that of the study's own differences so far, pooled over its arms and raised to its upper 80% bound.
-    """
-    if read(runs, plan["name"]) is None:
-        return None
-    (study,) = load(runs, [plan["name"]])
-    sd, freedom = stats.pooled_sd(list(differences(study)))
-    if not freedom or not sd > 0:
-        return None
-    tests = max(plan["family"], 1) * looks.factor(plan)
-    return stats.resolvable_difference(len(plan["seeds"]), stats.sd_bound(sd, freedom), tests)
-
-
-def differences(study: StudyResults) -> Iterator[np.ndarray]:
-    """Of each arm from its baseline, per seed that both finished."""
-    samples = {arm["name"]: sample(study, arm["name"], study.plan["metric"]) for arm in study.plan["arms"]}
-    for arm in study.plan["arms"]:
-        mine, other = samples[arm["name"]].values, samples[arm["baseline"]].values
-        if arm["name"] != arm["baseline"]:
-            yield np.array([mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())])
-
-
 def render(view: Json, plan: Json) -> str:
     """For a person."""
     trials = view["trials"]
@@ -99,7 +64,7 @@ def render(view: Json, plan: Json) -> str:
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
         f"  time    {time_text(view)}",
         f"  disk    {disk_text(view)}",
-        f"  resolves {resolves_text(view, plan)}",
+        f"  resolves {resolution_text(view, plan)}",
     ]
     notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}
     width = max(map(len, notes))
@@ -116,14 +81,11 @@ def disk_text(view: Json) -> str:
 
 
 def time_text(view: Json) -> str:
-    if view["hours"] is None:
-        return "unknown: no past trial of some arm in this run directory"
-    return f"{view['hours']:.2f} worker-hours, from past trials of the same arms"
+    """The hours and whose word they are."""
+    about = view["hours_from"]
+    origin = estimate.told(about["sources"])
+    return f"{view['hours']:.2f} {about['unit']} on {about['device']}" + (f", from {origin}" if origin else "")
 
 
-def resolves_text(view: Json, plan: Json) -> str:
-    difference, margin = view["resolvable_difference"], plan["margin"]
-    if difference is None:
-        return "unknown: no differences in this run directory yet"
-    text = f"differences of {difference:.3g} in {plan['metric']} (80% power, spread of the differences so far)"
-    return text + (f"; more than the margin of {margin:g}" if margin and difference > margin else "")
+def resolution_text(view: Json, plan: Json) -> str:
+    return "\n           ".join(resolution.told(view["resolution"], plan["metric"]))

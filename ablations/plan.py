@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ablations import stated
 from ablations.confounds import footnotes
 from ablations.jobs import read
 from ablations.study import Arm, Design, claim_arms
@@ -44,6 +45,9 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
+        "cost": stated.cost(recipe.cost, recipe.config),
+        "expected": [] if design.overrides else [one.model_dump() for one in recipe.expected],
+        "spread": None if design.overrides or recipe.spread is None else recipe.spread.model_dump(),
         "figure": study.figure,
         "factors": design.factors,
         "curves": design.curves,

@@ -1,6 +1,7 @@
 """Where a number comes from: the code, the versions and the machine, recorded with every attempt."""
 
 import hashlib
+import os
 import platform
 import socket
 import subprocess
@@ -54,8 +55,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
-    """What env.json holds. `device` is the hardware's name."""
+def environment(device: str, accelerator: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
+    """What env.json holds. `device` is the hardware's name, `accelerator` cuda or cpu."""
     return {
         "schema": store.SCHEMA,
         "started": store.now(),
@@ -63,7 +64,9 @@ def environment(device: str, threads: int, plugins: dict[str, str]) -> dict[str,
         "revision": revision(),
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},
         "host": socket.gethostname(),
+        **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # as SLURM calls it
         "device": device,
+        "accelerator": accelerator,
         "threads": threads,
         **versions(),
     }

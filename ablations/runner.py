@@ -295,16 +295,21 @@ class Pool:
     def settle(self, job: Job, event: Json) -> None:
         match event["event"]:
             case "held":
-                self.held[job.id] = (time.monotonic() + HELD_SECONDS, job)
+                self.hold(job, HELD_SECONDS)
             case "stopped":
                 self.waiting.append(job)
             case "again":
-                self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again")
-                self.waiting.append(job)
+                when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
+                self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again{when}")
+                self.hold(job, pause)
             case "interrupted":
                 self.interrupt(job, event["cause"])
             case kind:
                 self.finish(job, kind, event)
+
+    def hold(self, job: Job, seconds: float) -> None:
+        """It waits, without a worker."""
+        self.held[job.id] = (time.monotonic() + seconds, job)
 
     def interrupt(self, job: Job, cause: str) -> None:
         """The trial is left as it is: what it needs is not here, and the others are tried all the same."""

@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from ablations import strict_yaml
+from ablations import stated, strict_yaml
 from results import store
 from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 
 HERE = Path(__file__).parent
 Values = dict[str, Any]
-Axis = list[Any] | Literal["axis"]
+Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis; every entry of the slot's dict
 
 
 class Study(Options):
@@ -42,15 +42,20 @@ class Study(Options):
 
 
 class Recipe(Options):
-    """On what: data, size, schedule, seeds. `name` is the file's name."""
+    """On what: data, size, schedule, seeds, and what that reaches and takes. `name` is the file's name."""
 
     name: str
     description: str
     config: Values
     seeds: int = Field(default=5, ge=1)
     axes: dict[str, list[Any]] = {}
+    arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
     margin: float | None = Field(default=None, gt=0)
     caveats: list[str] = []
+    expected: list[stated.Expected] = []
+    cost: stated.Costs = {}
+    spread: stated.Spread | None = None
+    resources: Values = {}  # what a SLURM profile leaves open, by the profile's own keys
 
 
 Record = TypeVar("Record", Study, Recipe)
@@ -214,6 +219,8 @@ class Design:
         return self.study.factors | self.study.curves
 
     def axis(self, name: str, values: Axis) -> list[Any]:
+        if values == "all":
+            return entries(name)
         if values != "axis":
             return list(values)
         if name not in self.recipe.axes:
@@ -278,6 +285,15 @@ class Design:
         point = {name: value_of(own, name) for name in self.curves}
         suffix = assigned(point if point in points else points[0])
         return ",".join(part for part in (assigned(self.baseline) or "baseline", suffix) if part)
+
+
+def entries(slot: str) -> list[str]:
+    """Every entry of the slot's dict, those of loaded plugins last. Raises ValueError for a setting that has none."""
+    from vitcore.variants import VARIANTS  # late: the parts are torch modules
+
+    if slot not in VARIANTS:
+        raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
+    return list(VARIANTS[slot])
 
 
 def value_of(config: Config, key: str) -> Any:

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ Json = dict[str, Any]
 VISIBLE_SECONDS = 15.0  # how long a file written on a node may take to be seen, and a job to be in the queue
 
 
-def read_profile(name: str) -> profiles.Profile:
-    """A file, or a name in the user's configuration. Raises ValueError."""
+def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
+    """A file, or a name in the user's configuration; what it leaves open is as `resources` say. Raises ValueError."""
     path = profiles.path_of(name)
-    return profiles.Profile.of(strict_yaml.read(path), str(path))
+    said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
+    return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
@@ -38,7 +39,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:
     """The scripts that a submission would hand over; nothing is written."""
     asked = [job for job in jobs(plans) if runner.outcome(place.runs, job, place.code)[0] == "todo"]
-    seconds = estimate.seconds(plans, place.runs, bool(profile.gpus))
+    seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
     shares = campaigns.split(asked, seconds, len(asked), 60 * profile.task_minutes)
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
@@ -84,6 +85,8 @@ def told(look: Look, profile: profiles.Profile) -> str:
     lines = [", ".join(parts)]
     if look.submitted or look.waiting:
         lines.append(f"cost: {cost(3600 * look.hours, profile)}")
+    if look.shunned:
+        lines.append(f"away from {', '.join(look.shunned)}: hardware or drivers there ended trials within a day")
     if look.last_job:
         lines.append("a last job looks again when these have ended, then writes tables and report")
     return "\n".join(lines)

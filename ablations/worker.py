@@ -7,7 +7,6 @@ to the log of its attempt. It stops at a step boundary, with a checkpoint, on SI
 import contextlib
 import json
 import os
-import platform
 import signal
 import sys
 import time
@@ -24,7 +23,7 @@ from ablations.cleaning import Keep, keeps
 from results import evals, lease, store
 from results.patience import FULL, Patience
 from vitcore.config import Config, ConfigError
-from vitcore.device import device_of
+from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
 from vitcore.memory import OutOfMemory
 from vitcore.run import Outcome
@@ -105,7 +104,8 @@ class Worker:
                 self.ensure_device(config)
                 content = {"config": config.model_dump(), "identity": identity(config)}
                 self.patience(lambda: trial.create(content))
-                attempt.write_env(provenance.environment(hardware(config), config.threads, self.plugins))
+                device, accelerator = hardware(config), device_of(config)
+                attempt.write_env(provenance.environment(device, accelerator, config.threads, self.plugins))
                 attempt.on_progress = self.report
                 outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
                 if outcome.micro_batch:
@@ -133,14 +133,19 @@ class Worker:
         """Records what went wrong, and whether the trial is tried again."""
         fault, place = faults.classify(error), faults.where(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
-        again = fault.kind == faults.MACHINE or (fault.kind == faults.BUG and attempts.again(past, place))
+        again, pause, left = fault.kind == faults.BUG and attempts.again(past, place), 0.0, ""
         if fault.kind == faults.MACHINE:
-            mine = attempts.Ended(True, cause, attempt.env.get("resumed_from", {}).get("step"))
-            if spent := attempts.spent(trial, [*past, mine]):
-                cause, again = spent, False
+            origin, node = attempt.env.get("resumed_from", {}), attempt.env.get("node", "")
+            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
+            spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
+            cause, again = spent or cause, not spent
         self.broken = fault.fatal
         attempt.fail(cause, traceback.format_exc(), self.code, kind=fault.kind, where=place, again=again)
-        self.emit("again" if again else "failed", cause=cause, leaving=self.broken)
+        if again and left:
+            return self.emit(
+                "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
+            )
+        self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
 
     def evaluate(self, job: Json, trial: store.Trial) -> None:
         """The evals that a trained trial owes, and the event that says how that ended."""
@@ -163,17 +168,6 @@ class Worker:
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
             evals.fail(trial, name, cause, traceback.format_exc(), self.code)
             self.emit("failed", cause=cause)
-
-
-def hardware(config: Config) -> str:
-    """What the trial runs on, by its maker's name."""
-    if device_of(config) == "cuda":
-        return torch.cuda.get_device_name()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "cpu"
 
 
 class NoGpu(ConfigError):

@@ -15,6 +15,8 @@ CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm may be call
 
 NUMBERS = ("verdict", "delta", "delta_ci95", "p_holm", "n_pairs")
 
+SAID = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
+
 Row = Mapping[str, Any]
 Claim = dict[str, Any]
 
@@ -38,9 +40,10 @@ def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sa
 
 def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(a, relation, b) of a claim; where it names no point of the curves, once for each."""
-    if not (match := CLAIM.fullmatch(text)):
-        raise ValueError(f"{plan['name']}: claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
-    a, relation, b = match.groups()
+    try:
+        a, relation, b = parts(text)
+    except ValueError as error:
+        raise ValueError(f"{plan['name']}: {error}") from None
     names = {arm["name"] for arm in plan["arms"]}
     if {a, b} <= names or not plan["curves"]:
         yield a, relation, b
@@ -48,6 +51,19 @@ def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
     for values in itertools.product(*plan["curves"].values()):
         point = "".join(f",{name}={value}" for name, value in zip(plan["curves"], values, strict=True))
         yield a + point, relation, b + point
+
+
+def parts(text: str) -> tuple[str, str, str]:
+    """(a, relation, b) of a claim. Raises ValueError for what is none."""
+    if not (match := CLAIM.fullmatch(text)):
+        raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
+    a, relation, b = match.groups()
+    return a, relation, b
+
+
+def said(verdict: str | None) -> str:
+    """The verdict in words."""
+    return SAID[verdict]
 
 
 def is_contrast(a: Row, b: Row) -> bool:

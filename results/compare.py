@@ -1,14 +1,12 @@
 """Two sets of results, arm by arm: what B is against A. Arms are matched by what was trained, not by name."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import contrast, grid, layout, mixed, sentences, stats, tables, units, verdict
+from results import contrast, layout, mixed, sensitivity, sentences, stats, tables, units, verdict
 from results.contrast import Sample
-from results.grid import Cell, Grid
 from results.stats import Estimate
 from results.study import StudyResults
 
@@ -58,13 +56,13 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
     tests = [tested(pair, lambda side: side.trials) for pair in pairs]
     contrasts = [tested(pair, lambda side: side.contrast) for pair in pairs]
     family = len(distinct(tests))
-    found = zip(pairs, tests, adjusted(tests), contrasts, adjusted(contrasts), strict=True)
-    rows = [compared_row(*parts, family) for parts in found]
+    found = zip(pairs, tests, adjusted(tests), resolvable(pairs, tests), contrasts, adjusted(contrasts), strict=True)
+    rows = [compared_row(family, *parts) for parts in found]
     return {
         "a": described(a),
         "b": described(b),
         "rows": rows,
-        "provenance": provenance(a, b),
+        "provenance": provenance(a, b) | recipes(pairs),
         "family": family,
         "verdicts": dict(Counter(row["verdict"] for row in rows if row["verdict"])),
     }
@@ -77,11 +75,11 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
     """Every arm of every study."""
     found = []
     for study in studies:
-        plan, rows = study.plan, tables.table(study)["rows"]
+        plan, rows = study.plan, {row["arm"]: row for row in tables.table(study)["rows"]}
         trials = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
-        for arm, row in zip(plan["arms"], rows, strict=True):
+        for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
-            found.append(Side(study, arm, row, own, None if own is baseline else own - baseline))
+            found.append(Side(study, arm, rows[arm["name"]], own, None if own is baseline else own - baseline))
     return found
 
 
@@ -155,19 +153,34 @@ def distinct(tests: Sequence[Test | None]) -> dict[tuple[str, ...], float]:
 def adjusted(tests: Sequence[Test | None]) -> list[float | None]:
     family = distinct(tests)
     p_holm = dict(zip(family, stats.holm(list(family.values()), len(family)), strict=True))
-    return [p_holm.get(test.trials) if test else None for test in tests]
+    return [p_holm[test.trials] if test and test.difference.p is not None else None for test in tests]
+
+
+def resolvable(pairs: Sequence[Pair], tests: Sequence[Test | None]) -> list[float | None]:
+    """The smallest difference that each test would have seen; spreads are pooled over a metric and a kind of test."""
+    family = len(distinct(tests))
+    kinds = [
+        (test.method, pair.first.study.plan["metric"]) if test else None
+        for pair, test in zip(pairs, tests, strict=True)
+    ]
+    found: dict[tuple[str, ...], float | None] = {}
+    for kind in {kind for kind in kinds if kind}:
+        own = {test.trials: test.difference for test, its in zip(tests, kinds, strict=True) if test and its == kind}
+        found |= zip(own, sensitivity.resolvable(list(own.values()), family), strict=True)
+    return [found[test.trials] if test else None for test in tests]
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
 def compared_row(
+    family: int,
     pair: Pair,
     test: Test | None,
     p_holm: float | None,
+    resolvable: float | None,
     change: Test | None,
     p_change: float | None,
-    family: int,
 ) -> Json:
     a, b, plan = pair.a, pair.b, pair.first.study.plan
     difference = test.difference if test else Estimate(0, None)
@@ -184,12 +197,27 @@ def compared_row(
         "p": difference.p,
         "p_holm": p_holm,
         "verdict": judged(a, b, test, p_holm),
+        "untested": untested(pair, test),
+        "resolvable_difference": resolvable,
         "method": test.method if test else None,
         "n_pairs": difference.n if test and test.method == "paired" else None,
         "identical": test.identical if test else [],
         "contrast": contrast_row(a, b, change, p_change),
-        "notes": notes(pair, test, p_holm, family),
+        "notes": notes(pair, test, p_holm, family) + changed(a, b, change, p_change),
     }
+
+
+def untested(pair: Pair, test: Test | None) -> str | None:
+    """Why a row has no verdict, in two words: "only in B", "other recipe", "n = 1"; None where it has one."""
+    if pair.a is None or pair.b is None:
+        return f"only in {'B' if pair.a is None else 'A'}"
+    if test is not None:
+        return test.difference.why or None if test.method != "none" else None
+    a, b = pair.a, pair.b
+    if a.study.plan["metric"] != b.study.plan["metric"]:
+        return "other metric"
+    keys = [key for key, _, _ in differing(a, b)]
+    return "other data" if "data" in keys else "other recipe" if keys else "other version"
 
 
 def reached(side: Side | None) -> Json | None:
@@ -249,7 +277,7 @@ def notes(pair: Pair, test: Test | None, p_holm: float | None, family: int) -> l
     word = judged(a, b, test, p_holm)
     unit = units.unit(a.study.plan["metric"])
     limits = verdict.disagreements(word, test.difference, None, p_holm, family=family, margin=margin(a, b), unit=unit)
-    return found + test_notes(a, b, test) + limits + changed(a, b)
+    return found + test_notes(a, b, test) + limits
 
 
 def test_notes(a: Side, b: Side, test: Test) -> list[str]:
@@ -274,22 +302,40 @@ def holes(side: Side) -> list[str]:
     return tables.holes(mine, side.study.plan["metric"])
 
 
-def changed(a: Side, b: Side) -> list[str]:
-    """A verdict against the baseline that is another one in B."""
+def changed(a: Side | None, b: Side | None, change: Test | None, p_change: float | None) -> list[str]:
+    """A verdict against the baseline that is another one in B, which proves nothing, and what was tested of it."""
+    if a is None or b is None or a.contrast is None or b.contrast is None or change is None:
+        return []
     before, after = a.row["verdict"], b.row["verdict"]
-    if a.contrast is None or b.contrast is None or before == after:
+    if before == after:
         return []
     words = [(word or "without verdict").replace("-", " ") for word in (before, after)]
-    return [f"against its baseline {words[0]} in A, {words[1]} in B: descriptive"]
+    return [f"against its baseline {words[0]} in A, {words[1]} in B: descriptive; {moved(change, p_change, a)}"]
+
+
+def moved(change: Test, p_change: float | None, side: Side) -> str:
+    """ "its difference from the baseline moved by +0.40 ± 1.20 points, p = 0.4100" """
+    unit, difference = units.unit(side.study.plan["metric"]), change.difference
+    if difference.value is None or p_change is None:
+        return "that its difference from the baseline moved is not tested"
+    by = layout.plus_minus(unit.signed(difference.value), difference.interval(), unit)
+    p = units.probability(p_change)
+    return f"its difference from the baseline moved by {by}{unit.of_difference}, p {p if p[0] == '<' else f'= {p}'}"
+
+
+def differing(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
+    """What differs between the configs of two namesakes: key, A's value, B's."""
+    left, right = a.arm["config"], b.arm["config"]
+    return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
 
 
 def unlike(a: Side, b: Side) -> str:
-    """What differs between the configs of two namesakes, the first three keys."""
+    """The same in words, the first three keys."""
     if a.study.plan["metric"] != b.study.plan["metric"]:
         return f"metric {a.study.plan['metric']} and {b.study.plan['metric']}"
-    left, right = a.arm["config"], b.arm["config"]
-    keys = [key for key in {**left, **right} if left.get(key) != right.get(key)]
-    return ", ".join(f"{key} {left.get(key)} and {right.get(key)}" for key in keys[:3]) or "another version of a part"
+    found = [f"{key} {mine} and {its}" for key, mine, its in differing(a, b)]
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more or "another version of a part"
 
 
 # -- where they come from ----------------------------------------------------------------------------------------------
@@ -322,81 +368,13 @@ def origins(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     return {name: sorted(values - {""}) for name, values in found.items()}
 
 
-# -- rendering ---------------------------------------------------------------------------------------------------------
-
-
-def render(comparison: Json, format: str) -> str:
-    """The comparison as md, latex, csv, json or html. Raises ValueError for another format."""
-    if format == "json":
-        return json.dumps(comparison, indent=1, allow_nan=False)
-    if format == "csv":
-        return layout.as_csv([flat(row) for row in comparison["rows"]])
-    return layout.written(as_grid(comparison), format)
-
-
-def flat(row: Json) -> Json:
-    """One line of a CSV file."""
-    low, high = row["delta_ci95"] or (None, None)
-    both = {f"{side}_{name}": (row[side] or {}).get(name) for side in ("a", "b") for name in ("mean", "n", "planned")}
-    plain = {name: row[name] for name in ("study", "recipe", "arm", "metric")}
-    tail = {name: row[name] for name in ("p", "p_holm", "verdict", "method", "n_pairs")}
-    return {
-        **plain,
-        **both,
-        "delta": row["delta"],
-        "delta_ci95_low": low,
-        "delta_ci95_high": high,
-        **tail,
-        "notes": "; ".join(row["notes"]),
-    }
-
-
-def as_grid(comparison: Json) -> Grid:
-    marks, footnotes = grid.number([row["notes"] for row in comparison["rows"]])
-    return Grid(
-        title="B against A, arm by arm",
-        caption=[caption(comparison)],
-        header=["study", "arm", "A", "n", "B", "n", "B - A", "p (Holm)", "verdict"],
-        numeric=[False, False, True, True, True, True, True, True, False],
-        rows=[cells(row, mark) for row, mark in zip(comparison["rows"], marks, strict=True)],
-        footnotes=footnotes,
-        closing=closing(comparison),
-    )
-
-
-def cells(row: Json, marks: tuple[int, ...]) -> list[Cell]:
-    unit = units.unit(row["metric"])
-    a, b = row["a"] or {}, row["b"] or {}
-    return [
-        Cell(row["name"], row["name"]),
-        Cell(row["arm"], row["arm"], marks),
-        *(cell for side in (a, b) for cell in reached_cells(side, unit)),
-        Cell(layout.plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit), row["delta"]),
-        Cell(units.probability(row["p_holm"]), row["p_holm"]),
-        Cell((row["verdict"] or "").replace("-", " "), row["verdict"]),
-    ]
-
-
-def reached_cells(side: Json, unit: units.Unit) -> list[Cell]:
-    if not side:
-        return [Cell(""), Cell("")]
-    mean = layout.plus_minus(unit.value(side["mean"]), side["ci95"], unit)
-    return [Cell(mean, side["mean"]), Cell(layout.of_planned(side, unit), side["n"])]
-
-
-def caption(comparison: Json) -> str:
-    sides = " ".join(
-        f"{name}: {', '.join(side['studies'])} ({side['over']} of {side['planned']} trials)."
-        for name, side in (("A", comparison["a"]), ("B", comparison["b"]))
-    )
-    tested = f"paired by seed, ± is the 95% t interval, p after Holm in a family of {comparison['family']}"
-    return f"{sides} Accuracies in %, differences in points; {tested}."
-
-
-def closing(comparison: Json) -> list[str]:
-    counts = comparison["verdicts"]
-    summary = ", ".join(f"{count} {word.replace('-', ' ')}" for word, count in counts.items()) or "nothing to test"
-    lines = [f"Of {len(comparison['rows'])} arms: {summary}."]
-    for name, both in comparison["provenance"].items():
-        lines.append(f"{name} differs: A {', '.join(both['a']) or 'unknown'}; B {', '.join(both['b']) or 'unknown'}.")
-    return lines
+def recipes(pairs: Sequence[Pair]) -> Json:
+    """Recipes that differ between namesakes, by name and setting by setting."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
+        own = [("recipe", a.study.plan["recipe"], b.study.plan["recipe"])]
+        for name, mine, its in own if trained_alike(a, b) else own + differing(a, b):
+            left, right = found.setdefault(name, (set(), set()))
+            left.add(str(mine))
+            right.add(str(its))
+    return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in found.items() if a != b}

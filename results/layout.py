@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import grid, sentences, units
+from results import claims, grid, sentences, units
 from results.grid import Cell, Grid
 from results.units import Unit
 
@@ -162,7 +162,7 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
         lines.append(dagger(table))
     lines.append(f"Answer: {sentences.answer(table)}")
     if table["claims"]:
-        judged = [f"{c['claim']}: {(c['verdict'] or 'untested').replace('-', ' ')}" for c in table["claims"]]
+        judged = [f"{c['claim']}: {claims.said(c['verdict'])}" for c in table["claims"]]
         lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table["notes"]]
     lines += [f"Not covered: {caveat}" for caveat in table["caveats"]]

@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import inspection, layout, plots, sentences, store, tables, units
+from results import claims, inspection, layout, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
 from results.inside import Inspection
 from results.study import StudyResults
@@ -154,9 +154,7 @@ def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:
     interval = claim["delta_ci95"] and f" [{', '.join(map(unit.signed, claim['delta_ci95']))}]"
     return {
         "text": claim["claim"],
-        "verdict": {"agree": "agrees", "disagree": "disagrees", "not-resolved": "not resolved"}.get(
-            claim["verdict"], "untested"
-        ),
+        "verdict": claims.said(claim["verdict"]),
         "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim["note"]) if part),
     }
 

@@ -8,6 +8,8 @@ from results.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 
 Row = Mapping[str, Any]
 
+NAMED = 4  # differences that a sentence tells one by one
+
 
 def sentence(row: Row, table: Mapping[str, Any]) -> str:
     """What follows "position=none is": "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
@@ -20,17 +22,27 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
     if row["verdict"] is None:
         return f"not compared with {baseline} ({untested(row)})"
     if row["verdict"] in (BETTER, WORSE):
-        low, high = sorted(row["delta_ci95"] if row["delta"] > 0 else [-end for end in row["delta_ci95"]])
-        by = f"{measure.size(row['delta'])} (95% CI {measure.value(low)} to {measure.value(high)})"
-        return f"{row['verdict']} than {baseline} by {by}{here(row)}{lost(row)}"
+        return f"{row['verdict']} than {baseline} {by(row, measure)}"
     if row["verdict"] == EQUIVALENT:
         return f"equivalent to {baseline} within {measure.size(table['margin'])}"
-    return f"not resolved against {baseline}: {bound(row, measure)}{lost(row)}"
+    return f"not resolved against {baseline}: {bound(intervals(row), measure)}{lost(row)}"
 
 
-def bound(row: Row, measure: Unit) -> str:
-    """The largest difference that either interval holds, where that is less than any two values can differ by."""
-    intervals = [row["delta_ci95"], row["delta_ci95_images"] or row["delta_ci95"]]
+def by(row: Row, measure: Unit) -> str:
+    """ "by 18.23 points (95% CI 16.30 to 20.16)" """
+    towards = 1 if row["delta"] > 0 else -1
+    low, high = sorted(towards * end for end in row["delta_ci95"])
+    interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
+    return f"by {measure.size(row['delta'])} {interval}{here(row)}{lost(row)}"
+
+
+def intervals(row: Row) -> list[Sequence[float]]:
+    """Of the row's difference, over seeds and, where known, over seeds and images."""
+    return [one for one in (row["delta_ci95"], row["delta_ci95_images"]) if one]
+
+
+def bound(intervals: Sequence[Sequence[float]], measure: Unit) -> str:
+    """The largest difference that the intervals hold, where that is less than any two values can differ by."""
     largest = max(abs(end) for interval in intervals for end in interval)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -55,15 +67,73 @@ def untested(row: Row) -> str:
 
 
 def answer(table: Mapping[str, Any]) -> str:
-    """The study's answer, made from its verdicts: what is resolved first, else as the table orders it."""
+    """The study's answer in a sentence made from its verdicts, what is resolved first.
+
+    Arms of one verdict share a clause; where they are many it names the extremes. The table has them all.
+    """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
+    clauses = [clause(rows, table) for rows in grouped(compared)] or ["nothing to compare"]
+    return " ".join([opening(table), "; ".join(clauses) + ".", *closing(table)])
+
+
+def grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of one verdict against one baseline, untested ones by their reason; otherwise as the table orders them."""
     order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
-    clauses = [f"{row['arm']} is {sentence(row, table)}" for word in order for row in of(compared, word)]
-    return " ".join([opening(table), "; ".join(clauses or ["nothing to compare"]) + ".", *closing(table)])
+    found: dict[tuple[int, str, str], list[Row]] = {}
+    for row in rows:
+        reason = untested(row) if row["verdict"] is None else ""
+        found.setdefault((order.index(row["verdict"]), parts(row)[1], reason), []).append(row)
+    return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
-def of(rows: Sequence[Row], word: str | None) -> list[Row]:
-    return [row for row in rows if row["verdict"] == word]
+def clause(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
+    """What is said of rows of one verdict against one baseline."""
+    first, measure, (_, baseline, point) = rows[0], unit(table["metric"]), parts(rows[0])
+    if len(rows) == 1 and not point:
+        return f"{first['arm']} is {sentence(first, table)}"
+    if first["verdict"] in (BETTER, WORSE):
+        return f"{first['verdict']} than {baseline}: {sizes(rows, measure)}"
+    if first["verdict"] == EQUIVALENT:
+        return f"equivalent to {baseline} within {measure.size(table['margin'])}: {names(rows)}"
+    if first["verdict"] == UNRESOLVED:
+        largest = bound([one for row in rows for one in intervals(row)], measure)
+        return f"not resolved against {baseline} ({largest}): {names(rows)}"
+    return f"not compared with {baseline} ({untested(first)}): {names(rows)}"
+
+
+def sizes(rows: Sequence[Row], measure: Unit) -> str:
+    """Who by how much; of many the smallest and the largest."""
+    if len(rows) <= NAMED:
+        return ", ".join(f"{placed(row)} {by(row, measure)}" for row in rows)
+    low, high = (pick(rows, key=lambda row: abs(row["delta"])) for pick in (min, max))
+    return f"{len(rows)} arms, from {placed(low)} {by(low, measure)} to {placed(high)} {by(high, measure)}"
+
+
+def names(rows: Sequence[Row]) -> str:
+    """Who, the points of a curve together: "stem=conv at data_fraction=0.1, 0.3"; of many the first."""
+    points: dict[str, list[str]] = {}
+    for row in rows:
+        head, _, point = parts(row)
+        points.setdefault(head, []).append(f"{point}{lost(row)}")
+    found = [f"{head} at {' and '.join(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
+    more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
+    return ", ".join(found[: 2 * NAMED]) + more
+
+
+def placed(row: Row) -> str:
+    """ "stem=conv at data_fraction=0.1" """
+    head, _, point = parts(row)
+    return f"{head} at {point}" if point else head
+
+
+def parts(row: Row) -> tuple[str, str, str]:
+    """The arm, its baseline, and the point of the study's curves at which both stand: what their names end with."""
+    arm, baseline = row["arm"].split(","), row["baseline"].split(",")
+    shared = 0
+    while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
+        shared += 1
+    head, base = arm[: len(arm) - shared], baseline[: len(baseline) - shared]
+    return ",".join(head), ",".join(base), ",".join(arm[len(arm) - shared :])
 
 
 def opening(table: Mapping[str, Any]) -> str:

@@ -162,7 +162,7 @@ def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)
 
 
-def sd_bound(sd: float, v: int, confidence: float = 0.8) -> float:
+def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
     """The standard deviation that a pilot's, with v degrees of freedom, is below with this confidence."""
     return sd * math.sqrt(v / float(special.chdtri(v, confidence)))
 

@@ -13,7 +13,7 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -207,12 +207,15 @@ SHORT_SECONDS = 600  # SLURM may send the signal a minute early: jobs as short a
 SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
 
 
-def submitit_parameters(profile: Profile, tag: str) -> dict[str, Any]:
+def submitit_parameters(profile: Profile, tag: str, shunned: Sequence[str] = ()) -> dict[str, Any]:
     """For `submitit.SlurmExecutor.update_parameters`; `tag` becomes the job's name and its comment.
 
+    shunned: nodes to keep away from, beside those that the profile excludes; ValueError for what is no node's name.
     Submit inside `environment.only_kept()`: sbatch hands its whole environment to the job.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
+    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *shunned])))
+    extra = profile.extra | ({"exclude": options.check("exclude", away)} if away else {})
     chosen: dict[str, Any] = {
         "job_name": tag,
         "comment": tag,
@@ -226,7 +229,7 @@ def submitit_parameters(profile: Profile, tag: str) -> dict[str, Any]:
         "constraint": profile.constraint,
         "array_parallelism": profile.parallel or 1_000_000,
         "setup": setup_lines(profile),
-        "additional_parameters": dict(options.flag(*item) for item in profile.extra.items() if item[0] != "gres"),
+        "additional_parameters": dict(options.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM

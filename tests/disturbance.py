@@ -62,12 +62,19 @@ class Storm:
         return {"worker", "share"} <= {process.kind for process in found}
 
     def kill(self, kind: str, found: list[Process]) -> None:
-        """One of its processes; of a last job sometimes the shell around it, which ends the job."""
+        """One of its processes; of a last job sometimes the shell around it, which ends the job.
+
+        Never of the only job that is left: with it nobody would be there to write the report.
+        """
         victim = self.choose.choice([process for process in found if process.kind == kind])
-        shell = kind == "last" and self.choose.random() < 0.3
+        shell = kind == "last" and self.choose.random() < 0.3 and len(self.queue()) > 1
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
             self.count(kind)
+
+    def queue(self) -> list[str]:
+        """The jobs that wait or run, but for the urgent one."""
+        return self.cluster.run("squeue", "--noheader", "--array", "--partition=main").stdout.splitlines()
 
     def preempt(self, kind: str) -> None:
         """A more urgent job takes both nodes for a moment."""

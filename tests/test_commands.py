@@ -78,6 +78,8 @@ BAD = [
     ("compare a b", "a: no such run directory"),
     ("compare r.yaml r.yaml", "r.yaml"),
     ("compare a b --fail-on better", "--fail-on better: allowed is 'worse'"),
+    ("compare a published", "a: no such run directory"),
+    ("compare a published --fail-on worse", "--fail-on worse: published numbers are of another setting"),
     ("check r.txt", "r.txt"),
     ("data download digits", "say where: --data-dir DIR, or set ABLATE_DATA"),
     ("data download digits --data-dir x", "digits"),
@@ -200,6 +202,7 @@ READING = [
     "plot --runs all.parquet --out figures --format svg",
     "report --runs all.parquet --out report.html",
     "compare all.parquet all.parquet",
+    "compare all.parquet published",
     "export --runs all.parquet --out again.parquet",
     "table s --recipe r.yaml",
     "list",
@@ -242,7 +245,8 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
     plan = json.loads(ablate(*words)[1])
     assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
     assert set(plan) == {
-        "study", "recipe", "trials", "hours", "disk_bytes", "disk", "resolvable_difference", "confounds"
+        "study", "recipe", "trials", "hours", "hours_from", "disk_bytes", "disk", "resolvable_difference",
+        "resolution", "confounds",
     }  # fmt: skip
     assert plan["hours"] > 0
     assert plan["disk_bytes"] == sum(plan["disk"].values())

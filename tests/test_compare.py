@@ -3,16 +3,21 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 import synthetic
+from in_process import called
 from statsmodels.stats.multitest import multipletests
 
-from results.compare import compare, render
+from results import published, stats
+from results.compare import compare
+from results.side_by_side import gate, render
 from results.study import StudyResults
 
 SEEDS = {
@@ -179,7 +184,10 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
     assert (row["contrast"]["a"], row["contrast"]["b"]) == ("worse", "equivalent")
     assert row["contrast"]["delta"] == pytest.approx((b - a).mean())
     assert row["contrast"]["delta_ci95"] == pytest.approx(list(scipy.stats.ttest_rel(b, a).confidence_interval()))
-    assert "against its baseline worse in A, equivalent in B: descriptive" in row["notes"]
+    shift, half = 100 * (b - a).mean(), 100 * np.ptp(scipy.stats.ttest_rel(b, a).confidence_interval()) / 2
+    assert row["contrast"]["p_holm"] < 0.0001
+    tested = f"its difference from the baseline moved by {shift:+.2f} ± {half:.2f} points, p <0.0001"
+    assert f"against its baseline worse in A, equivalent in B: descriptive; {tested}" in row["notes"]
 
 
 def test_holes_are_named_on_their_side() -> None:
@@ -223,3 +231,152 @@ def test_every_format_has_every_row() -> None:
     assert render(found, "latex").count(r" \\") >= 1 + len(found["rows"])
     with pytest.raises(ValueError, match="format=xml: one of"):
         render(found, "xml")
+
+
+def test_a_row_without_a_verdict_says_why() -> None:
+    """Other recipe, data, metric, part; one side only; too few: no cell is empty."""
+    long = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
+    loss = synthetic.position(metric="test_loss", claims=[])
+    few = made(none=[0.90, None, None, None, None])
+    renamed = other_code(made())
+    for arm in renamed.plan["arms"]:
+        arm["key"] = f"f{arm['key'][1:]}"
+    data = synthetic.position()
+    for arm in data["arms"]:
+        arm["config"]["data"], arm["key"] = "cifar10", f"c{arm['key'][1:]}"
+    expected = {"other recipe": made(long), "other metric": made(loss), "other data": made(data), "n = 1": few}
+    expected |= {"other version": renamed, "only in A": synthetic.results(synthetic.patch_size(seeds=2))}
+    for why, b in expected.items():
+        found = compare([made()], [b])
+        assert (of(found, "position=none")["verdict"], of(found, "position=none")["untested"]) == (None, why)
+        assert f"– ({why})" in render(found, "md")
+        assert why in render(found, "csv")
+    assert of(compare([], [made()]), "position=2d")["untested"] == "only in B"
+    assert {row["untested"] for row in compare([made()], [made()])["rows"]} == {None}
+
+
+def test_provenance_names_recipes_that_differ() -> None:
+    """By their names, and every setting that differs between namesakes."""
+    plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
+    found = compare([made()], [made(plan)])["provenance"]
+    assert found == {
+        "recipe": {"a": ["digits"], "b": ["long"]},
+        "width": {"a": ["32"], "b": ["64"]},
+        "lr": {"a": ["0.002"], "b": ["0.1"]},
+    }
+    assert compare([made()], [made(synthetic.position(recipe="copy"))])["provenance"] == {
+        "recipe": {"a": ["digits"], "b": ["copy"]}
+    }
+
+
+def test_what_could_have_been_seen_has_the_planned_power() -> None:
+    """Pooled over the tested rows, at the upper 80% bound of their spread, after Holm: the formula of the plan."""
+    worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]
+    same = [a + d for a, d in zip(SEEDS["position=1d"], [0.01, -0.01, 0.002, 0.01, -0.01], strict=True)]
+    found = compare([made()], [made(**{"2d": worse, "1d": same})])
+    spreads = [
+        np.subtract(worse, SEEDS["position=2d"]).var(ddof=1),
+        np.subtract(same, SEEDS["position=1d"]).var(ddof=1),
+    ]
+    bound = np.sqrt(np.mean(spreads) * 8 / scipy.stats.chi2.ppf(0.2, 8))
+    expected = stats.resolvable_difference(5, bound, 2)
+    power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.025 / 2, 4), 4, expected * np.sqrt(5) / bound)
+    assert power == pytest.approx(0.8)
+    assert of(found, "position=2d")["resolvable_difference"] == pytest.approx(expected)
+    assert of(found, "position=1d")["resolvable_difference"] == pytest.approx(expected)
+    assert of(found, "position=none")["resolvable_difference"] is None
+    points = f"{np.ceil(expected * 1e4) / 100:.2f} points"
+    assert f"Differences of {points} or more would have been seen (80% power)." in render(found, "md")
+    assert gate(found) == (
+        "1 of 2 tested arms worse (position=2d of position-embedding@digits by 5.60 points); "
+        f"differences of {points} or more would have been seen (80% power); 2 identical"
+    )
+
+
+def test_unpaired_sides_have_a_sensitivity_too() -> None:
+    """By Welch's degrees of freedom; equal sides of n have about 2n - 2."""
+    plan = synthetic.position(seeds=range(5, 10))
+    accuracies = [value + 0.001 for value in SEEDS["position=none"]]
+    row = of(compare([made()], [made(plan, none=accuracies)]), "position=none")
+    assert row["method"] == "welch"
+    assert 0.01 < row["resolvable_difference"] < 0.1
+
+
+def test_published_claims_are_judged_and_numbers_shown() -> None:
+    """Each claim with our difference and the published one; arms side by side, without a verdict."""
+    found = published.beside([made(), synthetic.results(synthetic.pooling())])
+    assert [(claim["claim"], claim["verdict"]) for claim in found["claims"]] == [
+        ("position=none < position=1d", "agree"),
+        ("position=2d ~ position=1d", "agree"),
+    ]
+    ours = scipy.stats.ttest_rel(SEEDS["position=none"], SEEDS["position=1d"])
+    assert found["claims"][0]["delta_ci95"] == pytest.approx(list(ours.confidence_interval()))
+    assert found["claims"][0]["published_delta"] == pytest.approx(0.61382 - 0.64206)
+    assert [row["b"]["mean"] for row in found["rows"]] == [0.61382, 0.64206, 0.64001, 0.64032]
+    assert {(row["verdict"], row["delta"]) for row in found["rows"]} == {(None, None)}
+    assert found["verdicts"] == {"agrees": 2}
+    assert found["b"]["studies"] == ["position-embedding@digits: arXiv 2010.11929, Table 8"]
+    text = published.render(found, "md")
+    assert "Of 2 claims: agrees 2." in text
+    assert text.count("another setting, shown beside ours, not compared") == 1
+
+
+def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
+    """Never "no difference"; a claim without a margin or an arm says so."""
+    claims = ["position=relative < position=1d", "position=x < position=1d"]
+    study = made(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
+    unresolved, untested = published.beside([study])["claims"]
+    assert unresolved["verdict"] == "not-resolved"
+    largest = max(map(abs, unresolved["delta_ci95"]))
+    assert unresolved["notes"] == [f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points"]
+    assert (untested["verdict"], untested["notes"]) == (None, ["no arm position=x in the plan"])
+
+
+def test_published_is_written_in_every_format() -> None:
+    """Claims in every one; a study without claims and numbers is an error, one without claims has no CSV."""
+    found = published.beside([made()])
+    assert json.loads(published.render(found, "json")) == found
+    rows = list(csv.DictReader(io.StringIO(published.render(found, "csv"))))
+    assert [row["verdict"] for row in rows] == ["agree", "agree"]
+    assert published.render(found, "html").count("<table>") == 2
+    assert published.render(found, "latex").count(r"\begin{tabular}") == 2
+    with pytest.raises(ValueError, match="no claim and no published number in pooling@digits"):
+        published.beside([synthetic.results(synthetic.pooling())])
+    with pytest.raises(ValueError, match="format=csv: no claim to write"):
+        published.render(published.beside([made(synthetic.position(claims=[]))]), "csv")
+
+
+def written(folder: Path, **changes: Sequence[float | None]) -> str:
+    """A run directory with a study of made-up accuracies."""
+    plan = synthetic.position()
+    accuracies = SEEDS | {f"position={name}": values for name, values in changes.items()}
+    return str(synthetic.write(folder, plan, synthetic.from_accuracies(plan, accuracies)))
+
+
+def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 1 where B is worse, 0 where not, 2 where nothing could be compared; the line is apart from the output."""
+    a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
+    seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
+    status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--json")
+    assert (status, json.loads(output)["verdicts"]) == (1, {"worse": 1, "identical": 3})
+    named = r"1 of 1 tested arms worse \(position=none of position-embedding@digits by 6\.20 points\)"
+    assert re.fullmatch(rf"--fail-on worse: {named}; {seen}\n", errors)
+    status, _, errors = called(monkeypatch, "compare", b, a, "--fail-on", "worse")
+    assert status == 0
+    assert re.fullmatch(rf"--fail-on worse: 0 of 1 tested arms worse; {seen}\n", errors)
+    assert called(monkeypatch, "compare", a, a, "--fail-on", "worse")[0] == 0
+    other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
+    status, _, errors = called(monkeypatch, "compare", a, other, "--fail-on", "worse")
+    assert (status, "no arm could be compared" in errors) == (2, True)
+
+
+def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, on both sides; one that is not there is named."""
+    a = written(tmp_path / "a")
+    synthetic.write(tmp_path / "a", synthetic.pooling())
+    status, output, _ = called(monkeypatch, "compare", a, a, "position-embedding", "--json")
+    assert (status, len(json.loads(output)["rows"])) == (0, 4)
+    status, output, _ = called(monkeypatch, "compare", a, "published", "position-embedding", "--format", "json")
+    assert (status, len(json.loads(output)["claims"])) == (0, 2)
+    status, _, errors = called(monkeypatch, "compare", a, "published", "positions")
+    assert (status, "no study 'positions'" in errors) == (2, True)

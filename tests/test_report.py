@@ -125,7 +125,7 @@ def test_every_study_and_every_arm_is_there(complete: str) -> None:
         for arm in plan["arms"]:
             assert any(row.startswith(arm["name"]) for row in page.rows), arm["name"]
         assert f"ablate run {plan['study']} --recipe digits --seeds 5" in page.text
-    assert "position=none is worse than position=1d by" in page.text
+    assert "worse than position=1d: position=none by" in page.text
     assert "not across the 5 studies" in page.text
     assert "Made 2026-01-02 03:04 UTC" in page.text
     assert "Incomplete" not in page.text

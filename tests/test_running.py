@@ -216,8 +216,11 @@ def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad_part", ["raise RuntimeError('CUDA error: unspecified launch failure')"], indirect=True)
-def test_lost_cuda_context_takes_another_process(tmp_path: Path, bad_part: Path) -> None:
+def test_lost_cuda_context_takes_another_process(
+    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process ends with the context; after three without progress the trial does too, the other arm does not."""
+    monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
     place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet(), workers=1)

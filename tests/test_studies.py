@@ -72,6 +72,27 @@ def test_named_arm_changes_several_settings_at_once(tmp_path: Path) -> None:
     assert (arm.name, arm.config.position, arm.config.lr) == ("ours", "2d", 0.0005)
 
 
+def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
+    """`position: all` is the dict in its order, a plugin's entry too; only slots have entries."""
+    from vitcore.position import POSITION, NoPosition
+
+    class Mine(NoPosition):
+        """A plugin's."""
+
+        numerics = 1
+
+    study = "{question: q, baseline: {position: 1d}, factors: {position: all}}"
+    POSITION["mine"] = Mine
+    try:
+        made = design(tmp_path, study)
+        assert names(made) == [f"position={name}" for name in POSITION]
+        assert names(made)[-1] == "position=mine"
+    finally:
+        del POSITION["mine"]
+    with pytest.raises(ValueError, match=r"lr: all: only position, pool, stem, head, .* have entries to sweep"):
+        names(design(tmp_path, "{question: q, baseline: {}, factors: {lr: all}}"))
+
+
 def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
     """defaults < recipe < baseline < command line < arm."""
     study = "{question: q, baseline: {position: 1d, batch: 16}, factors: {position: [1d]}, arms: {a: {steps: 9}}}"

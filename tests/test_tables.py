@@ -538,10 +538,50 @@ def test_diverged_trials_are_in_the_sentence() -> None:
 def test_the_answer_tells_every_arm_and_its_setting() -> None:
     """On what, with how many seeds, each verdict, and at whose learning rate."""
     text = sentences.answer(made())
-    assert text.startswith("On digits, n = 5 seeds an arm: position=none is worse than position=1d by 18.40 points")
+    assert text.startswith("On digits, n = 5 seeds an arm: worse than position=1d: position=none by 18.40 points")
     assert text.endswith("All at the baseline's learning rate.")
     assert all(name in text for name in ACCURACIES)
     assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))
+
+
+def test_the_answer_puts_arms_of_one_verdict_together() -> None:
+    """Against one baseline: those that are worse by how much each, ties by name, what is not resolved by its bound."""
+    found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
+    text = sentences.answer(found)
+    worse = [of(found, name) for name in ("position=none", "position=relative")]
+    told = [f"{row['arm']} by {-100 * row['delta']:.2f} points (95% CI " for row in worse]
+    assert text.index("worse than position=1d: ") < text.index(told[0]) < text.index(told[1])
+    assert "; position=2d is equivalent to position=1d within 3.00 points." in text
+    rows = [row | {"verdict": "not-resolved"} if row["delta"] else row for row in found["rows"]]
+    largest = max(abs(end) for row in rows for end in row["delta_ci95"] or [])
+    expected = f"not resolved against position=1d (any difference is below {np.ceil(largest * 1e4) / 100:.2f} points): "
+    listed = "position=none, position=2d, position=relative. "
+    assert expected + listed in sentences.answer(found | {"rows": rows})
+
+
+def test_the_answer_of_many_arms_names_the_extremes() -> None:
+    """A sentence stays one that a person reads."""
+    plan = synthetic.make_plan("widths", {"width": [16, 32, 48, 64, 80, 96, 112]}, {"width": 16})
+    seeds = [0.001, -0.001, 0.002, -0.002, 0.0]
+    accuracies = {
+        arm["name"]: [0.5 + 0.05 * i + (i + 1) * noise for noise in seeds] for i, arm in enumerate(plan["arms"])
+    }
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))
+    text = sentences.answer(found)
+    assert "better than width=16: 6 arms, from width=32 by 5.00 points (95% CI " in text
+    assert ") to width=112 by 30.00 points (95% CI " in text
+
+
+def test_the_answer_tells_points_of_a_curve_once() -> None:
+    """An arm is named with the points at which a verdict holds; an interval that holds 0 keeps its sign."""
+    found = table(synthetic.results(synthetic.dataset_scale()))
+    rows = [row | {"verdict": "not-resolved"} if row["delta"] is not None else row for row in found["rows"]]
+    text = sentences.answer(found | {"rows": rows})
+    assert "): stem=conv at data_fraction=0.1 and data_fraction=0.3 and data_fraction=1.0." in text
+    row = next(row for row in rows if row["delta"] is not None)
+    looked = row | {"verdict": "better", "delta": 0.01, "delta_ci95": [-0.002, 0.022]}
+    text = sentences.answer(found | {"rows": [looked]})
+    assert "better than stem=patch: stem=conv at data_fraction=0.1 by 1.00 points (95% CI -0.20 to 2.20)" in text
 
 
 def test_an_incomplete_study_answers_so_far() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +19,17 @@ def device_of(config: Config) -> str:
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return config.device
+
+
+def hardware(config: Config) -> str:
+    """What a trial runs on, by its maker's name."""
+    if device_of(config) == "cuda":
+        return torch.cuda.get_device_name()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "cpu"
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:

@@ -45,7 +45,7 @@ def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str
     storm, most = Storm(stormy, runs, DECK), 0
     queued = ["the submission"]
     while queued and time.monotonic() - began < SECONDS:
-        queued = stormy.run("squeue", "--noheader", "--array", "--partition=main").stdout.splitlines()
+        queued = storm.queue()
         most = max(most, len(queued))
         if storm.share_dealt <= len(results(runs)) / (0.8 * TRIALS):  # as quick as the trials are, on any machine
             storm.strike()

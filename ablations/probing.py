@@ -1,0 +1,57 @@
+"""`ablate plan --probe`: what a step of each arm takes on this machine, measured."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablations import paces
+from ablations.paces import Device
+from ablations.provenance import sources
+from results import store
+from vitcore.config import Config, merge
+from vitcore.data import load
+from vitcore.device import device_of, hardware, torch_threads
+from vitcore.train import Training
+
+Json = dict[str, Any]
+WARM_UP, STEPS = 5, 50
+
+
+def probe(
+    plans: Iterable[Json], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Measures every pace that has none yet on this device and files it at once: what is interrupted goes on."""
+    for arm in [arm for plan in plans for arm in plan["arms"]]:
+        config = Config(**arm["config"])
+        device = Device(device_of(config) == "cuda", hardware(config))
+        key = paces.key(arm["config"])
+        if key in paces.read(runs, device):
+            continue
+        seconds = pace(config, data_dir)
+        measured = {"seconds": seconds, "steps": STEPS, "arm": arm["name"], "when": store.now(), "code": sources()}
+        paces.write(runs, device, {key: measured})
+        say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
+
+
+def pace(config: Config, data_dir: Path | None) -> float:
+    """Seconds a training step, over STEPS of them after WARM_UP; nothing of it is kept."""
+    short = Config(**merge(config.model_dump(), {"steps": WARM_UP + STEPS}))
+    with torch_threads(config.threads):
+        training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
+        advance(training, WARM_UP)
+        before = elapsed(training)
+        advance(training, STEPS)
+        return (elapsed(training) - before) / STEPS
+
+
+def advance(training: Training, steps: int) -> None:
+    for _ in range(steps):
+        training.advance()
+
+
+def elapsed(training: Training) -> float:
+    """Seconds of training until now, with whatever the device has still to do."""
+    with training.off_the_clock():
+        return training.seconds

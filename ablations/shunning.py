@@ -1,0 +1,41 @@
+"""Nodes that trials are kept away from: those whose hardware or drivers ended two attempts within a day.
+
+What counts is the machine's fault on record (ablations.faults), or a loss that was no number once and was one when
+computed again; not a killed worker, which is what preemption looks like.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ablations.attempts import known
+from ablations.faults import MACHINE
+from results import store
+
+FAULTS = 2
+SECONDS = 24 * 3600.0  # a node that was mended meanwhile is as good as any
+
+
+def shunned(trials: Iterable[store.Trial]) -> list[str]:
+    """The nodes, by SLURM's names."""
+    counts = Counter(node for trial in trials for node in faulty(trial))
+    return sorted(node for node, count in counts.items() if count >= FAULTS)
+
+
+def faulty(trial: store.Trial) -> Iterator[str]:
+    """The node of each attempt that its machine ended, or miscomputed, lately."""
+    for attempt in trial.attempts():
+        for name in ("failure.json", "result.json"):
+            if lately(attempt / name) and is_fault(known(attempt / name)):
+                node = str(known(attempt / "env.json").get("node", ""))
+                yield from [node] if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) else []
+
+
+def lately(path: Path) -> bool:
+    return path.exists() and time.time() - path.stat().st_mtime < SECONDS
+
+
+def is_fault(ended: store.Json) -> bool:
+    return ended.get("kind") == MACHINE or ended.get("suspect_hardware") is not None

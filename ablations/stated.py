@@ -1,0 +1,62 @@
+"""What a recipe states of itself: what its config reaches, takes and spreads by, and whose figures these are."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from vitcore.config import Options
+
+Json = dict[str, Any]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Figure(Options):
+    """One that was measured with this recipe, or cited for what is like it; `source` says by what, or from where."""
+
+    how: Literal["measured", "cited"]
+    source: str
+
+    @property
+    def origin(self) -> str:
+        return f"{self.how}: {self.source}"
+
+
+class Expected(Figure):
+    """What trials reach: the mean of the metric, over n of them where that is known."""
+
+    metric: str = "test_accuracy"
+    mean: float
+    n: Count | None = None
+
+
+class Took(Figure):
+    """The training seconds of one trial of the recipe's own config, and on what."""
+
+    device: str
+    seconds: Positive
+
+
+class Spread(Figure):
+    """The standard deviation of per-seed differences between arms, from so many degrees of freedom."""
+
+    metric: str = "test_accuracy"
+    sd: Positive
+    freedom: Count
+
+
+Costs = dict[Literal["cpu", "gpu"], Took]
+
+
+def cost(costs: Costs, config: Json) -> Json | None:
+    """For plan.json: with the training FLOPs that the seconds were for, so that arms are reckoned in proportion."""
+    if not costs:
+        return None
+    from ablations.estimate import work
+    from vitcore.config import Config
+    from vitcore.measure import measure  # late: torch
+
+    own = Config(**config)
+    return {"work": work(measure(own)["flops"], own.model_dump())} | {
+        kind: took.model_dump() for kind, took in costs.items()
+    }

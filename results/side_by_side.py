@@ -1,0 +1,136 @@
+"""A comparison for people: the table, what else differs, and what a gate in CI says."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from results import grid, layout, units, verdict
+from results.compare import IDENTICAL
+from results.grid import Cell, Grid
+
+Json = Mapping[str, Any]
+
+
+def render(comparison: Json, format: str) -> str:
+    """The comparison as md, latex, csv, json or html. Raises ValueError for another format."""
+    if format == "json":
+        return json.dumps(comparison, indent=1, allow_nan=False)
+    if format == "csv":
+        return layout.as_csv([flat(row) for row in comparison["rows"]])
+    return layout.written(as_grid(comparison), format)
+
+
+def flat(row: Json) -> Json:
+    """One line of a CSV file."""
+    low, high = row["delta_ci95"] or (None, None)
+    both = {f"{side}_{name}": (row[side] or {}).get(name) for side in ("a", "b") for name in ("mean", "n", "planned")}
+    plain = {name: row[name] for name in ("study", "recipe", "arm", "metric")}
+    last = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs")
+    tail = {name: row[name] for name in last}
+    return {
+        **plain,
+        **both,
+        "delta": row["delta"],
+        "delta_ci95_low": low,
+        "delta_ci95_high": high,
+        **tail,
+        "notes": "; ".join(row["notes"]),
+    }
+
+
+def as_grid(comparison: Json) -> Grid:
+    marks, footnotes = grid.number([row["notes"] for row in comparison["rows"]])
+    return Grid(
+        title="B against A, arm by arm",
+        caption=[caption(comparison)],
+        header=["study", "arm", "A", "n", "B", "n", "B - A", "p (Holm)", "verdict"],
+        numeric=[False, False, True, True, True, True, True, True, False],
+        rows=[cells(row, mark) for row, mark in zip(comparison["rows"], marks, strict=True)],
+        footnotes=footnotes,
+        closing=closing(comparison),
+    )
+
+
+def cells(row: Json, marks: tuple[int, ...]) -> list[Cell]:
+    unit = units.unit(row["metric"])
+    a, b = row["a"] or {}, row["b"] or {}
+    return [
+        Cell(row["name"], row["name"]),
+        Cell(row["arm"], row["arm"], marks),
+        *(cell for side in (a, b) for cell in reached_cells(side, unit)),
+        Cell(layout.plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit), row["delta"]),
+        Cell(units.probability(row["p_holm"]), row["p_holm"]),
+        Cell(word(row), row["verdict"]),
+    ]
+
+
+def word(row: Json) -> str:
+    """The verdict, else why there is none."""
+    return str(row["verdict"]).replace("-", " ") if row["verdict"] else f"– ({row['untested']})"
+
+
+def reached_cells(side: Json, unit: units.Unit) -> list[Cell]:
+    if not side:
+        return [Cell(""), Cell("")]
+    mean = layout.plus_minus(unit.value(side["mean"]), side["ci95"], unit)
+    return [Cell(mean, side["mean"]), Cell(layout.of_planned(side, unit), side["n"])]
+
+
+def caption(comparison: Json) -> str:
+    sides = " ".join(
+        f"{name}: {', '.join(side['studies'])} ({side['over']} of {side['planned']} trials)."
+        for name, side in (("A", comparison["a"]), ("B", comparison["b"]))
+    )
+    tested = f"paired by seed, ± is the 95% t interval, p after Holm in a family of {comparison['family']}"
+    return f"{sides} Accuracies in %, differences in points; {tested}."
+
+
+def closing(comparison: Json) -> list[str]:
+    """How many arms got which verdict or none, what could have been seen, and what else differs."""
+    counts = Counter(word(row) for row in comparison["rows"])
+    summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
+    lines = [f"Of {len(comparison['rows'])} arms: {summary}."]
+    if seen := could_see(comparison):
+        lines.append(f"{seen[0].upper()}{seen[1:]}.")
+    for name, both in comparison["provenance"].items():
+        lines.append(f"{name} differs: A {', '.join(both['a']) or 'unknown'}; B {', '.join(both['b']) or 'unknown'}.")
+    return lines
+
+
+def could_see(comparison: Json) -> str:
+    """ "differences from 1.90 points would have been seen (80% power)", by metric; "" where nothing was tested."""
+    smallest: dict[str, list[float]] = {}
+    for row in comparison["rows"]:
+        if row["resolvable_difference"] is not None:
+            smallest.setdefault(row["metric"], []).append(row["resolvable_difference"])
+    if not smallest:
+        return ""
+    several = len(smallest) > 1
+    found = [
+        f"{spread(values, units.unit(metric))}{f' of {units.name(metric)}' if several else ''}"
+        for metric, values in smallest.items()
+    ]
+    return f"differences of {', '.join(found)} or more would have been seen (80% power)"
+
+
+def spread(values: Sequence[float], unit: units.Unit) -> str:
+    """ "1.90 points", "1.90 to 2.40 points" """
+    low, high = unit.bound(min(values)), unit.bound(max(values))
+    return high if low == high else f"{low.removesuffix(unit.of_difference)} to {high}"
+
+
+def gate(comparison: Json) -> str:
+    """What `--fail-on worse` says: what is worse, of how many, and what it could have seen."""
+    rows = comparison["rows"]
+    worse = [row for row in rows if row["verdict"] == verdict.WORSE]
+    tested = sum(row["p_holm"] is not None for row in rows)
+    named = [f"{row['arm']} of {row['name']} by {units.unit(row['metric']).size(row['delta'])}" for row in worse]
+    found = f"{len(worse)} of {tested} tested arms worse" + (f" ({', '.join(named)})" if named else "")
+    rest = [f"{count} {text}" for text, count in Counter(outside(row) for row in rows).items() if text]
+    return "; ".join(part for part in (found, could_see(comparison), ", ".join(rest)) if part)
+
+
+def outside(row: Json) -> str:
+    """What kept a row out of the tests; "" where nothing did."""
+    return IDENTICAL if row["verdict"] == IDENTICAL else str(row["untested"] or "")

@@ -1,0 +1,47 @@
+"""A node whose hardware breaks every trial: the study ends all the same, on the other node, and says why."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from small_study import PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
+
+from results import store
+from slurm.devcluster import Cluster, until
+
+pytestmark = pytest.mark.slow
+
+BROKEN = """
+import os
+
+import torch
+
+if os.environ.get("SLURMD_NODENAME") == "node1":
+
+    def broken(*_, **__):
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+
+    torch.nn.functional.cross_entropy = broken
+"""
+
+
+def test_trials_leave_a_broken_node(tmp_path: Path, cluster: Cluster) -> None:
+    """After two faults there, a pause between them, a trial goes on where it can; later arrays shun the node."""
+    write(tmp_path, steps=100, profile=PROFILE.replace("}", ", environment: {ABLATE_PAUSE_SECONDS: 1}}"), seeds=2)
+    (tmp_path / "broken.py").write_text(BROKEN)
+    calm = run_here(tmp_path)
+    (tmp_path / "ablate.toml").write_text('plugins = ["broken.py"]')
+    subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
+    runs = tmp_path / "runs"
+    until(lambda: len(results(runs)) == 4, f"4 results (logs: {logs(runs)})", 300)
+    assert results(runs) == calm
+    assert published(runs) == [1] * 4
+    nodes = {store.read_json(trial.attempts()[-1] / "env.json")["node"] for trial in trials(runs)}
+    assert nodes == {"node2"}
+    broken = [attempt for trial in trials(runs) for attempt in trial.attempts() if (attempt / "failure.json").exists()]
+    assert len(broken) >= 2
+    assert {store.read_json(attempt / "env.json")["node"] for attempt in broken} == {"node1"}
+    scripts = [path.read_text() for path in sorted(runs.glob("submissions/*/arrays/*/script.sh"))]
+    assert "exclude" not in scripts[0]
+    assert any("#SBATCH --exclude=node1" in script for script in scripts[1:])
+    cluster.clear()

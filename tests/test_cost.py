@@ -1,0 +1,228 @@
+"""What a plan costs and can tell before anyone pays: whose word the hours are, the cap, the seeds an answer takes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from in_process import called
+
+from ablations import estimate, paces, resolution
+from ablations import plan as planning
+from ablations.jobs import jobs
+from ablations.jobs import write as write_plan
+from ablations.paces import Device
+from ablations.study import Design, read_recipe, read_study
+from results import power, stats, store
+from results.lease import Watch
+
+RECIPE = """
+    description: A test.
+    config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, pool: gap, steps: 200, batch: 16, lr: 2e-3}
+    seeds: 3
+    margin: 0.03
+    axes: {patch: [2, 4], lr: [1e-3, 2e-3]}
+"""
+STATED = """
+    cost: {cpu: {how: measured, source: by hand, device: A core, seconds: 7}}
+    spread: {how: measured, source: by hand, sd: 0.01, freedom: 30}
+    expected: [{how: cited, source: a paper, mean: 0.9}]
+"""
+STUDY = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}}"
+CORE, GPU = Device(gpu=False, name="A core"), Device(gpu=True, name="a100")
+Json = dict[str, Any]
+Ablate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Callable[..., Json]:
+    """The plan of the study on a recipe of this text, written to the run directory `tmp_path`."""
+
+    def make(recipe: str = RECIPE, study: str = STUDY, **overrides: Any) -> Json:
+        (tmp_path / "r.yaml").write_text(dedent(recipe))
+        (tmp_path / "s.yaml").write_text(dedent(study))
+        design = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), overrides)
+        made = planning.build(design, [0, 1, 2])
+        write_plan(tmp_path, made)
+        return made
+
+    return make
+
+
+def finish(runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0.5, **env: Any) -> None:
+    """The trial is finished, by an attempt with this env.json."""
+    trial = store.trial(runs, arm["trials"][seed]["id"])
+    trial.create({"config": arm["config"] | {"seed": seed}})
+    attempt = trial.claim(Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.write_env({"schema": 1, "device": "A core", "threads": 1, **env})
+        attempt.publish({"status": "finished", "metrics": {"test_accuracy": accuracy}, "train_seconds": seconds})
+
+
+def sources(plan: Json, runs: Path, device: Device) -> list[tuple[float, str]]:
+    return [(one.seconds, one.source) for _, one in estimate.guesses(plan, runs, device, plan["arms"])]
+
+
+def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """Training FLOPs, then the recipe in their proportion, then a probe, then past trials."""
+    made = plan()
+    flops = [arm["flops"] for arm in made["arms"]]
+    work = [3 * one * 200 * 16 for one in flops]
+    assert sources(made, tmp_path, CORE) == [(one / estimate.CORE_FLOPS, "flops") for one in work]
+    assert sources(made, tmp_path, GPU) == [(one / estimate.GPU_FLOPS, "flops") for one in work]
+    made = plan(RECIPE + STATED)
+    assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
+    assert sources(made, tmp_path, GPU)[0][1] == "flops"
+    paces.write(tmp_path, CORE, {paces.key(made["arms"][1]["config"]): {"seconds": 0.01}})
+    assert sources(made, tmp_path, CORE)[1] == (2.0, "probe")
+    finish(tmp_path, made["arms"][1], 0, 3.0)
+    finish(tmp_path, made["arms"][1], 1, 5.0)
+    assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
+    assert sources(made, tmp_path, CORE)[0][1] == "recipe"
+
+
+def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """A GPU's trials say nothing of a core, one GPU's nothing of another, four threads nothing of one."""
+    made = plan()
+    arm = made["arms"][0]
+    finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
+    finish(tmp_path, arm, 1, 8.0, device="A core", accelerator="cpu", threads=4)
+    finish(tmp_path, arm, 2, 30.0, device="A core", accelerator="cpu")
+    assert list(estimate.past_seconds(arm, tmp_path, GPU)) == [1.0]
+    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
+    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
+    assert list(estimate.past_seconds(arm, tmp_path, CORE)) == [30.0]
+
+
+def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Json]) -> None:
+    """Another learning rate or number of steps is the same step; another patch, batch or device is not."""
+    config = plan()["arms"][0]["config"]
+    assert paces.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == paces.key(config)
+    others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
+    assert len({paces.key(one) for one in [config, *others]}) == 5
+
+
+def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """The cost of a set of trials is the sum over it, each once, in hours."""
+    made = plan(RECIPE + STATED)
+    wanted = {job.id for job in jobs([made])}
+    seconds = 3 * sum(one for one, _ in sources(made, tmp_path, CORE))
+    twice = estimate.cost([made, made | {"name": "other"}], tmp_path, CORE, wanted)
+    assert twice.hours == pytest.approx(seconds / 3600)
+    assert twice.sources == {"recipe": 2}
+    assert estimate.cost([made], tmp_path, CORE, set()).hours == 0
+
+
+def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """By hand: differences 1, 2, 3 points have a deviation of 1 point with 2 degrees of freedom."""
+    unknown = resolution.resolution(plan(), tmp_path)
+    assert (unknown["spread"], unknown["difference"], unknown["seeds_for"]) == (None, None, {})
+    made = plan(RECIPE + STATED)
+    stated = resolution.resolution(made, tmp_path)
+    assert (stated["spread"]["sd"], stated["spread"]["freedom"]) == (0.01, 30)
+    assert stated["spread"]["source"] == "the recipe (measured: by hand)"
+    for seed, difference in enumerate((0.01, 0.02, 0.03)):
+        finish(tmp_path, made["arms"][1], seed, 1.0, 0.5)
+        finish(tmp_path, made["arms"][0], seed, 1.0, 0.5 + difference)
+    own = resolution.resolution(made, tmp_path)
+    assert (own["spread"]["sd"], own["spread"]["freedom"]) == (pytest.approx(0.01), 2)
+    assert own["spread"]["source"] == "the differences of this study so far"
+    bound = stats.sd_bound(0.01, 2)
+    assert own["difference"] == pytest.approx(stats.resolvable_difference(3, bound))
+    assert own["seeds_for"] == {
+        "0.01": power.seeds_to_resolve(0.01, bound), "0.005": power.seeds_to_resolve(0.005, bound)
+    }  # fmt: skip
+
+
+def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """3 points are, with a spread of 1 and three seeds; half a point is not, and the seeds it takes are told."""
+    near = resolution.resolution(plan(RECIPE + STATED), tmp_path)
+    assert near["margin_reachable"]
+    far = resolution.resolution(plan(RECIPE.replace("0.03", "0.005") + STATED), tmp_path)
+    assert not far["margin_reachable"]
+    assert far["margin_seeds"] > 3
+    text = "\n".join(resolution.told(far, "test_accuracy"))
+    assert f"cannot be reached with 3 seeds: it takes {far['margin_seeds']} seeds" in text
+    assert "beyond 5 seeds every image is tested again" in text
+
+
+def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Json]) -> None:
+    """With other steps its spread and accuracy are another's; its time is reckoned by training FLOPs."""
+    changed = plan(RECIPE + STATED, steps=400)
+    assert (changed["spread"], changed["expected"]) == (None, [])
+    assert changed["cost"]["cpu"]["seconds"] == 7
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """The command, in a folder with a study and a recipe."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.yaml").write_text(dedent(RECIPE))
+    (tmp_path / "s.yaml").write_text(STUDY)
+    return lambda *words: called(monkeypatch, *words)
+
+
+def test_cap_refuses_before_anything_starts(ablate: Ablate, tmp_path: Path) -> None:
+    """plan, run and submit: status 2, one line with hours and their source, nothing written; a wide cap is none."""
+    (tmp_path / "p.yaml").write_text("{gpus: 0}")
+    before = sorted(tmp_path.rglob("*"))
+    words = ["s.yaml", "--recipe", "r.yaml", "--max-hours", "1e-6"]
+    for command in (["plan"], ["run"], ["submit", "--profile", "p.yaml"]):
+        status, output, errors = ablate(*command, *words)
+        assert (status, output, len(errors.splitlines())) == (2, "", 1)
+        assert "--max-hours 1e-06: 6 trials to do take" in errors
+        assert "core-hours, from nothing but training FLOPs for 2 arms" in errors
+    assert sorted(tmp_path.rglob("*")) == before
+    assert ablate("plan", "s.yaml", "--recipe", "r.yaml", "--max-hours", "100")[0] == 0
+
+
+def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_path: Path) -> None:
+    """--probe files a pace for each arm; the next plan reckons with it, writes nothing and probes nothing."""
+    words = ["plan", "s.yaml", "--recipe", "r.yaml", "--json"]
+    assert json.loads(ablate(*words)[1])["hours_from"]["sources"] == {"flops": 2}
+    assert not (tmp_path / "runs").exists()
+    status, output, errors = ablate(*words, "--probe")
+    found = json.loads(output)
+    assert (status, len(errors.splitlines())) == (0, 2)
+    assert found["hours_from"]["sources"] == {"probe": 2}
+    (file,) = (tmp_path / "runs/probes").glob("*.json")
+    measured = store.read_json(file)
+    assert measured["device"] == found["hours_from"]["device"]
+    assert [pace["steps"] for pace in measured["paces"].values()] == [50, 50]
+    assert found["hours"] == pytest.approx(3 * 200 * sum(p["seconds"] for p in measured["paces"].values()) / 3600)
+    before = file.read_bytes()
+    again = ablate(*words, "--probe")
+    assert (json.loads(again[1])["hours"], again[2], file.read_bytes()) == (found["hours"], "", before)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["probes"]
+
+
+MISTAKES = [
+    ("cost: {tpu: {how: measured, source: x, device: y, seconds: 1}}", "cost.tpu"),
+    ("cost: {cpu: {how: guessed, source: x, device: y, seconds: 1}}", "cost.cpu.how=guessed"),
+    ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "cost.cpu.seconds=0"),
+    ("spread: {how: cited, source: x, sd: 0.01}", "spread.freedom"),
+    ("expected: [{how: cited, mean: 0.9}]", "expected.0.source"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES, ids=[text for text, _ in MISTAKES])
+def test_figure_without_a_source_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """What a recipe states is measured or cited, and says from where."""
+    (tmp_path / "r.yaml").write_text(dedent(RECIPE) + text + "\n")
+    with pytest.raises(ValueError) as error:
+        read_recipe(str(tmp_path / "r.yaml"))
+    assert message in str(error.value)
+
+
+def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
+    """What the profile leaves open is as the recipe says; a wrong key of either is one line."""
+    from ablations.submitting import read_profile
+
+    (tmp_path / "p.yaml").write_text("{memory: 4G, cpus: null}")
+    profile = read_profile(str(tmp_path / "p.yaml"), {"memory": "32G", "cpus": 3, "time": "0:30:00"})
+    assert (profile.memory, profile.cpus, profile.minutes, profile.gpus) == ("4G", 3, 30, 1)
+    with pytest.raises(ValueError, match="cores"):
+        read_profile(str(tmp_path / "p.yaml"), {"cores": 3})

@@ -1,0 +1,67 @@
+"""How many seeds an answer takes, against SciPy's distributions, numerical integration and closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+from results import power
+
+
+@pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])
+def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, sd: float, family: int) -> None:
+    """Counting up with SciPy's noncentral t until its power is 0.8."""
+    n = 2
+    while True:
+        critical = scipy.stats.t.isf(0.025 / family, n - 1)
+        if scipy.stats.nct.sf(critical, n - 1, difference * math.sqrt(n) / sd) >= 0.8:
+            break
+        n += 1
+    assert power.seeds_to_resolve(difference, sd, family) == n
+
+
+def test_what_no_reasonable_number_of_seeds_resolves_is_none() -> None:
+    """A difference of a fiftieth of its spread takes tens of thousands."""
+    assert power.seeds_to_resolve(0.0002, 0.01) is None
+    assert power.seeds_to_show_equivalent(0.0002, 0.01) is None
+
+
+@pytest.mark.parametrize(("n", "margin"), [(2, 8.0), (3, 4.0), (5, 1.6), (10, 1.0), (40, 0.4)])
+def test_power_of_equivalence_is_the_integral_over_the_spread(n: int, margin: float) -> None:
+    """P(|D| < margin - t S / sqrt(n)), integrated by SciPy over the chi-square density of S."""
+    t = scipy.stats.t.ppf(0.95, n - 1)
+
+    def given(chi2: float) -> float:
+        room = margin * math.sqrt(n) - t * math.sqrt(chi2 / (n - 1))
+        inside = 2 * scipy.stats.norm.cdf(room) - 1 if room > 0 else 0.0
+        return float(inside * scipy.stats.chi2.pdf(chi2, n - 1))
+
+    end = (n - 1) * (margin * math.sqrt(n) / t) ** 2
+    expected, _ = scipy.integrate.quad(given, 0, end, limit=200)
+    assert power.equivalence_power(n, 1.0, margin) == pytest.approx(expected, abs=2e-3)
+
+
+def test_smallest_margin_of_many_seeds_is_the_normal_one() -> None:
+    """(z_0.95 + z_0.90) sd / sqrt(n): the t interval's half width, and where 80% of the means lie."""
+    normal = (scipy.stats.norm.ppf(0.95) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
+    assert power.smallest_margin(900, 0.01) == pytest.approx(normal, rel=5e-3)
+    assert power.smallest_margin(1, 0.01) == math.inf
+
+
+def test_equal_arms_show_within_the_smallest_margin_in_four_studies_of_five() -> None:
+    """Simulated: the 90% t interval lies inside it in 80% of studies of five pairs."""
+    n, studies = 5, 20_000
+    margin = power.smallest_margin(n, 1.0)
+    differences = np.random.default_rng(3).normal(0, 1, (studies, n))
+    half = scipy.stats.t.ppf(0.95, n - 1) * differences.std(axis=1, ddof=1) / math.sqrt(n)
+    shown = np.mean(np.abs(differences.mean(axis=1)) + half < margin)
+    assert shown == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / studies))
+
+
+def test_seeds_to_show_equivalent_are_the_first_whose_margin_is_small_enough() -> None:
+    """One seed fewer, and the smallest margin is larger than the margin."""
+    n = power.seeds_to_show_equivalent(0.01, 0.01)
+    assert n is not None
+    assert power.smallest_margin(n, 0.01) <= 0.01 < power.smallest_margin(n - 1, 0.01)

@@ -1,0 +1,79 @@
+"""Shunning: which nodes later jobs are kept away from, by what lies on disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ablations import shunning
+from ablations.attempts import Ended, leaves
+from results import lease, store
+from slurm.profile import Profile, submitit_parameters
+
+
+def attempt(trial: store.Trial, node: str | None, kind: str = "machine") -> Path:
+    """One that ended on a node, or, without one, where there is no SLURM."""
+    made = trial.claim(lease.Watch())
+    assert made is not None
+    made.write_env({"code": "0123"} | ({"node": node} if node else {}))
+    made.fail("a fault", "", "0123", kind=kind, again=True)
+    made.release()
+    return made.path
+
+
+@pytest.fixture
+def trials(tmp_path: Path) -> list[store.Trial]:
+    return [store.trial(tmp_path, f"{number:012x}") for number in range(3)]
+
+
+def test_second_fault_on_a_node_shuns_it(trials: list[store.Trial]) -> None:
+    """Of the same trial or of another; one fault, an exception of the code's own, or no node, do not."""
+    attempt(trials[0], "node1")
+    attempt(trials[0], "node2")
+    attempt(trials[1], "node2", kind="bug")
+    attempt(trials[1], None)
+    attempt(trials[2], None)
+    assert shunning.shunned(trials) == []
+    attempt(trials[2], "node1")
+    assert shunning.shunned(trials) == ["node1"]
+
+
+def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
+    """A result that names suspect hardware is a fault of the node, though the trial finished."""
+    for trial in trials[:2]:
+        folder = attempt(trial, "node1", kind="bug")
+        store.write_json(folder / "result.json", {"suspect_hardware": 7, "status": "finished"})
+    store.write_json(attempt(trials[2], "node2", kind="bug") / "result.json", {"suspect_hardware": None})
+    assert shunning.shunned(trials) == ["node1"]
+
+
+def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
+    """Somebody has looked at the node by then, or it shows again."""
+    for trial in trials:
+        path = attempt(trial, "node1") / "failure.json"
+        os.utime(path, (path.stat().st_mtime - shunning.SECONDS,) * 2)
+    assert shunning.shunned(trials) == []
+
+
+@pytest.mark.parametrize("name", ["node1,node[2-9]", "--wrap=touch x", "$(touch x)", "a\nb", "", 7])
+def test_what_is_no_nodes_name_is_not_handed_on(trials: list[store.Trial], name: str) -> None:
+    """The name comes from a file; only what SLURM could have said reaches sbatch."""
+    for trial in trials:
+        attempt(trial, name)
+    assert all(found.isalnum() for found in shunning.shunned(trials))
+
+
+def test_shunned_nodes_join_those_that_the_profile_excludes() -> None:
+    """One list for sbatch; without any there is none."""
+    excluding = Profile(gpus=0, memory="1G", time=5, extra={"exclude": "node[7-9]"})
+    chosen = submitit_parameters(excluding, "tag", ["node1", "node2"])
+    assert chosen["additional_parameters"] == {"exclude": "node[7-9],node1,node2"}
+    assert "exclude" not in submitit_parameters(Profile(gpus=0, memory="1G", time=5), "tag")["additional_parameters"]
+
+
+def test_trial_leaves_a_node_after_its_second_fault_there() -> None:
+    """Not after one, not for another node's, and never where there is no SLURM."""
+    first, second, here = (Ended(True, "ECC", 0, node=node) for node in ("node1", "node2", ""))
+    assert leaves([first, first]) == "node1"
+    assert leaves([first, second, first]) == "node1"
+    assert [leaves(past) for past in ([first], [first, second], [here, here], [first, first, here], [])] == [""] * 5
