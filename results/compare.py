@@ -298,7 +298,8 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
 
 def holes(side: Side) -> list[str]:
     trials = side.study.trials
-    return tables.holes(trials[trials["arm"] == side.arm["name"]], side.study.plan["metric"])
+    mine = trials[trials["arm"] == side.arm["name"]].to_dict("records")
+    return tables.holes(mine, side.study.plan["metric"])
 
 
 def changed(a: Side | None, b: Side | None, change: Test | None, p_change: float | None) -> list[str]:
@@ -361,7 +362,7 @@ def origins(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     """Field -> the values that one side's trials have."""
     found: dict[str, set[str]] = {}
     for study in studies:
-        own = [*mixed.compared(study.trials), *((name, study.trials[name]) for name in ("revision", "host"))]
+        own = [*mixed.compared(study.trials), *((name, study.trials[name].tolist()) for name in ("revision", "host"))]
         for name, values in own:
             found.setdefault(name, set()).update(values)
     return {name: sorted(values - {""}) for name, values in found.items()}
