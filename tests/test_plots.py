@@ -80,7 +80,7 @@ def one_seed(figure: str) -> StudyResults:
 
 
 def one_arm(figure: str) -> StudyResults:
-    return synthetic.results(synthetic.make_plan("alone", {"patch": [2]}, {"patch": 2}, figure=figure))
+    return synthetic.results(spread(synthetic.make_plan("alone", {"patch": [2]}, {"patch": 2}, figure=figure)))
 
 
 def several_factors(figure: str) -> StudyResults:
