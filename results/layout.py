@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import claims, grid, sentences, units
+from results import claims, grid, interaction, sentences, units
 from results.grid import Cell, Grid
 from results.style import current
 from results.units import Unit
@@ -16,6 +16,7 @@ from results.units import Unit
 Row = Mapping[str, Any]
 Table = Mapping[str, Any]
 
+BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 FORMATS = ("md", "latex", "csv", "json", "html")
 
 
@@ -149,11 +150,21 @@ def caption(table: Table, columns: Sequence[str]) -> str:
         f"{sentences.seeds(table['rows'])}, {tested}",
         f"{label(table['metric'])}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
-        f"p after Holm over {table['family']} planned contrasts",
+        f"p after Holm over {families(table)}",
     ]
+    if table["budget"] != "steps":
+        parts.append(f"arms are trained for equal {BUDGETS[table['budget']]}")
     if table["margin"] is not None:
         parts.append(f"equivalent: within {unit.size(table['margin'])}")
     return "; ".join(parts) + "."
+
+
+def families(table: Table) -> str:
+    """How many contrasts p is corrected for."""
+    if not table["tuned"]:
+        return f"{table['family']} planned contrasts"
+    own = f"{table['family']} planned contrasts at their own {' and '.join(table['tuned'])}"
+    return f"{own}, over {table['points_family']} at equal ones"
 
 
 def reference(table: Table) -> str:
@@ -167,6 +178,10 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
     if "published" in columns:
         lines.append(dagger(table))
     lines.append(f"Answer: {sentences.answer(table)}")
+    if table["interactions"]:
+        told = "; ".join(interaction.sentence(one, table["metric"]) for one in table["interactions"])
+        corrected = f"Holm over {len(table['interactions'])}"
+        lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {told}.")
     if table["claims"]:
         judged = [f"{c['claim']}: {claims.said(c['verdict'])}" for c in table["claims"]]
         lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")

@@ -367,7 +367,7 @@ def test_markdown_lines_up_in_a_terminal() -> None:
 def test_a_study_without_a_source_names_none() -> None:
     """Claims and published numbers are then those of the study."""
     text = render(made(synthetic.position(source="")), "md")
-    assert "Claims of the study: position=none < position=1d: agree;" in text
+    assert "Claims of the study: position=none < position=1d: agrees;" in text
     assert "† the study: another setting" in text
 
 
