@@ -848,7 +848,8 @@ def compare(
 ) -> None:
     """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
     from results import compare as comparing
-    from results import published, side_by_side
+    from results import comparison as told
+    from results import published
     from results.study import load
 
     if fail_on not in (None, "worse"):
@@ -860,11 +861,11 @@ def compare(
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
     comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
-    print(side_by_side.render(comparison, shown.value))
+    print(told.render(comparison, shown.value))
     if fail_on:
         if not comparison["verdicts"]:
-            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({side_by_side.gate(comparison)})")
-        print(f"--fail-on {fail_on}: {side_by_side.gate(comparison)}", file=sys.stderr)
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison)})")
+        print(f"--fail-on {fail_on}: {told.gate(comparison)}", file=sys.stderr)
         if any(row["verdict"] == "worse" for row in comparison["rows"]):
             raise typer.Exit(FAILED)
 

@@ -107,7 +107,8 @@ def clause(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
     """What is said of rows of one verdict against one baseline."""
     first, measure, (arm, baseline, point) = rows[0], unit(table["metric"]), parts(rows[0])
     if len(rows) == 1 and not point:
-        return f"{arm} is {sentence({**first, 'baseline': baseline}, table)}"
+        return f"{current().label(arm)} is {sentence({**first, 'baseline': baseline}, table)}"
+    baseline = current().label(baseline)
     if first["verdict"] in (BETTER, WORSE):
         return f"{first['verdict']} than {baseline}: {sizes(rows, measure)}"
     if first["verdict"] == EQUIVALENT:
@@ -130,7 +131,7 @@ def names(rows: Sequence[Row]) -> str:
     """Who, the points of a curve together: "stem=conv at data_fraction=0.1, 0.3"; of many the first."""
     points: dict[str, list[str]] = {}
     for row in rows:
-        head, _, point = parts(row)
+        head, _, point = map(current().label, parts(row))
         points.setdefault(head, []).append(f"{point}{lost(row)}")
     found = [f"{head} at {' and '.join(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
@@ -139,7 +140,7 @@ def names(rows: Sequence[Row]) -> str:
 
 def placed(row: Row) -> str:
     """ "stem=conv at data_fraction=0.1" """
-    head, _, point = parts(row)
+    head, _, point = map(current().label, parts(row))
     return f"{head} at {point}" if point else head
 
 
@@ -153,9 +154,9 @@ def parts(row: Row) -> tuple[str, str, str]:
     while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
         shared += 1
     head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
-    shown = ",".join(place for place in point if not place.endswith("=tuned"))
-    label = current().label
-    return label(",".join(head)), label(",".join(base)), label(shown)
+    shown = [",".join(one) for one in (head, base, [place for place in point if not place.endswith("=tuned")])]
+    named, against, at = map(current().label, shown)
+    return named, against, at
 
 
 def opening(table: Mapping[str, Any]) -> str:
