@@ -37,7 +37,7 @@ def table(study: StudyResults) -> Table:
     of = {row["arm"]: row for row in rows}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
-    rows.sort(key=lambda row: current().rank(row["arm"]))  # as planned, unless a style says otherwise
+    rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],

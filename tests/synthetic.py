@@ -129,6 +129,26 @@ def pooling(**given: Any) -> dict[str, Any]:
     )
 
 
+def tuned_pooling(**given: Any) -> dict[str, Any]:
+    """The same with the rate tuned: each pooling at its own, above all points of the grid."""
+    plan = pooling(**given)
+    rates = plan["curves"]["lr"]
+    for arm in plan["arms"]:
+        arm["config"]["classes"] = 10
+    tuned = [
+        {
+            "name": f"pool={pool},lr=tuned",
+            "baseline": "pool=cls,lr=tuned",
+            "change": f"pool={pool}",
+            "values": {"pool": pool},
+            "points": [f"pool={pool},lr={lr}" for lr in rates],
+            "published": None,
+        }
+        for pool in ("cls", "gap")
+    ]
+    return plan | {"tune": {"lr": rates}, "tuned": tuned, "family": 1, "points_family": 3}
+
+
 def patch_size(**given: Any) -> dict[str, Any]:
     return make_plan("patch-size", {"patch": [1, 2, 4]}, {"patch": 2}, **{"figure": "patch", **given})
 

@@ -80,7 +80,7 @@ def one_seed(figure: str) -> StudyResults:
 
 
 def one_arm(figure: str) -> StudyResults:
-    return synthetic.results(synthetic.make_plan("alone", {"patch": [2]}, {"patch": 2}, figure=figure))
+    return synthetic.results(spread(synthetic.make_plan("alone", {"patch": [2]}, {"patch": 2}, figure=figure)))
 
 
 def several_factors(figure: str) -> StudyResults:
@@ -484,6 +484,34 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
     assert set(of(right)[1]) == {"#ffffff"}
     assert len(drawn(study, COLUMN).axes) == 2
+
+
+@pytest.mark.parametrize("name", ["intervals", "compute", "scale", "axis"])
+def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
+    """The numbers are those of the table's tuned rows, not those of every point of the grid."""
+    study = synthetic.results(synthetic.tuned_pooling(figure=name))
+    rows = {row["arm"]: row for row in tables.table(study)["rows"] if "tuned" in row["arm"]}
+    written = " ".join(texts(drawn(study)))
+    assert len(rows) == 2
+    assert "0.001" not in written
+    assert plots.picture(study, "svg") == plots.picture(study, "svg")
+    if name == "intervals":
+        means = [line.get_xdata()[0] for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1]
+        assert means == pytest.approx([100 * row["mean"] for row in rows.values()])
+        assert "pool=gap, lr=tuned" in written.replace("\n", " ")
+
+
+def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_comparison() -> None:
+    """What the figure is about, each at its own rate, is written under the curves over all rates."""
+    study = synthetic.results(synthetic.tuned_pooling())
+    row = next(row for row in tables.table(study)["rows"] if row["arm"] == "pool=gap,lr=tuned")
+    written = " ".join(texts(drawn(study))).replace("\n", " ")
+    delta = f"{100 * row['delta']:+.1f}".replace("-", "\N{MINUS SIGN}")
+    assert (
+        f"Each at its own learning rate: gap {delta} points, {row['verdict'] or 'no verdict'}".replace("-r", " r")
+        in written
+    )
+    assert "0.001" in written
 
 
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:

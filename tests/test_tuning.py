@@ -31,21 +31,7 @@ def naive(reached: np.ndarray) -> list[int]:
 
 def planned(**given: Any) -> dict[str, Any]:
     """The plan of a tuned study, as planning writes it, over made-up trials."""
-    plan = synthetic.pooling(**given)
-    for arm in plan["arms"]:
-        arm["config"]["classes"] = 10
-    tuned = [
-        {
-            "name": f"pool={pool},lr=tuned",
-            "baseline": "pool=cls,lr=tuned",
-            "change": f"pool={pool}",
-            "values": {"pool": pool},
-            "points": [f"pool={pool},lr={lr}" for lr in RATES],
-            "published": None,
-        }
-        for pool in ("cls", "gap")
-    ]
-    return plan | {"tune": {"lr": list(RATES)}, "tuned": tuned, "family": 1, "points_family": 3}
+    return synthetic.tuned_pooling(**given)
 
 
 def reached(
