@@ -750,7 +750,7 @@ def table(
     strict: Strict = False,
 ) -> None:
     """Means with intervals, paired differences to the baseline, verdicts."""
-    from results import side, tables
+    from results import across, tables
 
     with styled(style):
         shown = [tables.table(study) for study in found_on(runs, words, recipe)]
@@ -758,7 +758,7 @@ def table(
         if as_json or format is TableFormat.json:
             show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
         elif len(set(recipe)) > 1:
-            print("\n\n".join(side.render(same, format.value, chosen) for same in side.by_study(shown)))
+            print("\n\n".join(across.render(same, format.value, chosen) for same in across.by_study(shown)))
         else:
             print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
     if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):

@@ -60,7 +60,9 @@ def differ(arm: Measured, baseline: Measured, key: str) -> bool:
 def change(value: float, reference: float) -> str:
     """' (+12%)' or ' (x 3.9)', whichever reads better."""
     ratio = value / reference
-    return f" ({ratio - 1:+.1%})" if 0.5 < ratio < 2 else f" (× {ratio:.2g})"
+    if 0.5 < ratio < 2:
+        return f" ({ratio - 1:+.1%})"
+    return f" (× {ratio:,.0f})" if ratio >= 10 else f" (× {ratio:.2g})"
 
 
 def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
@@ -87,8 +89,8 @@ def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
         return
     total = sum(count for count, _ in own.values())
     same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
-    if not same:
-        yield "none of its initial weights are the baseline's"
+    if same / total < 0.001:  # constants, as biases that start at zero
+        yield "next to none of its initial weights are the baseline's"
     elif same < total:
         yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"
 

@@ -5,6 +5,7 @@ YAML. Plans persist: seeds and arms only grow, unless pruned.
 """
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "source": study.source,
         "found": study.found,
         "description": recipe.description,
-        "metric": study.metric,
-        "evals": evals.owed(study.evals, study.metric),
+        "metric": design.metric,
+        "evals": evals.owed(design.evals, design.metric),
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
@@ -77,9 +78,9 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
 def check_names(design: Design) -> None:
     """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
-    sized = study.metric if evals.of_metric(study.metric) else "test_accuracy@SIZE"
+    sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
     metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
-    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", study.metric, metrics)]
+    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
     if design.curves:  # of a claim or number that names no point, every point is meant
         arms += [change.name for change in design.changes]
@@ -103,7 +104,7 @@ def check_sizes(design: Design) -> None:
     """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
     from vitcore.evaluate import check_size  # late: most studies ask for none
 
-    for name in evals.owed(design.study.evals, design.study.metric):
+    for name in evals.owed(design.evals, design.metric):
         for arm in design.arms if name.startswith("test@") else ():
             try:
                 check_size(arm.config, int(name.removeprefix("test@")))
@@ -154,9 +155,14 @@ def family_of(design: Design, arm: Arm) -> str:
     """The first family of models that the arm's settings are of; "" for none."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
-        if all(own.get(key) in (value if isinstance(value, list) else [value]) for key, value in wanted.items()):
+        if all(any_of(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()):
             return name
     return ""
+
+
+def any_of(own: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a setting is one of these; "timm/*" is all that begin so."""
+    return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
 def tuned(design: Design) -> list[Json]:

@@ -39,9 +39,9 @@ class Study(Options):
     co_changes: dict[str, Values] = Field(default={}, alias="with")  # "pool=gap": {lr: 3e-4}
     exclude: list[Values] = []  # arms and points, by their values; a named arm by {arm: NAME}
     budget: Budget = "steps"  # what arms are given alike: steps, epochs or training FLOPs
-    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these
+    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these, * any end
     metric: str = "test_accuracy"
-    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE; the metric's own is among them
+    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE (or @axis: the recipe's sizes)
     margin: float | None = Field(default=None, gt=0)
     published: dict[str, float] = {}
     claims: list[str] = []
@@ -310,6 +310,27 @@ class Design:
                 f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'})"
             )
         return self.recipe.axes[name]
+
+    @cached_property
+    def new_sizes(self) -> list[int]:
+        """The image sizes of the recipe that its models are not trained at."""
+        return [size for size in self.axis("image_size", "axis") if size != self.reference.image_size]
+
+    @property
+    def metric(self) -> str:
+        """@axis: at the first of the new sizes."""
+        name, at_axis, _ = self.study.metric.partition("@axis")
+        return f"{name}@{self.new_sizes[0]}" if at_axis else name
+
+    @property
+    def evals(self) -> list[str]:
+        """test@axis: at all of the new sizes."""
+        found = self.study.evals
+        return [
+            own
+            for name in found
+            for own in ([f"test@{size}" for size in self.new_sizes] if name == "test@axis" else [name])
+        ]
 
     @cached_property
     def base(self) -> Values:

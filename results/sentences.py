@@ -154,7 +154,9 @@ def parts(row: Row) -> tuple[str, str, str]:
     while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
         shared += 1
     head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
-    return ",".join(head), ",".join(base), ",".join(place for place in point if not place.endswith("=tuned"))
+    shown = [",".join(one) for one in (head, base, [place for place in point if not place.endswith("=tuned")])]
+    named, against, at = map(current().label, shown)
+    return named, against, at
 
 
 def opening(table: Mapping[str, Any]) -> str:

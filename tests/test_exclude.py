@@ -1,4 +1,4 @@
-"""Exclude, families and the recipe's own arms: what a study leaves out, and what it takes from a recipe."""
+"""What a study leaves out, and what it takes from a recipe: arms of its own, sizes; families."""
 
 from pathlib import Path
 
@@ -121,9 +121,17 @@ def test_families_are_told_by_what_their_arms_are_made_of(tmp_path: Path) -> Non
         baseline: {stem: patch}
         factors: {stem: [patch, conv]}
         arms: {half: axis, resnet: axis, ours: {pool: cls, stem: resnet-small}}
-        families: {ViT: {stem: patch}, hybrid: {stem: [conv, resnet-small]}, ResNet: {model: timm/test_resnet}}
+        families: {ViT: {stem: patch}, hybrid: {stem: [conv, resnet-small]}, ResNet: {model: timm/*}}
     """
     plan = planning.build(design(tmp_path, study, WITH_ARMS), [0])
     assert {arm["name"]: arm["model_family"] for arm in plan["arms"]} == {
         "stem=patch": "ViT", "stem=conv": "hybrid", "half": "ViT", "resnet": "ResNet", "ours": "hybrid"
     }  # fmt: skip
+
+
+def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
+    """The first size that nothing is trained at; all of them are owed."""
+    recipe = RECIPE.replace("axes: {", "axes: {image_size: [8, 16, 32], ")
+    study = "{question: q, baseline: {pool: gap}, factors: {pool: [gap]}, metric: test_loss@axis, evals: [test@axis]}"
+    plan = planning.build(design(tmp_path, study, recipe), [0])
+    assert (plan["metric"], plan["evals"]) == ("test_loss@16", ["test@16", "test@32"])

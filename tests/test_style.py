@@ -108,7 +108,7 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
     assert "top-1" in rows[0][2]
     assert re.fullmatch(r"\d\d ± \d", rows[2][2].strip())
     assert rows[4][4].strip() == "<0.01"
-    assert "no position is worse than position=1d by 22 points" in answer
+    assert "worse than position=1d: no position by 22 points" in answer
 
 
 def test_a_style_changes_no_number() -> None:

@@ -12,7 +12,7 @@ import pytest
 import synthetic
 from in_process import called
 
-from results import side, tables
+from results import across, tables
 
 
 def on(recipe: str, **given: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def unmarked(cell: str) -> str:
 def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
     """The cells of a group are those of the recipe's own table."""
     found = two()
-    head, _, *rows = lines(side.render(found, "md", ["mean", "verdict"]))
+    head, _, *rows = lines(across.render(found, "md", ["mean", "verdict"]))
     assert head == [
         "arm",
         "digits: test accuracy",
@@ -59,39 +59,39 @@ def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
 
 def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
     """Not beside the arm: on the other recipe nothing is missing."""
-    rows = lines(side.render(two(), "md", ["mean", "verdict"]))
+    rows = lines(across.render(two(), "md", ["mean", "verdict"]))
     none = next(row for row in rows if row[0] == "position=none")
     assert re.fullmatch(r"\[1[,\d]*\]", none[3])
     assert "[" not in none[1]
-    assert "[1] seeds 0, 1, 2, 3, 4 missing: not started" in side.render(two(), "md")
+    assert "[1] seeds 0, 1, 2, 3, 4 missing: not started" in across.render(two(), "md")
 
 
 def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
     """As a strict reader of LaTeX counts them, and with the rule under each group."""
-    text = side.render(two(), "latex")
+    text = across.render(two(), "latex")
     groups, head, *rows = latex.check(text)
     assert groups == [r"\multicolumn{1}{c}{}", r"\multicolumn{4}{c}{digits}", r"\multicolumn{4}{c}{cifar10}"]
     assert r"\cmidrule(lr){2-5}\cmidrule(lr){6-9}" in text
     assert len(head) == 9
     assert len(rows) == 4
-    assert '<th colspan="4" scope="colgroup">cifar10</th>' in side.render(two(), "html")
+    assert '<th colspan="4" scope="colgroup">cifar10</th>' in across.render(two(), "html")
 
 
 def test_csv_has_a_row_for_each_recipe_and_arm() -> None:
     """With the recipe in a column of its own."""
-    rows = list(csv.DictReader(io.StringIO(side.render(two(), "csv"))))
+    rows = list(csv.DictReader(io.StringIO(across.render(two(), "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
         (table["recipe"], row["arm"]) for table in two() for row in table["rows"]
     ]
-    assert json.loads(side.render(two(), "json")) == two()
+    assert json.loads(across.render(two(), "json")) == two()
 
 
 def test_an_unknown_column_is_one_line() -> None:
     """As for a single table; and the arm alone is no table."""
     with pytest.raises(ValueError, match=r"columns=means: one of arm, .*did you mean 'mean'"):
-        side.render(two(), "md", ["means"])
+        across.render(two(), "md", ["means"])
     with pytest.raises(ValueError, match="name at least one column of each recipe"):
-        side.render(two(), "md", ["arm"])
+        across.render(two(), "md", ["arm"])
 
 
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
