@@ -45,6 +45,7 @@ def table(study: StudyResults) -> Table:
         "baseline": plan["baseline"],
         "rows": rows,
         "name": plan["name"],
+        "overrides": plan["overrides"],
         "question": plan["question"],
         "source": plan["source"],
         "seeds": plan["seeds"],

@@ -142,6 +142,7 @@ def tuned_arm(entry: Arm, arms: Mapping[str, Arm], choice: Choice) -> dict[str, 
     return dict(first) | {
         "name": entry["name"],
         "baseline": entry["baseline"],
+        "key": "+".join(arms[point]["key"] for point in entry["points"]),
         "published": entry["published"],
         "values": entry["values"],
         "notes": [*choice.notes, *first["notes"]],

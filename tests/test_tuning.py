@@ -11,6 +11,7 @@ from test_studies import RECIPE, design
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
 from results import sentences, tuning
+from results.compare import compare
 from results.study import Record
 from results.tables import render, table
 
@@ -173,6 +174,18 @@ def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
     answer = sentences.answer(made)
     assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ") < answer.index("lr=0.00")
     assert "over 1 planned contrasts at their own lr, over 3 at equal ones" in render(made, "md")
+
+
+def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
+    """B's tuned arm against A's, with the trials that either side chose."""
+    plan = planned()
+    val, test = accuracies(plan)
+    lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
+    a, b = (synthetic.results(plan, reached(plan, val, values)) for values in (test, lower))
+    row = next(row for row in compare([a], [b])["rows"] if row["arm"] == "pool=gap,lr=tuned")
+    assert (row["delta"], row["n_pairs"]) == (pytest.approx(-0.022), 5)
+    assert row["a"]["mean"] == table(a)["rows"][1]["mean"]
+    assert [row["verdict"] for row in compare([a], [a])["rows"]] == ["identical"] * 8
 
 
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:

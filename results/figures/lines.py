@@ -62,7 +62,7 @@ def marks(field: str) -> str:
     """The sentence under a figure that says what filled and open marks are."""
     name = axis_name(field).partition(" (")[0]
     return (
-        f"Filled: differs from the baseline (black) at the same {name}, Holm-adjusted p < 0.05. "
+        f"Filled: differs from the baseline (diamond) at the same {name}, Holm-adjusted p < 0.05. "
         "Open: equivalent, or not resolved."
     )
 
