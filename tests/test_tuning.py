@@ -1,5 +1,7 @@
 """Tuning: every arm at its own rate, chosen by the other seeds, in the plan and in the table."""
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from test_studies import RECIPE, design
 
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
-from results import sentences, tuning
+from results import report, sentences, tuning
 from results.compare import compare
 from results.study import Record
 from results.tables import render, table
@@ -186,6 +188,15 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
     assert (row["delta"], row["n_pairs"]) == (pytest.approx(-0.022), 5)
     assert row["a"]["mean"] == table(a)["rows"][1]["mean"]
     assert [row["verdict"] for row in compare([a], [a])["rows"]] == ["identical"] * 8
+
+
+def test_the_report_shows_a_tuned_study() -> None:
+    """Its contents count the verdicts at own rates; its rows are those of the table, tuned ones first."""
+    plan = planned()
+    val, test = accuracies(plan)
+    page = report.render([synthetic.results(plan, reached(plan, val, test))], datetime(2026, 1, 2, tzinfo=UTC))
+    assert re.search(r"pooling@digits: 1 [a-z ]+ \(each at its own lr\)", page)
+    assert page.index("pool=gap,<wbr>lr=tuned") < page.index("pool=cls,<wbr>lr=0.001")
 
 
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
