@@ -12,7 +12,7 @@ from test_studies import RECIPE, design
 
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
-from results import report, sentences, tuning
+from results import export, report, sentences, tuning
 from results.compare import compare
 from results.study import Record
 from results.tables import render, table
@@ -248,3 +248,12 @@ def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
     grown = planning.prepare(design(tmp_path, TUNED), runs, 2)
     assert [entry["change"] for entry in grown["tuned"]] == ["pool=cls", "pool=gap", "pool=map"]
     assert (grown["family"], grown["points_family"]) == (2, 6)
+
+
+def test_an_export_chooses_the_same_rates(tmp_path: Path) -> None:
+    """What chooses is among the exported metrics: the table of the file is that of the run directory."""
+    plan = planned()
+    val, test = accuracies(plan)
+    study = synthetic.results(plan, reached(plan, val, test))
+    export.write([study], tmp_path / "all.parquet")
+    assert table(export.read(tmp_path / "all.parquet")[0]) == table(study)
