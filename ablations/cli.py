@@ -193,11 +193,14 @@ def data_folder(data_dir: Path | None) -> Path | None:
     return data_dir or (Path(os.path.expanduser(configured)) if configured else None)
 
 
-def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
-    """The results that a reading command asks for."""
+def found(
+    source: Path | None, words: list[str] | None, recipe_name: str, *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The results that a reading command asks for, or what tables need of them."""
     from results import study
 
-    return study.load(source_path(source), plan_names(words, recipe_name))
+    parts = study.FOR_TABLES if for_tables else study.PARTS
+    return study.load(source_path(source), plan_names(words, recipe_name), parts)
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
@@ -710,7 +713,7 @@ def table(
     """Means with intervals, paired differences to the baseline, verdicts."""
     from results import tables
 
-    shown = [tables.table(study) for study in found(runs, words, recipe)]
+    shown = [tables.table(study) for study in found(runs, words, recipe, for_tables=True)]
     chosen = [name.strip() for name in columns.split(",")] if columns else None
     if as_json or format is TableFormat.json:
         show_json(shown)

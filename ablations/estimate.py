@@ -91,10 +91,11 @@ def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) ->
     spent: dict[str, float] = {}
     sources: Counter[str] = Counter()
     for plan in plans:
-        some = [arm for arm in plan["arms"] if any(trial["id"] in wanted - spent.keys() for trial in arm["trials"])]
+        left = wanted - spent.keys()
+        some = [arm for arm in plan["arms"] if any(trial["id"] in left for trial in arm["trials"])]
         for arm, guess in guesses(plan, runs, device, some):
             sources[guess.source] += 1
-            spent |= {trial["id"]: guess.seconds for trial in arm["trials"] if trial["id"] in wanted - spent.keys()}
+            spent.update({trial["id"]: guess.seconds for trial in arm["trials"] if trial["id"] in left})
     return Cost(sum(spent.values()) / 3600, device, sources)
 
 

@@ -24,7 +24,7 @@ def overview(plan: Json, runs: Path, earlier: Sequence[Json], keep: Keep = "all"
     """
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
-    finished = [key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over]
+    finished = {key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over}
     device = estimate.here([plan])
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]

@@ -76,7 +76,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
     found = []
     for study in studies:
         plan, rows = study.plan, {row["arm"]: row for row in tables.table(study)["rows"]}
-        trials = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
+        trials = contrast.samples(study, plan["metric"])
         for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
             found.append(Side(study, arm, rows[arm["name"]], own, None if own is baseline else own - baseline))
