@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
 SLOW := $(addprefix tests/test_,contracts.py every_study.py running.py full_disk.py hostile.py looks.py readme.py reference.py)
-STUDIES := position-embedding pooling patch-size dataset-scale hybrid-stem
+STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: bench-aggregate calibration demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install

@@ -8,8 +8,9 @@ from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
 from ablations.plan import check_data, check_names
 from ablations.study import Design, read_recipe, read_study
+from slurm.profile import Profile
 from vitcore import data
-from vitcore.config import Config
+from vitcore.config import Config, merge
 from vitcore.contracts import contracts
 from vitcore.measure import measure
 from vitcore.variants import VARIANTS
@@ -79,10 +80,10 @@ def check_study(file: str, recipe: str) -> bool:
     design = Design(read_study(file), read_recipe(recipe), {})
     check_names(design)
     check_data(design)
-    measured = {arm.name: measure(arm.config) for arm in design.arms}
+    arms = {arm.name: arm for arm in design.arms}
     print(file)
     for arm in design.arms:
-        notes = "; ".join(footnotes(measured[arm.name], measured[arm.baseline]))
+        notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
         role = "baseline" if arm.name == arm.baseline else notes or "nothing else moves"
         print(f"  ok      {arm.name}: {role}")
     return True
@@ -92,7 +93,12 @@ def check_recipe(file: str) -> bool:
     recipe = read_recipe(file)
     config = Config(**recipe.config)
     data.check(config)
+    Profile.of(recipe.resources, f"{file}: resources")
     size = measure(config)
     print(file)
     print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")
+    for name in recipe.arms:
+        config = Config(**merge(recipe.config, recipe.arms[name]))
+        data.check(config)
+        print(f"  ok      arm {name}: {measure(config)['flops'] / size['flops']:.2g} times the FLOPs")
     return True

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -60,6 +61,13 @@ class FigureFormat(StrEnum):
     svg = "svg"
 
 
+class Axis(StrEnum):
+    step = "step"
+    epoch = "epoch"
+    images = "images"
+    seconds = "seconds"
+
+
 class KeepWeights(StrEnum):
     all = "all"
     baseline = "baseline"
@@ -76,6 +84,12 @@ Names = Annotated[
 StudiesOrTrials = Annotated[list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.")]
 ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME|FILE", help="What to ask the cluster for.")]
 RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
+RecipeNames = Annotated[
+    list[str], typer.Option("--recipe", metavar="NAME|FILE", help="On what; given again, side by side.")
+]
+StyleFile = Annotated[
+    Path | None, typer.Option("--style", help="A YAML file: size, fonts, colours, order, labels, digits, title.")
+]
 Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
 Source = Annotated[
     Path | None,
@@ -201,6 +215,36 @@ def found(
 
     parts = study.FOR_TABLES if for_tables else study.PARTS
     return study.load(source_path(source), plan_names(words, recipe_name), parts)
+
+
+def found_on(
+    source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The same of several recipes: one study after the other, each on the recipes in their order."""
+    from ablations.study import stem
+
+    if len(recipes) == 1:
+        return found(source, words, recipes[0], for_tables=for_tables)
+    asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
+    named = bool(plan_names(words, asked[0]))
+    wanted = asked if named else asked[:1]
+    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
+    kept = {study.name: study for study in studies if study.plan["recipe"] in asked}
+    order = list(dict.fromkeys(study.plan["study"] for study in kept.values()))
+    return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
+
+
+def styled(file: Path | None) -> AbstractContextManager[None]:
+    """Puts the style of a file to use. Raises ValueError: one line with the file, the key and what is allowed."""
+    if file is None:
+        return contextlib.nullcontext()
+    from results import style
+
+    content = strict_yaml.read(file)
+    try:
+        return style.use(style.parse(content))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
@@ -703,22 +747,26 @@ def check_profile(
 @app.command()
 def table(
     words: Names = None,
-    recipe: RecipeName = "digits",
+    recipe: RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
     runs: Source = None,
     format: Annotated[TableFormat, typer.Option(help="How to write it.")] = TableFormat.md,
     columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    style: StyleFile = None,
     as_json: AsJson = False,
     strict: Strict = False,
 ) -> None:
     """Means with intervals, paired differences to the baseline, verdicts."""
-    from results import tables
+    from results import across, tables
 
-    shown = [tables.table(study) for study in found(runs, words, recipe, for_tables=True)]
-    chosen = [name.strip() for name in columns.split(",")] if columns else None
-    if as_json or format is TableFormat.json:
-        show_json(shown)
-    else:
-        print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
+    with styled(style):
+        shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
+        chosen = [name.strip() for name in columns.split(",")] if columns else None
+        if as_json or format is TableFormat.json:
+            show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
+        elif len(set(recipe)) > 1:
+            print("\n\n".join(across.render(same, format.value, chosen) for same in across.by_study(shown)))
+        else:
+            print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
     if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
         raise typer.Exit(FAILED)
 
@@ -732,14 +780,17 @@ def plot(
         Path | None, typer.Option(help="A folder.  [default: each study's own, in the run directory]")
     ] = None,
     format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
+    style: StyleFile = None,
 ) -> None:
-    """The figure of each study; prints the files written."""
+    """The figure of each study, or its training curves; prints the files written."""
     from results import plots, store
 
     folder = source_path(runs)
-    for study in found(runs, words, recipe):
-        target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-        print(plots.draw(study, target, format.value))
+    with styled(style):
+        for study in found(runs, words, recipe):
+            target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
+            print(plots.draw(study, target, format.value, x.value if x else None))
 
 
 @app.command()
@@ -748,6 +799,7 @@ def report(
     recipe: RecipeName = "digits",
     runs: Source = None,
     out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
+    style: StyleFile = None,
 ) -> None:
     """One HTML file with every table and figure, that opens without a network."""
     from results import inside
@@ -756,7 +808,8 @@ def report(
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)
-    reports.write(studies, target, inside.found(folder, studies))
+    with styled(style):
+        reports.write(studies, target, inside.found(folder, studies))
     print(target)
 
 
@@ -801,7 +854,8 @@ def compare(
 ) -> None:
     """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
     from results import compare as comparing
-    from results import published, side_by_side
+    from results import comparison as told
+    from results import published
     from results.study import load
 
     if fail_on not in (None, "worse"):
@@ -813,11 +867,11 @@ def compare(
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
     comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
-    print(side_by_side.render(comparison, shown.value))
+    print(told.render(comparison, shown.value))
     if fail_on:
         if not comparison["verdicts"]:
-            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({side_by_side.gate(comparison)})")
-        print(f"--fail-on {fail_on}: {side_by_side.gate(comparison)}", file=sys.stderr)
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison)})")
+        print(f"--fail-on {fail_on}: {told.gate(comparison)}", file=sys.stderr)
         if any(row["verdict"] == "worse" for row in comparison["rows"]):
             raise typer.Exit(FAILED)
 

@@ -1,20 +1,55 @@
-"""What else moved between an arm and its baseline, besides the declared factor: the footnotes of a table."""
+"""The confound guard: what else moved between an arm and its baseline, besides the declared factor.
 
+What moves with it by nature is a footnote of the table; a difference of the recipe that nobody declared is an error.
+Device and code differ between trials, not arms: results/mixed.py says those.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ablations.budget import MEANT, Budget
+from ablations.study import Arm, assigned, value_of
+from vitcore.config import Config, of_architecture
+from vitcore.identity import HOW_IT_RUNS
+from vitcore.measure import initial_weights, measure
+
+Json = dict[str, Any]
 Measured = dict[str, Any]
 
+# What a setting brings along: choosing a position chooses its place, other data have other images.
+BRINGS: Mapping[str, tuple[str, ...]] = {
+    "position": ("position_at",),
+    "data": ("image_size", "channels", "classes"),
+    "epochs": ("steps",),
+}
 
-def footnotes(arm: Measured, baseline: Measured) -> list[str]:
-    """Tokens, parameters, FLOPs and class token, as `vitcore.measure` counts them, where both have one and differ."""
-    notes = [
-        f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}"
-        for key, label in (("tokens", "tokens"), ("params", "parameters"), ("flops", "FLOPs"))
-        if differ(arm, baseline, key)
-    ]
+
+def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
+    """What is to be said of an arm; nothing of a baseline."""
+    if arm.name == baseline.name:
+        return []
+    own, other = measure(arm.config), measure(baseline.config)
+    return [*declared(arm, baseline), *moved(own, other), *schedule(arm, baseline, budget), *initial(arm, baseline)]
+
+
+def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """What a named arm stands for; what the study says to change along."""
+    if arm.change.named:
+        yield f"is {assigned(arm.change.settings)}"
+    for key, value in arm.change.co_changes.items():
+        yield f"with {key} {value} against {value_of(baseline.config, key)}, declared"
+
+
+def moved(arm: Measured, baseline: Measured) -> Iterator[str]:
+    """Tokens, parameters, FLOPs, class token and kernel, as `vitcore.measure` has them, where both have one."""
+    for key, label in (("tokens", "tokens"), ("params", "parameters"), ("flops", "FLOPs")):
+        if differ(arm, baseline, key):
+            yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}"
     if differ(arm, baseline, "class_token"):
-        notes.append("has a class token" if arm["class_token"] else "has no class token")
-    return notes
+        yield "has a class token" if arm["class_token"] else "has no class token"
+    if differ(arm, baseline, "attention_bias"):
+        bias = "a bias in its attention" if arm["attention_bias"] else "no bias in its attention"
+        yield f"{bias}: another kernel"
 
 
 def differ(arm: Measured, baseline: Measured, key: str) -> bool:
@@ -25,4 +60,81 @@ def differ(arm: Measured, baseline: Measured, key: str) -> bool:
 def change(value: float, reference: float) -> str:
     """' (+12%)' or ' (x 3.9)', whichever reads better."""
     ratio = value / reference
-    return f" ({ratio - 1:+.1%})" if 0.5 < ratio < 2 else f" (× {ratio:.2g})"
+    if 0.5 < ratio < 2:
+        return f" ({ratio - 1:+.1%})"
+    return f" (× {ratio:,.0f})" if ratio >= 10 else f" (× {ratio:.2g})"
+
+
+def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
+    """Steps, warm-up and images, where the arm does not say itself that they differ."""
+    own, other = arm.config, baseline.config
+    said = arm.change.declared
+    if own.steps != other.steps and "steps" not in said:
+        why = f", for equal {MEANT[budget]}" if budget != "steps" else ""
+        yield f"steps {own.steps:,} against {other.steps:,}{why}"
+    if warmup(own) != warmup(other) and "warmup" not in said:
+        yield f"warm-up steps {warmup(own):,} against {warmup(other):,}"
+    if own.batch != other.batch and own.steps * own.batch != other.steps * other.batch:
+        yield f"images seen in training {own.steps * own.batch:,} against {other.steps * other.batch:,}"
+
+
+def warmup(config: Config) -> int:
+    return round(config.warmup * config.steps)
+
+
+def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """The share of the arm's initial weights that the baseline has too, at the same seed, where it is not all."""
+    own, other = initial_weights(arm.config), initial_weights(baseline.config)
+    if own is None or other is None:
+        return
+    total = sum(count for count, _ in own.values())
+    same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
+    if same / total < 0.001:  # constants, as biases that start at zero
+        yield "next to none of its initial weights are the baseline's"
+    elif same < total:
+        yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"
+
+
+# -- what nobody declared ---------------------------------------------------------------------------------------------
+
+
+def refuse_undeclared(plan: Json) -> None:
+    """Raises ValueError for an arm of a plan that differs from its baseline in what neither it nor the study declares.
+
+    Of arms planned before it was written down what they declare, that is what they are named by.
+    """
+    arms = {arm["name"]: arm for arm in plan["arms"]}
+    for arm in plan["arms"]:
+        baseline = arms.get(arm["baseline"])
+        allowed = None if baseline is None else allowance(arm, baseline, plan)
+        if baseline is None or allowed is None:
+            continue
+        own, other = flat(arm["config"]), flat(baseline["config"])
+        for key in sorted(own.keys() | other.keys()):
+            if own.get(key) != other.get(key) and not any(covers(one, key) for one in allowed):
+                raise ValueError(
+                    f"{plan['name']}: {arm['name']} differs from {arm['baseline']} in {key}, {own.get(key)} against "
+                    f"{other.get(key)}, which the study does not declare: name it in `with`, or plan anew with --prune"
+                )
+
+
+def allowance(arm: Json, baseline: Json, plan: Json) -> set[str] | None:
+    """The settings in which the arm may differ; None where that was never written down."""
+    said = arm.get("declared")
+    if said is None:
+        said = [key for key, value in arm["values"].items() if value != baseline["values"].get(key)]
+        if arm["name"] != arm["baseline"] and not said:
+            return None  # a named arm
+    budget = {"steps"} if plan.get("budget", "steps") != "steps" else set()
+    return {*said, *budget, *(brought for key in said for brought in BRINGS.get(key, ()))}
+
+
+def covers(declared: str, key: str) -> bool:
+    """An option goes with its variant, and the architecture with a model."""
+    return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
+
+
+def flat(config: Json) -> Json:
+    """The settings that decide what is learned, the options of variants beside the others."""
+    whole = {**config, **config.get("options", {})}
+    return {key: value for key, value in whole.items() if key != "options" and key not in HOW_IT_RUNS}

@@ -8,7 +8,7 @@ from ablations import estimate, resolution
 from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs
 from ablations.runner import cores, gpus
-from results import evals, store
+from results import evals, store, units
 
 Json = dict[str, Any]
 BYTES_A_PARAMETER = 4
@@ -66,6 +66,7 @@ def render(view: Json, plan: Json) -> str:
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
+    lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
     notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}
     width = max(map(len, notes))
     lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
@@ -85,6 +86,14 @@ def time_text(view: Json) -> str:
     about = view["hours_from"]
     origin = estimate.told(about["sources"])
     return f"{view['hours']:.2f} {about['unit']} on {about['device']}" + (f", from {origin}" if origin else "")
+
+
+def expected_text(stated: Json) -> str:
+    """What the recipe's own config reaches, or what is like it."""
+    about = units.unit(stated["metric"])
+    seeds = f" (n = {stated['n']})" if stated["n"] else ""
+    reached = f"{about.value(stated['mean'])}{about.of_value} {units.name(stated['metric'])}{seeds}"
+    return f"expects {reached}, {stated['how']}: {stated['source']}"
 
 
 def resolution_text(view: Json, plan: Json) -> str:

@@ -5,13 +5,16 @@ YAML. Plans persist: seeds and arms only grow, unless pruned.
 """
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ablations import stated
-from ablations.confounds import footnotes
+from ablations.budget import training_flops
+from ablations.confounds import footnotes, refuse_undeclared
+from ablations.crossing import interactions
 from ablations.jobs import read
-from ablations.study import Arm, Design, claim_arms
+from ablations.study import Arm, Design, at, claim_arms, points
 from results import evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
@@ -28,9 +31,13 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     check_names(design)
     check_sizes(design)
     check_data(design)
+    check_families(design)
     measured = {arm.name: measured_arm(arm) for arm in design.arms}
-    arms = [arm_entry(design, arm, measured, seeds) for arm in design.arms]
-    return {
+    made = {arm.name: arm for arm in design.arms}
+    arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds) for arm in design.arms]
+    contrasts = sum(entry["name"] != entry["baseline"] for entry in arms)
+    own_values = tuned(design)
+    plan = {
         "schema": store.SCHEMA,
         "name": design.name,
         "study": study.name,
@@ -40,8 +47,8 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "source": study.source,
         "found": study.found,
         "description": recipe.description,
-        "metric": study.metric,
-        "evals": evals.owed(study.evals, study.metric),
+        "metric": design.metric,
+        "evals": evals.owed(design.evals, design.metric),
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
@@ -50,36 +57,54 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "spread": None if design.overrides or recipe.spread is None else recipe.spread.model_dump(),
         "figure": study.figure,
         "factors": design.factors,
+        "crosses": design.crosses,
         "curves": design.curves,
+        "tune": design.tune,
+        "budget": study.budget,
         "baseline": design.main_baseline,
         "split": data.describe(design.arms[0].config.data).split,
         "seeds": list(seeds),
         "looks": [len(seeds)],
         "arms": arms,
-        "family": sum(entry["name"] != entry["baseline"] for entry in arms),
+        "family": sum(entry["name"] != entry["baseline"] for entry in own_values) if own_values else contrasts,
+        "tuned": own_values,
+        "points_family": contrasts if own_values else 0,
+        "interactions": interactions(design),
     }
+    refuse_undeclared(plan)
+    return plan
 
 
 def check_names(design: Design) -> None:
     """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
-    sized = study.metric if evals.of_metric(study.metric) else "test_accuracy@SIZE"
+    sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
     metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
-    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", study.metric, metrics)]
+    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
-    if not design.curves:
-        wanted += [("published", name, arms) for name in study.published]
+    if design.curves:  # of a claim or number that names no point, every point is meant
+        arms += [change.name for change in design.changes]
+        arms += [entry["name"] for entry in tuned(design)]
+    wanted += [("published", name, arms) for name in study.published]
     wanted += [("claims", name, arms) for claim in study.claims for name in claim_arms(claim, study.name)]
     for key, name, known in wanted:
-        if name not in known and not (key == "claims" and design.curves):
+        if name not in known:
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def check_families(design: Design) -> None:
+    """Every family of models that a study names has an arm. Raises ValueError."""
+    there = {family_of(design, arm) for arm in design.arms}
+    for name in design.study.families:
+        if name not in there:
+            raise ValueError(f"study '{design.study.name}': families: no arm is of {name}")
 
 
 def check_sizes(design: Design) -> None:
     """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
     from vitcore.evaluate import check_size  # late: most studies ask for none
 
-    for name in evals.owed(design.study.evals, design.study.metric):
+    for name in evals.owed(design.evals, design.metric):
         for arm in design.arms if name.startswith("test@") else ():
             try:
                 check_size(arm.config, int(name.removeprefix("test@")))
@@ -108,19 +133,61 @@ def measured_arm(arm: Arm) -> Json:
         raise ValueError(f"arm {arm.name} cannot be built: {type(error).__name__}: {error}") from error
 
 
-def arm_entry(design: Design, arm: Arm, measured: dict[str, Json], seeds: Sequence[int]) -> Json:
-    own, written = measured[arm.name], settings(arm)
+def arm_entry(design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Sequence[int]) -> Json:
+    written = settings(arm)
     return {
         "name": arm.name,
         "baseline": arm.baseline,
+        "change": arm.change.name,
         "values": arm.values,
+        "declared": arm.change.declared,
+        "model_family": family_of(design, arm),
         "key": arm_key(arm.config),
         "config": written,
         "published": published(design, arm),
-        **own,
-        "notes": [] if arm.name == arm.baseline else footnotes(own, measured[arm.baseline]),
+        **measured,
+        "train_flops": training_flops(arm.config) * arm.config.steps,
+        "notes": footnotes(arm, baseline, design.study.budget),
         "trials": trials(arm.config, written, seeds),
     }
+
+
+def family_of(design: Design, arm: Arm) -> str:
+    """The first family of models that the arm's settings are of; "" for none."""
+    own = settings(arm)
+    for name, wanted in design.study.families.items():
+        if all(any_of(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()):
+            return name
+    return ""
+
+
+def any_of(own: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a setting is one of these; "timm/*" is all that begin so."""
+    return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
+
+
+def tuned(design: Design) -> list[Json]:
+    """Every arm at its own point of the tuned grid: what it is called and compared with, and the arms of its grid."""
+    if not design.tune:
+        return []
+    own = dict.fromkeys(design.tune, "tuned")
+    places = [
+        (change, point)
+        for change in design.changes
+        for point in points({name: values for name, values in design.curves.items() if name not in design.tune})
+        if change.name + at(point | next(iter(points(design.tune)))) in design.left
+    ]
+    return [
+        {
+            "name": change.name + at(point | own),
+            "baseline": design.baseline_name + at(point | own),
+            "change": change.name,
+            "values": change.values | point,
+            "points": [change.name + at(point | place) for place in points(design.tune)],
+            "published": design.study.published.get(change.name + at(point)),
+        }
+        for change, point in places
+    ]
 
 
 def settings(arm: Arm) -> Json:
@@ -138,7 +205,7 @@ def trials(config: Config, settings: Json, seeds: Sequence[int]) -> list[Json]:
 def published(design: Design, arm: Arm) -> float | None:
     """The published number of the arm, by its whole name or without the point of the curve."""
     numbers = design.study.published
-    short = ",".join(f"{key}={value}" for key, value in arm.values.items() if key in design.factors)
+    short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
 
 
@@ -159,11 +226,26 @@ def grown(old: Json, new: Json) -> Json:
     names = {arm["name"] for arm in new["arms"]}
     looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
     kept = [extended(arm, new["seeds"]) for arm in old["arms"] if arm["name"] not in names]
-    return new | {
-        "looks": looks,
-        "arms": new["arms"] + kept,
-        "family": new["family"] + sum(a["name"] != a["baseline"] for a in kept),
-    }
+    more = sum(arm["name"] != arm["baseline"] for arm in kept)
+    plan = new | {"looks": looks, "arms": new["arms"] + kept, **kept_contrasts(old, new)}
+    if plan["tuned"]:
+        plan["family"] = sum(entry["name"] != entry["baseline"] for entry in plan["tuned"])
+        plan["points_family"] += more
+    else:
+        plan["family"] += more
+    refuse_undeclared(plan)
+    return plan
+
+
+def kept_contrasts(old: Json, new: Json) -> Json:
+    """Interactions of an earlier plan that this one no longer lists, and its arms tuned on the same grid."""
+    found = {}
+    for key in ("interactions", "tuned"):
+        listed_now = {entry["name"] for entry in new[key]}
+        same = key == "interactions" or old.get("tune") == new["tune"]
+        earlier = old.get(key, []) if same else []
+        found[key] = [*new[key], *(entry for entry in earlier if entry["name"] not in listed_now)]
+    return found
 
 
 def extended(arm: Json, seeds: Sequence[int]) -> Json:

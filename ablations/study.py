@@ -5,8 +5,8 @@ A study is one YAML file, a question; a recipe is one YAML file, a setting. Neit
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from ablations import stated, strict_yaml
+from ablations.budget import Budget, steps_of
 from results import store
 from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 
@@ -30,11 +31,17 @@ class Study(Options):
     source: str = ""
     found: str = ""  # what the source found
     baseline: Values
-    factors: dict[str, Axis] = {}
-    curves: dict[str, Axis] = {}
-    arms: dict[str, Values] = {}
+    factors: dict[str, Axis] = {}  # one at a time against the baseline
+    crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
+    curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
+    tune: dict[str, Axis] = {}  # as a curve; beside it every arm at the value that suits it (results/tuning.py)
+    arms: dict[str, Values | Literal["axis"]] = {}  # named joint changes; axis: the recipe's own arm of that name
+    co_changes: dict[str, Values] = Field(default={}, alias="with")  # "pool=gap": {lr: 3e-4}
+    exclude: list[Values] = []  # arms and points, by their values; a named arm by {arm: NAME}
+    budget: Budget = "steps"  # what arms are given alike: steps, epochs or training FLOPs
+    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these, * any end
     metric: str = "test_accuracy"
-    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE; the metric's own is among them
+    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE (or @axis: the recipe's sizes)
     margin: float | None = Field(default=None, gt=0)
     published: dict[str, float] = {}
     claims: list[str] = []
@@ -62,6 +69,25 @@ Record = TypeVar("Record", Study, Recipe)
 
 
 @dataclass(frozen=True)
+class Change:
+    """How an arm differs from the baseline, wherever on the curves it stands.
+
+    settings: what is changed, as the study writes it. co_changes: what the study declares to change with it.
+    """
+
+    name: str
+    values: Values  # of every factor
+    settings: Values
+    co_changes: Values = field(default_factory=dict)
+    named: bool = False  # a joint change under a name of its own
+
+    @property
+    def declared(self) -> list[str]:
+        """The settings that it changes."""
+        return list(dict.fromkeys([*self.settings, *self.co_changes]))
+
+
+@dataclass(frozen=True)
 class Arm:
     """One row of a study's table: the settings of its trials, and the arm it is compared with."""
 
@@ -69,6 +95,8 @@ class Arm:
     baseline: str
     values: Values  # of every factor and curve
     settings: Values  # everything that is not a default, before the seed
+    change: Change
+    point: Values  # of the curves
 
     def trial(self, seed: int) -> Config:
         return Config(**merge(self.settings, {"seed": seed}))
@@ -128,26 +156,47 @@ def typed(record: type[Record], path: Path) -> Record:
 
 def check_text_names(study: Study, path: Path) -> None:
     """Names in `published` and `claims` begin with something that varies; every list has distinct values."""
-    varied = [*study.factors, *study.curves]
+    axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
+    varied = list(dict.fromkeys(key for key, _ in axes))
     for key in varied:
         refuse_unvariable(path, key)
-    if not study.factors and not study.curves and not study.arms:
-        raise ValueError(f"{path}: nothing varies: give factors, curves or arms")
-    if clash := set(study.factors) & set(study.curves):
-        raise ValueError(f"{path}: {listed(clash)} stands in factors and in curves")
-    for axis, values in (study.factors | study.curves).items():
+    if not varied and not study.arms:
+        raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
+    for one, other in itertools.combinations(("factors", "crosses", "curves", "tune"), 2):
+        clash = {key for key in keys_of(study, one) if key in keys_of(study, other)}
+        if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
+            raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
+    for axis, values in axes:
         if isinstance(values, list):
             refuse_duplicates(path, axis, values)
             if not values:
                 raise ValueError(f"{path}: {axis} lists no value")
+    for cross in study.crosses:
+        if len(cross) < 2:
+            raise ValueError(f"{path}: crosses: {listed(cross) or 'nothing'} alone is no product: name two factors")
+    for where, settings in study.co_changes.items():
+        if clash := settings.keys() & set(varied):
+            raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
     names = [
         *study.published,
+        *study.co_changes,
         *itertools.chain.from_iterable(claim_arms(claim, path) for claim in study.claims),
     ]
     for name in names:
         key = name.partition("=")[0]
-        if key not in varied and name not in study.arms:
+        if key not in varied and name.partition(",")[0] not in study.arms:
             raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
+
+
+def axes_of(study: Study) -> list[dict[str, Axis]]:
+    """Every mapping from what varies to its values."""
+    return [study.factors, *study.crosses, study.curves, study.tune]
+
+
+def keys_of(study: Study, where: str) -> list[str]:
+    """What varies in one of the study's fields."""
+    found: Any = getattr(study, where)
+    return [key for group in (found if isinstance(found, list) else [found]) for key in group]
 
 
 def refuse_unvariable(path: Path, key: str) -> None:
@@ -192,13 +241,13 @@ class Design:
 
     def __post_init__(self) -> None:
         for key in self.overrides:
-            if key in self.varied or (key == "model" and self.varied.keys() & {"width", "depth", "heads", "patch"}):
+            if key in self.varied or (key == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
                 )
             if key in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
-        for where, settings in (("recipe", self.recipe.config), *self.study.arms.items()):
+        for where, settings in (("recipe", self.recipe.config), *self.named.items()):
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
 
@@ -208,15 +257,47 @@ class Design:
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
-        return {name: self.axis(name, values) for name, values in self.study.factors.items()}
+        """Of each factor, the values it takes one at a time; of one that is only crossed, in its crosses."""
+        found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
+        for cross in self.crosses:
+            for name, values in cross.items():
+                if name not in self.study.factors:
+                    before = found.get(name, [])
+                    found[name] = [*before, *(value for value in values if value not in before)]
+        return found
+
+    @cached_property
+    def crosses(self) -> list[dict[str, list[Any]]]:
+        """With the baseline's own value of each factor, which an interaction needs, where it is not listed."""
+        found = []
+        for cross in self.study.crosses:
+            listed_values = {name: self.axis(name, values) for name, values in cross.items()}
+            own = {name: value_of(self.reference, name) for name in cross}
+            found.append({n: values if own[n] in values else [own[n], *values] for n, values in listed_values.items()})
+        return found
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
-        return {name: self.axis(name, values) for name, values in self.study.curves.items()}
+        """With what is tuned, last: every arm is trained at each of its points too."""
+        axes = self.study.curves | self.study.tune
+        return {name: self.axis(name, values) for name, values in axes.items()}
+
+    @cached_property
+    def tune(self) -> dict[str, list[Any]]:
+        """Raises ValueError for a grid without an inside: an optimum at its edge gives no verdict."""
+        found = {name: self.curves[name] for name in self.study.tune}
+        for name, values in found.items():
+            if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+                raise ValueError(f"tune: {name}={listed(values)}: numbers")
+            if len(values) < 3 or sorted(values) != values:
+                raise ValueError(
+                    f"tune: {name}={listed(values)}: at least 3 values, ascending: the best must lie inside"
+                )
+        return found
 
     @property
-    def varied(self) -> dict[str, Axis]:
-        return self.study.factors | self.study.curves
+    def varied(self) -> list[str]:
+        return list(dict.fromkeys(key for group in axes_of(self.study) for key in group))
 
     def axis(self, name: str, values: Axis) -> list[Any]:
         if values == "all":
@@ -231,60 +312,169 @@ class Design:
         return self.recipe.axes[name]
 
     @cached_property
+    def new_sizes(self) -> list[int]:
+        """The image sizes of the recipe that its models are not trained at."""
+        return [size for size in self.axis("image_size", "axis") if size != self.reference.image_size]
+
+    @property
+    def metric(self) -> str:
+        """@axis: at the first of the new sizes."""
+        name, at_axis, _ = self.study.metric.partition("@axis")
+        return f"{name}@{self.new_sizes[0]}" if at_axis else name
+
+    @property
+    def evals(self) -> list[str]:
+        """test@axis: at all of the new sizes."""
+        found = self.study.evals
+        return [
+            own
+            for name in found
+            for own in ([f"test@{size}" for size in self.new_sizes] if name == "test@axis" else [name])
+        ]
+
+    @cached_property
     def base(self) -> Values:
         """defaults < recipe < baseline < command line."""
         return merge(self.recipe.config, self.study.baseline, self.overrides)
 
     @cached_property
+    def named(self) -> dict[str, Values]:
+        """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
+        found = {}
+        for name, settings in self.study.arms.items():
+            if settings == "axis" and name not in self.recipe.arms:
+                raise ValueError(
+                    f"study '{self.study.name}' takes its arm {name} from the recipe, and recipe '{self.recipe.name}' "
+                    f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
+                )
+            found[name] = self.recipe.arms[name] if settings == "axis" else settings
+        return found
+
+    @cached_property
+    def reference(self) -> Config:
+        """The baseline where no curve moves it."""
+        return Config(**self.base)
+
+    @cached_property
     def baseline(self) -> Values:
         """The baseline's own value of every factor."""
-        config = Config(**self.base)
-        return {name: value_of(config, name) for name in self.factors}
+        return {name: value_of(self.reference, name) for name in self.factors}
+
+    @property
+    def baseline_name(self) -> str:
+        """By the factors that vary one at a time; by those that are crossed where there are none."""
+        named = self.study.factors or self.factors
+        return assigned({name: self.baseline[name] for name in named}) or "baseline"
 
     @cached_property
     def arms(self) -> list[Arm]:
         """Raises ValueError for an arm that cannot be, or that is the same trial as another."""
-        arms = [self.arm(change, point) for change in self.changes() for point in self.points()]
+        arms = [self.arm(change, point) for change, point in self.left.values()]
         refuse_twins(self.study, arms)
         return arms
 
-    def changes(self) -> Iterator[tuple[str, Values, Values]]:
-        """(name, values of the factors, settings) of every arm of a point; the baseline where it is first listed."""
-        if not any(
-            value in values for values, value in zip(self.factors.values(), self.baseline.values(), strict=True)
-        ):
-            yield assigned(self.baseline) or "baseline", self.baseline, {}
-        baseline_listed = False
-        for factor, values in self.factors.items():
-            for value in values:
-                if value != self.baseline[factor]:
-                    yield assigned({factor: value}), self.baseline | {factor: value}, {factor: value}
-                elif not baseline_listed:
-                    baseline_listed = True
-                    yield assigned(self.baseline), self.baseline, {}
-        for name, settings in self.study.arms.items():
-            changed = {key: value for key, value in settings.items() if key in self.factors}
-            yield name, self.baseline | changed, settings
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Every arm of a point, once; the baseline where it is first listed."""
+        cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
+        cells += [cell for cross in self.crosses for cell in points(cross)]
+        varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
+        found = {
+            change.name: change for change in map(self.changed, varied if {} in varied else [{}, *varied])
+        }  # a cell of a cross may be an arm that is there already
+        for name, settings in self.named.items():
+            if name in found:
+                raise ValueError(f"study '{self.study.name}': two arms are called {name}")
+            own = {key: value for key, value in settings.items() if key in self.factors}
+            found[name] = Change(name, self.baseline | own, settings, named=True)
+        return self.with_co_changes(list(found.values()))
 
-    def points(self) -> Iterator[Values]:
-        """Every point of the curves; one empty point where there are none."""
-        for values in itertools.product(*self.curves.values()):
-            yield dict(zip(self.curves, values, strict=True))
+    def changed(self, values: Values) -> Change:
+        """The arm whose factors have these values and otherwise the baseline's, named in the study's order."""
+        ordered = {name: values[name] for name in self.factors if name in values}
+        return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
-    def arm(self, change: tuple[str, Values, Values], point: Values) -> Arm:
-        name, values, settings = change
-        suffix = f",{assigned(point)}" if point else ""
-        own = assigned(self.baseline) or "baseline"
-        return Arm(name + suffix, own + suffix, values | point, merge(self.base, point, settings))
+    def with_co_changes(self, changes: list[Change]) -> list[Change]:
+        """What `with` says of "pool=gap" goes with every arm in which pool is changed to gap.
+
+        Raises ValueError for a name that is none of them.
+        """
+        for name, settings in self.study.co_changes.items():
+            meant = set(name.split(","))
+            hit = [not one.named and meant <= set(assigned(one.settings).split(",")) for one in changes]
+            if not any(hit):
+                raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
+            changes = [
+                replace(change, co_changes=merge(change.co_changes, settings)) if mine else change
+                for change, mine in zip(changes, hit, strict=True)
+            ]
+        return changes
+
+    @cached_property
+    def left(self) -> dict[str, tuple[Change, Values]]:
+        """By name, every arm at every point of the curves, but for what the study excludes.
+
+        Raises ValueError for an exclusion that meets nothing, and for one that takes a baseline or a tuned point away.
+        """
+        pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
+        gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
+        kept = {name: pair for name, pair in pairs.items() if name not in gone}
+        for name, (change, point) in kept.items():
+            if (baseline := self.baseline_name + at(point)) not in kept:
+                raise ValueError(f"study '{self.study.name}': exclude: {baseline} is the baseline of {name}")
+            if any(change.name + at(point | tuned) not in kept for tuned in points(self.tune)):
+                raise ValueError(
+                    f"study '{self.study.name}': exclude: leaves {change.name} a part of the tuned grid: "
+                    f"{listed(self.tune)} is chosen from the same values for every arm"
+                )
+        return kept
+
+    def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
+        """Which of `pairs` an entry of `exclude` means. Raises ValueError where that is none."""
+        known = {*self.factors, *self.curves, "arm"}
+        if unknown := entry.keys() - known:
+            raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
+        met = {
+            name
+            for name, (change, point) in pairs.items()
+            if entry and entry.items() <= ({"arm": change.name} | change.values | point).items()
+        }
+        if not met:
+            raise ValueError(f"study '{self.study.name}': exclude: no arm has {assigned(entry) or 'nothing'}")
+        return met
+
+    def arm(self, change: Change, point: Values) -> Arm:
+        settings = merge(self.base, point, change.settings, change.co_changes)
+        name = change.name + at(point)
+        if not {"steps", "epochs"} & {*change.declared, *point}:
+            settings = merge(settings, self.schedule(name, settings))
+        return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point)
+
+    def schedule(self, name: str, settings: Values) -> Values:
+        """The steps that meet the study's budget; nothing where they are the recipe's own. Raises ValueError."""
+        if self.study.budget == "steps" and "epochs" not in settings:
+            return {}
+        try:
+            return {"steps": steps_of(self.study.budget, self.reference, Config(**settings))}
+        except Exception as error:  # a user's part may do anything where its FLOPs are counted
+            raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
 
     @cached_property
     def main_baseline(self) -> str:
         """The baseline arm at the recipe's own point of the curves, else at the first point."""
-        own = Config(**self.base)
-        points = list(self.points())
-        point = {name: value_of(own, name) for name in self.curves}
-        suffix = assigned(point if point in points else points[0])
-        return ",".join(part for part in (assigned(self.baseline) or "baseline", suffix) if part)
+        there = [point for change, point in self.left.values() if change.name == self.baseline_name]
+        point = {name: value_of(self.reference, name) for name in self.curves}
+        return self.baseline_name + at(point if point in there else there[0])
+
+
+def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
+    """Every point of the axes' product; one empty point where there are none."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def at(point: Values) -> str:
+    """What a point of the curves adds to an arm's name."""
+    return f",{assigned(point)}" if point else ""
 
 
 def entries(slot: str) -> list[str]:

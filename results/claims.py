@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from results import contrast, looks, stats, units, verdict
@@ -21,10 +21,13 @@ Row = Mapping[str, Any]
 Claim = dict[str, Any]
 
 
-def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sample]) -> list[Claim]:
+def judge(
+    plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sample], unjudged: Collection[str] = ()
+) -> list[Claim]:
     """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where untested.
 
-    An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own.
+    An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own. Of what
+    is tuned, each arm at its own value. unjudged: arms whose value was not found inside the grid.
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
     of = {row["arm"]: row for row in rows}
@@ -33,7 +36,8 @@ def judge(plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sa
     found = {(a, b): contrast.mean(samples[a] - samples[b]) for a, b in there}
     p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
     own = [pair for pair in found if pair not in p_holm]
-    adjusted = stats.holm([looks.p(samples[a] - samples[b], plan) for a, b in own], len(own))
+    p = [None if {a, b} & set(unjudged) else looks.p(samples[a] - samples[b], plan) for a, b in own]
+    adjusted = stats.holm(p, len(own))
     p_holm |= dict(zip(own, adjusted, strict=True))
     return [judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2])) for claim in asked]
 
@@ -48,8 +52,9 @@ def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
     if {a, b} <= names or not plan["curves"]:
         yield a, relation, b
         return
-    for values in itertools.product(*plan["curves"].values()):
-        point = "".join(f",{name}={value}" for name, value in zip(plan["curves"], values, strict=True))
+    curves = plan["curves"] | {name: ["tuned"] for name in plan.get("tune", {})}
+    for values in itertools.product(*curves.values()):
+        point = "".join(f",{name}={value}" for name, value in zip(curves, values, strict=True))
         yield a + point, relation, b + point
 
 
@@ -102,7 +107,7 @@ def judged(
         "delta_ci95": None if interval is None else list(interval),
         "p_holm": p_holm,
         "n_pairs": difference.n,
-        "note": note(difference.why, relation, plan["margin"]),
+        "note": note(unresolvable(difference, p_holm), relation, plan["margin"]),
     }
 
 
@@ -122,6 +127,13 @@ def tied(word: str | None, tie: bool) -> str | None:
     if tie:
         return AGREE
     return DISAGREE if word in (BETTER, WORSE) else UNRESOLVED
+
+
+def unresolvable(difference: Estimate, p_holm: float | None) -> str:
+    """Why there is no verdict; "" where there is one."""
+    if difference.why or p_holm is not None:
+        return difference.why
+    return "the best value of an arm lies at the edge of its grid"
 
 
 def note(why: str, relation: str, margin: float | None) -> str:

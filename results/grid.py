@@ -17,7 +17,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A title, lines that explain the columns, rows of cells, numbered footnotes, closing lines."""
+    """A title, lines that explain the columns, rows of cells, numbered footnotes, closing lines.
+
+    groups: (text, columns) of what stands above the header, from the first column on; none where nothing does.
+    """
 
     title: str
     caption: list[str]
@@ -26,6 +29,7 @@ class Grid:
     rows: list[list[Cell]]
     footnotes: list[str] = field(default_factory=list)
     closing: list[str] = field(default_factory=list)
+    groups: list[tuple[str, int]] = field(default_factory=list)
 
 
 def number(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
@@ -40,7 +44,7 @@ def number(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[
 def markdown(grid: Grid) -> str:
     """A pipe table, padded so that it lines up as it is."""
     body = [[escape_markdown(cell.text) + bracketed(cell.marks) for cell in row] for row in grid.rows]
-    lines = [[escape_markdown(text) for text in grid.header], *body]
+    lines = [[escape_markdown(text) for text in grouped(grid)], *body]
     widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(grid.header))]
     rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
     padded = [pad(line, widths, grid.numeric) for line in lines]
@@ -49,6 +53,12 @@ def markdown(grid: Grid) -> str:
     prose = [escape_markdown(line) for line in (grid.title, *grid.caption)]
     blocks = [*prose, "\n".join(rows), "  \n".join(notes), *map(escape_markdown, grid.closing)]
     return "\n\n".join(block for block in blocks if block)
+
+
+def grouped(grid: Grid) -> list[str]:
+    """The header with each column's group before it: Markdown has no cell over several columns."""
+    groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
+    return [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
 
 
 def pad(line: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
@@ -77,32 +87,48 @@ LATEX = {
     "±": r"$\pm$",
     "–": "--",
     "†": r"\dag{}",
+    "×": r"$\times$",
+    "−": "$-$",
     **{special: f"\\{special}" for special in "&%$#_{}"},
 }
 
 
 def latex(grid: Grid) -> str:
-    """A table environment for booktabs."""
+    """A table environment; its document needs \\usepackage{booktabs}."""
+    kind = "table*" if grid.groups else "table"  # groups are as wide as the page
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
     lines = [" & ".join(escape_latex(cell.text) + raised(cell.marks) for cell in row) + r" \\" for row in grid.rows]
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(
         [
-            r"\begin{table}",
+            rf"\begin{{{kind}}}",
             r"\centering",
             rf"\caption{{{' '.join(map(escape_latex, [grid.title, *grid.caption]))}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
+            *latex_groups(grid),
             " & ".join(map(escape_latex, grid.header)) + r" \\",
             r"\midrule",
             *lines,
             r"\bottomrule",
             r"\end{tabular}",
             *([r"\par\smallskip\footnotesize\raggedright", (" \\\\\n").join(below)] if below else []),
-            r"\end{table}",
+            rf"\end{{{kind}}}",
         ]
     )
+
+
+def latex_groups(grid: Grid) -> list[str]:
+    """The groups over the header, each with a rule as wide as its columns."""
+    if not grid.groups:
+        return []
+    cells, rules, first = [], "", 1
+    for text, columns in grid.groups:
+        cells.append(rf"\multicolumn{{{columns}}}{{c}}{{{escape_latex(text)}}}")
+        rules += rf"\cmidrule(lr){{{first}-{first + columns - 1}}}" if text else ""
+        first += columns
+    return [" & ".join(cells) + r" \\", rules]
 
 
 def raised(marks: tuple[int, ...]) -> str:
@@ -121,12 +147,14 @@ def escape_latex(text: str) -> str:
 def html_table(grid: Grid) -> str:
     """A <figure> to stand in a page; every cell carries the value that a script may sort by."""
     head = "".join(map(html_header, grid.header, grid.numeric))
+    over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
+    groups = f"<tr>{over}</tr>" if over else ""
     body = "\n".join(f"<tr>{''.join(map(html_cell, row, grid.numeric))}</tr>" for row in grid.rows)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in grid.footnotes)
     parts = [
         '<figure class="study-table">',
         f"<figcaption><strong>{html.escape(grid.title)}</strong>{paragraphs(grid.caption)}</figcaption>",
-        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>",
+        f"<table>\n<thead>{groups}<tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>",
         f'<ol class="notes">{notes}</ol>' if notes else "",
         paragraphs(grid.closing),
         "</figure>",

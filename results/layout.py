@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import claims, grid, sentences, units
+from results import claims, grid, interaction, sentences, units
 from results.grid import Cell, Grid
+from results.style import current
 from results.units import Unit
 
 Row = Mapping[str, Any]
 Table = Mapping[str, Any]
 
+BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 FORMATS = ("md", "latex", "csv", "json", "html")
 
 
@@ -47,7 +49,7 @@ def word(row: Row, unit: Unit) -> str:
 
 
 COLUMNS = {
-    "arm": Column("arm", lambda row, unit: row["arm"], numeric=False),
+    "arm": Column("arm", lambda row, unit: current().label(row["arm"]), numeric=False),
     "n": Column("n", of_planned),
     "planned": Column("planned", lambda row, unit: str(row["planned"])),
     "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row["mean"]), row["ci95"], unit)),
@@ -64,7 +66,7 @@ COLUMNS = {
     "published": Column("published†", lambda row, unit: unit.value(row["published"])),
     "params": Column("params", lambda row, unit: units.count(row["params"])),
     "flops": Column("FLOPs", lambda row, unit: units.count(row["flops"])),
-    "baseline": Column("baseline", lambda row, unit: row["baseline"], numeric=False),
+    "baseline": Column("baseline", lambda row, unit: current().label(row["baseline"]), numeric=False),
     "n_pairs": Column("pairs", lambda row, unit: "" if row["n_pairs"] is None else str(row["n_pairs"])),
     "diverged": Column("diverged", lambda row, unit: str(row["diverged"])),
     "failed": Column("failed", lambda row, unit: str(row["failed"])),
@@ -77,15 +79,20 @@ WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has o
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
     """The table in one of FORMATS. Raises ValueError for another format or column."""
-    for name in columns or ():
-        if name not in COLUMNS:
-            raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
+    check(columns)
     if format == "csv":
         return as_csv([flat(row, columns or list(COLUMNS)) for row in table["rows"]])
     if format == "json":
         rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
         return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
     return written(as_grid(table, columns or shown(table)), format)
+
+
+def check(columns: Sequence[str] | None) -> None:
+    """Raises ValueError for a column that is not there."""
+    for name in columns or ():
+        if name not in COLUMNS:
+            raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
 
 
 def written(content: Grid, format: str) -> str:
@@ -131,7 +138,7 @@ def sortable(value: Any) -> float | str | None:
 
 
 def label(metric: str) -> str:
-    return units.name(metric)
+    return current().labels.get(metric) or units.name(metric)
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
@@ -143,16 +150,26 @@ def caption(table: Table, columns: Sequence[str]) -> str:
         f"{sentences.seeds(table['rows'])}, {tested}",
         f"{label(table['metric'])}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
-        f"p after Holm over {table['family']} planned contrasts",
+        f"p after Holm over {families(table)}",
     ]
+    if table["budget"] != "steps":
+        parts.append(f"arms are trained for equal {BUDGETS[table['budget']]}")
     if table["margin"] is not None:
         parts.append(f"equivalent: within {unit.size(table['margin'])}")
     return "; ".join(parts) + "."
 
 
+def families(table: Table) -> str:
+    """How many contrasts p is corrected for."""
+    if not table["tuned"]:
+        return f"{table['family']} planned contrasts"
+    own = f"{table['family']} planned contrasts at their own {' and '.join(table['tuned'])}"
+    return f"{own}, over {table['points_family']} at equal ones"
+
+
 def reference(table: Table) -> str:
     baselines = {row["baseline"] for row in table["rows"]}
-    return "the baseline at the same point" if len(baselines) > 1 else str(table["baseline"])
+    return "the baseline at the same point" if len(baselines) > 1 else current().label(table["baseline"])
 
 
 def closing(table: Table, columns: Sequence[str]) -> list[str]:
@@ -161,6 +178,10 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
     if "published" in columns:
         lines.append(dagger(table))
     lines.append(f"Answer: {sentences.answer(table)}")
+    if table["interactions"]:
+        told = "; ".join(interaction.sentence(one, table["metric"]) for one in table["interactions"])
+        corrected = f"Holm over {len(table['interactions'])}"
+        lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {told}.")
     if table["claims"]:
         judged = [f"{c['claim']}: {claims.said(c['verdict'])}" for c in table["claims"]]
         lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")

@@ -9,14 +9,18 @@ from matplotlib.figure import Figure
 
 from results.figures.axis import axis
 from results.figures.compute import compute
+from results.figures.curves import curves, measure
+from results.figures.families import families
 from results.figures.frame import arms, evidence, metric_name
 from results.figures.intervals import intervals
 from results.figures.learning_rate import learning_rate
 from results.figures.page import absences, compose
 from results.figures.scale import scale
-from results.figures.style import FULL, style
-from results.names import FIGURES
+from results.figures.shape import shape
+from results.figures.style import style
+from results.names import AXES, FIGURES
 from results.study import StudyResults
+from results.style import current
 from results.tables import Table
 from results.tables import table as table_of
 
@@ -28,6 +32,9 @@ DRAW: dict[str, Callable[[StudyResults, Table, Figure], list[str]]] = {
     "axis": axis,
     "scale": scale,
     "compute": compute,
+    "curves": curves,
+    "shape": shape,
+    "families": families,
 }
 
 # What a writer would otherwise stamp with the date or its version.
@@ -38,42 +45,56 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 }
 
 
-def draw(study: StudyResults, folder: Path, format: str = "png") -> Path:
-    """Writes `folder`/<study>.<format> and returns its path.
+def draw(study: StudyResults, folder: Path, format: str = "png", x: str | None = None) -> Path:
+    """Writes `folder`/<study>.<format>, or its training over `x` as <study>-<x>.<format>, and returns the path.
 
-    Raises ValueError for a format that is none of FORMATS and a plan whose figure is none of FIGURES.
+    Raises ValueError as `picture` does.
     """
-    path = folder / f"{study.name}.{format}"
-    content = picture(study, format)
+    path = folder / f"{study.name}{f'-{x}' if x else ''}.{format}"
+    content = picture(study, format, x=x)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def picture(study: StudyResults, format: str, width: float = FULL, titled: bool = True) -> bytes:
-    """The study's figure, `width` inches wide; equal results give equal bytes.
+def picture(
+    study: StudyResults, format: str, width: float | None = None, titled: bool = True, x: str | None = None
+) -> bytes:
+    """The study's figure, or its training over `x`, `width` inches wide (else the style's); equal results, equal bytes.
 
-    Not `titled`, it stands under a heading that says the question already. Raises ValueError as `draw` does.
+    Not `titled`, it stands under a heading that says the question already. Raises ValueError for a format that is none
+    of FORMATS, a plan whose figure is none of FIGURES, an `x` that is none of AXES, and a font that is not there.
     """
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
     stream = io.BytesIO()
     with style():
-        figure(study, table_of(study), width, titled).savefig(stream, format=format, metadata=UNSTAMPED[format])
+        page = figure(study, table_of(study), width or current().width, titled, x)
+        page.savefig(stream, format=format, metadata=UNSTAMPED[format])
     return stream.getvalue()
 
 
-def figure(study: StudyResults, table: Table, width: float, titled: bool = True) -> Figure:
+def figure(study: StudyResults, table: Table, width: float, titled: bool = True, x: str | None = None) -> Figure:
     """The study's figure under its question, with what was measured and what is absent written on it."""
-    kind = study.plan["figure"]
-    if wrong := unknown(study.plan):
-        raise ValueError(wrong)
     page = Figure(figsize=(width, 3.0), layout="constrained")
-    notes = DRAW[kind](study, table, page)
+    notes = curves(study, table, page, checked(x)) if x else DRAW[kind(study.plan)](study, table, page)
     frame = arms(study, table)
-    title = study.plan["question"] if titled else ""
-    compose(page, title, subtitle(study, table), [*notes, *absences(frame)])
+    title = study.plan["question"] if titled and current().heading else ""
+    under = during(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
+    compose(page, title, under, [*notes, *absences(frame)])
     return page
+
+
+def checked(x: str) -> str:
+    if x not in AXES:
+        raise ValueError(f"x={x}: one of {', '.join(AXES)}")
+    return x
+
+
+def kind(plan: Mapping[str, Any]) -> str:
+    if wrong := unknown(plan):
+        raise ValueError(wrong)
+    return str(plan["figure"])
 
 
 def unknown(plan: Mapping[str, Any]) -> str:
@@ -85,5 +106,13 @@ def unknown(plan: Mapping[str, Any]) -> str:
 
 def subtitle(study: StudyResults, table: Table) -> str:
     """The setting, the metric, and what the marks stand for."""
-    settings = ", ".join([study.plan["recipe"], *(f"{key}={value}" for key, value in study.plan["overrides"].items())])
-    return f"{settings}: {metric_name(table['metric'])}, {evidence(arms(study, table))}"
+    return f"{settings(study.plan)}: {metric_name(table['metric'])}, {evidence(arms(study, table))}"
+
+
+def during(study: StudyResults) -> str:
+    """The same of training curves."""
+    return f"{settings(study.plan)}: {metric_name(measure(study))} during training"
+
+
+def settings(plan: Mapping[str, Any]) -> str:
+    return ", ".join([plan["recipe"], *(f"{key}={value}" for key, value in plan["overrides"].items())])

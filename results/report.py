@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import claims, inspection, layout, plots, sentences, store, tables, units
+from results import claims, inspection, interaction, layout, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
 from results.inside import Inspection
 from results.study import StudyResults
@@ -36,7 +36,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     return template().render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
-        sections=[section(study, uses, inside) for study in studies],
+        sections=[section(study, uses, inside) | {"related": related(study, studies)} for study in studies],
         progress=progress(trials),
         cost=duration(trials["train_seconds"].sum()),
         provenance=provenance(trials),
@@ -80,12 +80,25 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "columns": columns,
         "dagger": layout.dagger(table),
         "grid": layout.as_grid(table, columns),
+        "interactions": [interaction.sentence(one, table["metric"]) for one in table["interactions"]],
         "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
         "cost": cost(study.trials, uses),
         "provenance": provenance(study.trials),
         "command": command(plan),
         "inside": list(looks(study, inside)),
     }
+
+
+def related(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
+    """The other studies of the page that ask the same on other data, or share trials, with a link to each."""
+    own, found = set(study.trials["id"]), []
+    for other in studies:
+        shared = len(own & set(other.trials["id"]))
+        ways = ["the same question"] * (other.plan["study"] == study.plan["study"])
+        ways += [f"{shared} shared trial{'s' if shared > 1 else ''}"] * bool(shared)
+        if other is not study and ways:
+            found.append({"slug": slug(other.name), "name": other.name, "how": ", ".join(ways)})
+    return found
 
 
 def looks(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
@@ -129,8 +142,9 @@ def slug(name: str) -> str:
 
 def summary(table: tables.Table) -> str:
     """How many arms got which verdict: "2 worse, 1 equivalent"."""
-    words = Counter(row["verdict"] or "without a verdict" for row in table["rows"] if row["arm"] != row["baseline"])
-    return ", ".join(f"{count} {word.replace('-', ' ')}" for word, count in words.items())
+    words = Counter(row["verdict"] for row in table["rows"] if row["arm"] != row["baseline"])
+    said = {word: (word or "without a verdict").replace("-", " ") for word in sentences.ORDER}
+    return ", ".join(f"{words[word]} {text}" for word, text in said.items() if words[word])
 
 
 def progress(trials: pd.DataFrame) -> str:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from results.style import current
 from results.units import Unit, unit
 from results.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 
 Row = Mapping[str, Any]
 
+ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # differences that a sentence tells one by one
 
 
@@ -16,8 +18,8 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
 
     What is not resolved is no "no difference": the sentence says how large one could be.
     """
-    measure, baseline = unit(table["metric"]), row["baseline"]
-    if row["arm"] == baseline:
+    measure, baseline = unit(table["metric"]), current().label(row["baseline"])
+    if row["arm"] == row["baseline"]:
         return "the baseline"
     if row["verdict"] is None:
         return f"not compared with {baseline} ({untested(row)})"
@@ -63,34 +65,50 @@ def lost(row: Row) -> str:
 def untested(row: Row) -> str:
     if row["n_pairs"] < 2:
         return f"{row['n_pairs']} of {row['planned']} pairs of seeds finished{lost(row)}"
+    if row["p"] is not None:
+        return "a best value lies at the edge of its grid"
     return f"all {row['n_pairs']} differences are identical"
 
 
 def answer(table: Mapping[str, Any]) -> str:
     """The study's answer in a sentence made from its verdicts, what is resolved first.
 
-    Arms of one verdict share a clause; where they are many it names the extremes. The table has them all.
+    Arms at the value that each was tuned to come before those at equal values. Arms of one verdict share a clause;
+    where they are many it names the extremes. The table has them all.
     """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
-    clauses = [clause(rows, table) for rows in grouped(compared)] or ["nothing to compare"]
-    return " ".join([opening(table), "; ".join(clauses) + ".", *closing(table)])
+    tuned = [row for row in compared if is_tuned(row, table)]
+    told = clauses([row for row in compared if row not in tuned], table) or "nothing to compare"
+    if tuned:
+        what = " and ".join(table["tuned"])
+        told = f"each at its own {what}, {clauses(tuned, table)}. At equal {what}: {told}"
+    return " ".join([opening(table), f"{told}.", *closing(table)])
+
+
+def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
+    return "; ".join(clause(group, table) for group in grouped(rows))
+
+
+def is_tuned(row: Row, table: Mapping[str, Any]) -> bool:
+    """Whether it is an arm at its own value of what is tuned, by its name."""
+    return any(f"{name}=tuned" in row["arm"].split(",") for name in table["tuned"])
 
 
 def grouped(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows of one verdict against one baseline, untested ones by their reason; otherwise as the table orders them."""
-    order = [BETTER, WORSE, EQUIVALENT, UNRESOLVED, None]
     found: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
         reason = untested(row) if row["verdict"] is None else ""
-        found.setdefault((order.index(row["verdict"]), parts(row)[1], reason), []).append(row)
+        found.setdefault((ORDER.index(row["verdict"]), parts(row)[1], reason), []).append(row)
     return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
 def clause(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
     """What is said of rows of one verdict against one baseline."""
-    first, measure, (_, baseline, point) = rows[0], unit(table["metric"]), parts(rows[0])
+    first, measure, (arm, baseline, point) = rows[0], unit(table["metric"]), parts(rows[0])
     if len(rows) == 1 and not point:
-        return f"{first['arm']} is {sentence(first, table)}"
+        return f"{current().label(arm)} is {sentence({**first, 'baseline': baseline}, table)}"
+    baseline = current().label(baseline)
     if first["verdict"] in (BETTER, WORSE):
         return f"{first['verdict']} than {baseline}: {sizes(rows, measure)}"
     if first["verdict"] == EQUIVALENT:
@@ -113,7 +131,7 @@ def names(rows: Sequence[Row]) -> str:
     """Who, the points of a curve together: "stem=conv at data_fraction=0.1, 0.3"; of many the first."""
     points: dict[str, list[str]] = {}
     for row in rows:
-        head, _, point = parts(row)
+        head, _, point = map(current().label, parts(row))
         points.setdefault(head, []).append(f"{point}{lost(row)}")
     found = [f"{head} at {' and '.join(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
@@ -122,22 +140,27 @@ def names(rows: Sequence[Row]) -> str:
 
 def placed(row: Row) -> str:
     """ "stem=conv at data_fraction=0.1" """
-    head, _, point = parts(row)
+    head, _, point = map(current().label, parts(row))
     return f"{head} at {point}" if point else head
 
 
 def parts(row: Row) -> tuple[str, str, str]:
-    """The arm, its baseline, and the point of the study's curves at which both stand: what their names end with."""
+    """The arm, its baseline, and the point of the study's curves at which both stand: what their names end with.
+
+    The value that each was tuned to is none of these.
+    """
     arm, baseline = row["arm"].split(","), row["baseline"].split(",")
     shared = 0
     while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
         shared += 1
-    head, base = arm[: len(arm) - shared], baseline[: len(baseline) - shared]
-    return ",".join(head), ",".join(base), ",".join(arm[len(arm) - shared :])
+    head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
+    shown = [",".join(one) for one in (head, base, [place for place in point if not place.endswith("=tuned")])]
+    named, against, at = map(current().label, shown)
+    return named, against, at
 
 
 def opening(table: Mapping[str, Any]) -> str:
-    rows = table["rows"]
+    rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
     planned, over = sum(r["planned"] for r in rows), sum(r["n"] + r["diverged"] for r in rows)
     setting = f"On {table['name'].partition('@')[2]}, {seeds(rows)}"
     return f"{setting}:" if over == planned else f"{setting}, so far ({over} of {planned} trials are over):"

@@ -3,13 +3,14 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from results import claims, contrast, evals, layout, looks, mixed, sentences, stats, units, verdict
+from results import claims, contrast, evals, interaction, layout, looks, mixed, sentences, stats, tuning, units, verdict
 from results.contrast import Sample
 from results.stats import Interval
 from results.study import StudyResults
+from results.style import current
 
 Row = dict[str, Any]
 Table = dict[str, Any]
@@ -21,21 +22,22 @@ OF_A_CELL = ("seed", "status", "reason", "evals", "diverged_at_step", "suspect_h
 
 def table(study: StudyResults) -> Table:
     """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
-    plan = study.plan
-    samples = contrast.samples(study, plan["metric"])
+    whole, choices = tuning.with_tuned(study)
+    plan = whole.plan
+    samples = contrast.samples(whole, plan["metric"])
     contrasts = {
         arm["name"]: samples[arm["name"]] - samples[arm["baseline"]]
         for arm in plan["arms"]
         if arm["baseline"] != arm["name"]
     }
-    p = stats.holm([looks.p(difference, plan) for difference in contrasts.values()], plan["family"])
-    p_holm = dict(zip(contrasts, p, strict=True))
-    cells = cells_by_arm(study)
+    unjudged = {arm["name"] for arm in plan["arms"] if any(edged(arm[of], choices) for of in ("name", "baseline"))}
+    p_holm = adjusted(contrasts, plan, unjudged)
+    cells = cells_by_arm(whole)
     rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
-    for row in rows:
-        if row["arm"] in contrasts:
-            add_contrast(row, of[row["baseline"]], contrasts[row["arm"]], p_holm[row["arm"]], plan)
+    for name, difference in contrasts.items():
+        add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
+    rows.sort(key=lambda row: current().rank(row["arm"]))  # as planned, unless a style says otherwise
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
@@ -48,12 +50,39 @@ def table(study: StudyResults) -> Table:
         "seeds": plan["seeds"],
         "split": plan["split"],
         "family": plan["family"],
+        "points_family": plan.get("points_family", 0),
         "margin": plan["margin"],
+        "budget": plan.get("budget", "steps"),
         "varied": [*plan["factors"], *plan["curves"]],
-        "claims": claims.judge(plan, rows, samples),
+        "tuned": list(plan.get("tune", {})),
+        "interactions": interaction.judge(whole, samples),
+        "claims": claims.judge(plan, rows, samples, unjudged),
         "notes": study_notes(study),
         "caveats": plan["caveats"],
     }
+
+
+def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:
+    """Whether the best value of a tuned arm lies at the edge of its grid, so that a better one may lie outside."""
+    return name in choices and bool(choices[name].edge)
+
+
+def adjusted(
+    contrasts: Mapping[str, Sample], plan: Mapping[str, Any], unjudged: Collection[str]
+) -> dict[str, float | None]:
+    """Holm's p of every contrast in its family: the tuned arms are the table's, all points of the grid another."""
+    found: dict[str, float | None] = {}
+    for family in {family_of(name, plan) for name in contrasts}:
+        members = [name for name in contrasts if family_of(name, plan) == family]
+        p = [None if name in unjudged else looks.p(contrasts[name], plan) for name in members]
+        found |= dict(zip(members, stats.holm(p, family[1]), strict=True))
+    return found
+
+
+def family_of(name: str, plan: Mapping[str, Any]) -> tuple[str, int]:
+    """What an arm's contrast is corrected with, and how many there are."""
+    tuned = {entry["name"] for entry in plan.get("tuned", [])}
+    return ("points", plan["points_family"]) if tuned and name not in tuned else ("table", plan["family"])
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
@@ -137,7 +166,7 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         difference,
         images,
         p_holm,
-        family=plan["family"],
+        family=family_of(row["arm"], plan)[1],
         margin=plan["margin"],
         unit=units.unit(plan["metric"]),
         looks=looks.factor(plan),

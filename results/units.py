@@ -2,7 +2,9 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from results.style import current
 
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
@@ -41,7 +43,10 @@ PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="", range=math.in
 
 
 def unit(metric: str) -> Unit:
-    return PERCENT if is_accuracy(metric) else PLAIN
+    """With the digits that the style asks for."""
+    kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)
+    digits = current().digits.get(kind)
+    return usual if digits is None else replace(usual, decimals=digits)
 
 
 def is_accuracy(metric: str) -> bool:
@@ -72,4 +77,6 @@ def count(number: float | None) -> str:
 def probability(p: float | None) -> str:
     if p is None:
         return ""
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
+    digits = current().digits.get("p", 4)
+    least = 10.0**-digits
+    return f"<{least:.{digits}f}" if digits and p < least else f"{p:.{digits}f}"

@@ -144,6 +144,43 @@ def hybrid_stem(**given: Any) -> dict[str, Any]:
     return make_plan("hybrid-stem", stems, {"stem": "patch"}, **{"figure": "compute", **given})
 
 
+def model_shape(**given: Any) -> dict[str, Any]:
+    """Grown in one way at a time, and (an arm a size) in all."""
+    factors = {"depth": [2, 4, 8, 16], "width": [16, 32, 64], "mlp_ratio": [1, 4, 8], "patch": [1, 2, 4]}
+    baseline = {"depth": 4, "width": 32, "mlp_ratio": 4, "patch": 2}
+    plan = make_plan("model-shape", factors, baseline, **{"figure": "shape", **given})
+    for name, change in {"all-half": {"depth": 2, "width": 16}, "all-twice": {"depth": 8, "width": 64}}.items():
+        config = plan["arms"][0]["config"] | baseline | change
+        add_arm(plan, name, config)
+    for arm in plan["arms"]:
+        sizes = arm["config"]
+        per_token = sizes["depth"] * sizes["width"] ** 2 * (4 + 2 * sizes["mlp_ratio"])
+        arm["flops"] = arm["flops_of_its_own"] = 2 * per_token * (8 // sizes["patch"]) ** 2
+    return plan
+
+
+def compute(**given: Any) -> dict[str, Any]:
+    """Three families; the last has too few sizes for a fit."""
+    plan = make_plan("compute", {"stem": ["patch"]}, {"stem": "patch"}, **{"figure": "families", **given})
+    plan["arms"][0] |= {"model_family": "ViT", "flops": 400_000, "flops_of_its_own": 400_000}
+    stems = {"ViT": ("patch", 4), "hybrid": ("conv", 5), "ResNet": ("resnet-small", 3)}
+    for family, (stem, sizes) in stems.items():
+        for k in range(family == "ViT", sizes):
+            config = plan["arms"][0]["config"] | {"stem": stem, "width": 16 * 2**k}
+            flops = int(4e5 * 3.7**k * (1.2 if family == "hybrid" else 1))
+            add_arm(plan, f"{family}-{k}", config, model_family=family, flops=flops, flops_of_its_own=flops)
+    return plan
+
+
+def add_arm(plan: dict[str, Any], name: str, config: Mapping[str, Any], **given: Any) -> None:
+    """An arm that changes several settings, under a name of its own."""
+    first, seeds = plan["arms"][0], plan["seeds"]
+    trials = [{"seed": s, "id": digest(dict(config) | {"seed": s})} for s in seeds]
+    own = {"name": name, "change": name, "config": dict(config), "key": digest(config), "trials": trials}
+    plan["arms"].append(first | own | given)
+    plan["family"] += 1
+
+
 MEANS = {
     "position": {"none": -0.18, "relative": -0.04, "2d": 0.004},
     "pool": {"cls": -0.002},
@@ -151,6 +188,9 @@ MEANS = {
     "stem": {"conv": 0.03, "resnet-small": 0.015},
     "data_fraction": {0.1: -0.25, 0.3: -0.10},
     "lr": {0.001: -0.03, 0.004: -0.02},
+    "depth": {2: -0.05, 8: 0.01, 16: 0.02},
+    "width": {16: -0.05, 64: 0.01, 128: 0.015, 256: 0.02},
+    "mlp_ratio": {1: -0.01, 8: 0.005},
 }
 
 
@@ -236,7 +276,7 @@ def simulate(plan: dict[str, Any]) -> dict[str, Record]:
     difficulty = np.random.default_rng(0).normal(0, 1.0, plan["split"]["images"])
     for arm in plan["arms"]:
         for trial in arm["trials"]:
-            config = SETTING | plan["overrides"] | arm["values"] | {"seed": trial["seed"]}
+            config = arm["config"] | {"seed": trial["seed"]}
             index = fold(trial["seed"], plan["split"])
             records[trial["id"]] = trained(config, truth(config), index, difficulty)
     return records

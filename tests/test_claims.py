@@ -105,4 +105,4 @@ def test_claims_are_told_below_the_table() -> None:
     """With their source and in words."""
     plan = synthetic.position()
     text = render(table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))), "md")
-    assert "Claims of arXiv 2010.11929, Table 8: position=none < position=1d: agree; " in text
+    assert "Claims of arXiv 2010.11929, Table 8: position=none < position=1d: agrees; " in text

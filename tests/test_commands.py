@@ -200,6 +200,7 @@ READING = [
     "table s --recipe r.yaml --runs all.parquet",
     "table s --recipe r.yaml --runs all.parquet --format latex",
     "plot --runs all.parquet --out figures --format svg",
+    "plot --runs all.parquet --out figures --format svg --x epoch",
     "report --runs all.parquet --out report.html",
     "compare all.parquet all.parquet",
     "compare all.parquet published",

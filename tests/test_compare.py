@@ -17,7 +17,7 @@ from statsmodels.stats.multitest import multipletests
 
 from results import published, stats
 from results.compare import compare
-from results.side_by_side import gate, render
+from results.comparison import gate, render
 from results.study import StudyResults
 
 SEEDS = {

@@ -138,8 +138,8 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
 
 
 def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Json], tmp_path: Path) -> None:
-    """3 points are, with a spread of 1 and three seeds; half a point is not, and the seeds it takes are told."""
-    near = resolution.resolution(plan(RECIPE + STATED), tmp_path)
+    """5 points are, with a spread of 1 and three seeds; half a point is not, and the seeds it takes are told."""
+    near = resolution.resolution(plan(RECIPE.replace("0.03", "0.05") + STATED), tmp_path)
     assert near["margin_reachable"]
     far = resolution.resolution(plan(RECIPE.replace("0.03", "0.005") + STATED), tmp_path)
     assert not far["margin_reachable"]
@@ -200,11 +200,14 @@ def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_pa
 
 
 MISTAKES = [
-    ("cost: {tpu: {how: measured, source: x, device: y, seconds: 1}}", "cost.tpu"),
-    ("cost: {cpu: {how: guessed, source: x, device: y, seconds: 1}}", "cost.cpu.how=guessed"),
-    ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "cost.cpu.seconds=0"),
-    ("spread: {how: cited, source: x, sd: 0.01}", "spread.freedom"),
-    ("expected: [{how: cited, mean: 0.9}]", "expected.0.source"),
+    ("cost: {tpu: {how: measured, source: x, device: y, seconds: 1}}", "tpu"),
+    (
+        "cost: {cpu: {how: guessed, source: x, device: y, seconds: 1}}",
+        "how=told: input should be 'measured' or 'cited'",
+    ),
+    ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "seconds=0"),
+    ("spread: {how: cited, source: x, sd: 0.01}", "'freedom' is missing"),
+    ("expected: [{how: cited, mean: 0.9}]", "'source' is missing"),
 ]
 
 

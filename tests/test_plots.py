@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ import numpy as np
 import pytest
 import synthetic
 import yaml
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from scipy import stats
 
-from results import plots, tables
+from results import export, plots, tables
 from results.figures import flops, labels, lines
+from results.figures.families import training_flops
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, FULL, style
-from results.study import StudyResults
+from results.study import StudyResults, load
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
@@ -36,14 +39,18 @@ def complete(figure: str) -> StudyResults:
         "axis": synthetic.patch_size,
         "scale": synthetic.dataset_scale,
         "compute": synthetic.hybrid_stem,
+        "curves": synthetic.pooling,
+        "shape": synthetic.model_shape,
+        "families": synthetic.compute,
     }
     return synthetic.results(spread(plans[figure](figure=figure)))
 
 
 def spread(plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan with a different compute for every arm."""
+    """The plan with a different compute for every arm that has not one of its own."""
     for k, arm in enumerate(plan["arms"]):
-        arm["flops"] = int(1.6e6 * 1.7**k)
+        arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * 1.7**k)
+        arm["train_flops"] = 3 * arm["flops"] * 42_240
     return plan
 
 
@@ -186,9 +193,10 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
     assert len(digests) == 1
 
 
-def test_a_pdf_embeds_its_fonts() -> None:
+@pytest.mark.parametrize("name", plots.FIGURES)
+def test_a_pdf_embeds_its_fonts(name: str) -> None:
     """TrueType inside the file, as publishers ask; no Type 3."""
-    content = plots.picture(complete("intervals"), "pdf")
+    content = plots.picture(complete(name), "pdf")
     assert b"/FontFile2" in content
     assert b"/Type3" not in content
 
@@ -287,16 +295,19 @@ def test_scale_counts_the_training_images() -> None:
 
 
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
-    """Means at every evaluation; the band from the lowest to the highest seed."""
+    """Means at every evaluation; the band is SciPy's t interval over the seeds."""
     study = complete("learning-rate")
     training = drawn(study).axes[1]
     curves = [line for line in training.lines if len(line.get_xdata()) == synthetic.EVALUATIONS]
     assert len(curves) == len(training.collections) == 6
     history = study.history[study.history["arm"] == study.plan["arms"][0]["name"]]
-    expected = 100 * history.groupby("step")["val_accuracy"].mean()
-    assert curves[0].get_ydata() == pytest.approx(expected.to_numpy())
-    band = training.collections[0].get_paths()[0].vertices[:, 1]
-    assert band.max() == pytest.approx(100 * history["val_accuracy"].max())
+    by_step = 100 * history.pivot_table(index="step", columns="seed", values="val_accuracy")
+    assert curves[0].get_ydata() == pytest.approx(by_step.mean(axis=1).to_numpy())
+    last = by_step.iloc[-1]
+    band = training.collections[0].get_paths()[0].vertices
+    at_the_end = band[band[:, 0] == synthetic.STEPS][:, 1]
+    interval = stats.t.interval(0.95, 4, last.mean(), stats.sem(last))
+    assert (at_the_end.min(), at_the_end.max()) == pytest.approx(interval)
 
 
 def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:
@@ -304,6 +315,193 @@ def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:
     training = drawn(incomplete("learning-rate")).axes[1]
     assert sum(line.get_marker() == "x" for line in training.lines) == 5
     assert sum(line.get_linewidth() == 0.6 for line in training.lines) == 5
+
+
+def going_on(plan: dict[str, Any], reached: dict[int, int]) -> StudyResults:
+    """The first arm of a plan is still in training: seed -> evaluations so far."""
+    known = synthetic.simulate(plan)
+    for trial in plan["arms"][0]["trials"]:
+        record = known[trial["id"]]
+        history = record.history[: reached[trial["seed"]]]
+        known[trial["id"]] = replace(record, values={"status": "running", "reason": "running"}, history=history)
+    return synthetic.results(plan, known)
+
+
+def curve_axes(study: StudyResults, x: str = "step") -> Axes:
+    with style():
+        figure = plots.figure(study, tables.table(study), FULL, x=x)
+        figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_come() -> None:
+    """Not beyond: the mean of those that are ahead is not that of all."""
+    study = going_on(synthetic.position(), {0: 3, 1: 5, 2: 4, 3: 3, 4: 8})
+    ax = curve_axes(study)
+    colour = to_hex(next(line for line in ax.lines if line.get_linewidth() == 0.6).get_color())
+    own = [line for line in ax.lines if to_hex(line.get_color()) == colour and len(line.get_xdata())]
+    assert [len(line.get_xdata()) for line in own] == [3, 3, 5, 4, 3, 8]
+    history = study.history[study.history["arm"] == "position=none"]
+    expected = 100 * history[history["step"] <= 396].groupby("step")["val_accuracy"].mean()
+    assert own[0].get_ydata() == pytest.approx(expected.to_numpy())
+
+
+def test_beside_finished_seeds_one_in_training_is_a_line_of_its_own() -> None:
+    """The mean is over the finished, to the end."""
+    plan = synthetic.position()
+    known = synthetic.simulate(plan)
+    running = synthetic.trial_id(plan, "position=none", 4)
+    short = replace(known[running], values={"status": "interrupted"}, history=known[running].history[:2])
+    study = synthetic.results(plan, known | {running: short})
+    lines_of = [line for line in curve_axes(study).lines if len(line.get_xdata())]
+    assert [len(line.get_xdata()) for line in lines_of[:2]] == [synthetic.EVALUATIONS, 2]
+    finished = study.history[(study.history["arm"] == "position=none") & (study.history["seed"] < 4)]
+    expected = 100 * finished.groupby("step")["val_accuracy"].mean()
+    assert lines_of[0].get_ydata() == pytest.approx(expected.to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("x", "last", "label"),
+    [
+        ("step", 1320, "training step"),
+        ("epoch", 33, "epochs of training"),
+        ("images", 42240, "training images"),
+        ("seconds", 9, "training time (seconds)"),
+    ],
+)
+def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: float, label: str) -> None:
+    """Whatever the study's own figure is."""
+    ax = curve_axes(complete("intervals"), x)
+    assert ax.get_xlabel() == label
+    assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
+
+
+def test_curves_over_something_else_are_refused() -> None:
+    """In one line."""
+    with pytest.raises(ValueError, match="x=hour: one of step, epoch, images, seconds"):
+        plots.picture(complete("intervals"), "svg", x="hour")
+
+
+def test_long_times_are_in_hours() -> None:
+    """Ten hours are not 36,000 seconds."""
+    study = complete("curves")
+    study.history["seconds"] *= 5000
+    ax = curve_axes(study, "seconds")
+    assert ax.get_xlabel() == "training time (hours)"
+    assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(12.5)
+
+
+def test_without_validation_the_curves_are_of_the_training_loss() -> None:
+    """Nothing else is known during training."""
+    study = complete("curves")
+    study.history[["val_accuracy", "val_loss"]] = np.nan
+    assert curve_axes(study).get_ylabel() == "train loss"
+
+
+@pytest.mark.parametrize("x", [None, "epoch"])
+def test_an_export_gives_the_same_bytes_as_the_runs(x: str | None, tmp_path: Path) -> None:
+    """Figures and curves, of trials that are not finished too, from one file without the run directory."""
+    runs = synthetic.write(tmp_path / "runs", synthetic.pooling(), {})
+    synthetic.write(runs, synthetic.position(), position_with_holes())
+    export.write(load(runs), tmp_path / "all.parquet")
+    for mine, theirs in zip(load(runs), load(tmp_path / "all.parquet"), strict=True):
+        assert plots.picture(mine, "svg", x=x) == plots.picture(theirs, "svg", x=x)
+
+
+def position_with_holes() -> dict[str, Any]:
+    """One failed after a while, one was never started."""
+    plan = synthetic.position()
+    failed, missing = (synthetic.trial_id(plan, "position=2d", seed) for seed in (0, 1))
+    known = synthetic.simulate(plan)[failed]
+    values = known.values | {"status": "failed", "reason": "ValueError: boom"}
+    stopped = replace(known, values=values, history=known.history[:4], correct=None)
+    return {failed: stopped, missing: synthetic.hole("missing", "not started")}
+
+
+def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> None:
+    """The curve passes where SciPy's fits of the seeds do on average, and ends at the smallest and largest size."""
+    study = complete("families")
+    figure = drawn(study)
+    fitted = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 40]
+    assert len(fitted) == 2
+    trials = study.trials.assign(
+        compute=study.trials["arm"].map({arm["name"]: arm["train_flops"] for arm in study.plan["arms"]}),
+        family=study.trials["arm"].map({arm["name"]: arm["model_family"] for arm in study.plan["arms"]}),
+    )
+    for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
+        own = trials[trials["family"] == family]
+        ends = [own["compute"].min(), own["compute"].max()]
+        assert [line.get_xdata()[0], line.get_xdata()[-1]] == pytest.approx([end / 1e12 for end in ends])
+        laws = [
+            stats.linregress(np.log(seed["compute"]), np.log(1 - seed["test_accuracy"]))
+            for _, seed in own.groupby("seed")
+        ]
+        expected = [100 * (1 - np.mean([np.exp(law.intercept) * end**law.slope for law in laws])) for end in ends]
+        assert [line.get_ydata()[0], line.get_ydata()[-1]] == pytest.approx(expected)
+        slope = f"{np.mean([-law.slope for law in laws]):.2f}"
+        assert f"{family} {slope} [" in " ".join(texts(figure)).replace("\n", " ")
+    assert "No fit, fewer than 4 sizes: ResNet." in " ".join(texts(figure)).replace("\n", " ")
+
+
+def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
+    """3 x the FLOPs of a forward pass x the images of all steps, as the plan would say today."""
+    arm = complete("families").plan["arms"][0]
+    old = {key: value for key, value in arm.items() if key != "train_flops"}
+    old["config"] = arm["config"] | {"steps": 1320, "batch": 32}
+    assert training_flops(old) == training_flops(arm) == 3 * 400_000 * 1320 * 32
+
+
+def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> None:
+    """A line for each factor and one for arms that grow in several, over FLOPs divided by the baseline's."""
+    study = complete("shape")
+    ax = drawn(study).axes[0]
+    ways = [line for line in ax.lines if len(line.get_xdata()) > 2]
+    assert len(ways) == 5
+    rows = {row["arm"]: row for row in tables.table(study)["rows"]}
+    base = rows[study.plan["baseline"]]
+    for line in ways:
+        at = list(line.get_xdata()).index(1.0)
+        assert line.get_ydata()[at] == pytest.approx(100 * base["mean"])
+    depth = {row["flops"] / base["flops"]: 100 * row["mean"] for name, row in rows.items() if name.startswith("depth=")}
+    drawn_depth = dict(zip(ways[0].get_xdata(), ways[0].get_ydata(), strict=True))
+    assert drawn_depth == pytest.approx(depth | {1.0: 100 * base["mean"]})
+    assert ax.get_legend_handles_labels()[1] == ["depth", "width", "width of the MLP", "patch size", "baseline", "all"]
+
+
+def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
+    """Where the trials have it: the family of tests is of the study's own metric."""
+    study = complete("scale")
+    assert len(drawn(study).axes) == 1
+    study.trials["fewshot5_accuracy"] = study.trials["test_accuracy"] - 0.2
+    left, right = drawn(study).axes
+    assert right.get_ylabel() == "5-shot accuracy (%)"
+
+    def of(ax: Axes) -> tuple[list[Any], list[str]]:
+        line = next(line for line in ax.lines if len(line.get_xdata()) == 3)
+        marks = [m for m in ax.lines if m.get_marker() == "o" and m.get_markersize() == 5 and len(m.get_xdata()) == 1]
+        return list(line.get_ydata()), [to_hex(mark.get_markerfacecolor()) for mark in marks]
+
+    assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
+    assert set(of(right)[1]) == {"#ffffff"}
+    assert len(drawn(study, COLUMN).axes) == 2
+
+
+def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
+    """Their values of the factors are those of the baseline: a line by these would join what is not alike."""
+    plan = synthetic.dataset_scale()
+    for point in [arm for arm in plan["arms"] if arm["name"] == arm["baseline"]]:
+        config = point["config"] | {"width": 16}
+        synthetic.add_arm(
+            plan,
+            f"half,data_fraction={point['values']['data_fraction']}",
+            config,
+            change="half",
+            values=point["values"],
+            baseline=point["name"],
+        )
+    ax = drawn(synthetic.results(plan)).axes[0]
+    assert ax.get_legend_handles_labels()[1] == ["patch (baseline)", "conv", "half"]
+    assert [len(line.get_xdata()) for line in ax.lines].count(3) == 3
 
 
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:

@@ -52,6 +52,16 @@ def test_settings_file_of_the_readme_loads_the_plugin(tmp_path: Path) -> None:
     assert "fourier" in ablate(tmp_path, "plan", "mine.yaml", *SMALL)
 
 
+def test_the_style_is_one_and_has_every_key() -> None:
+    """What the README shows can be copied."""
+    from results import style
+
+    content = strict_yaml.parse(dict(FILES)["paper.yaml"], "paper.yaml")
+    assert style.parse(content).label("position=none") == "no position"
+    assert list(content) == list(style.SECTIONS)
+    assert {*content["size"], *content["fonts"], *content["digits"]} == {*style.SIZES, *style.FONTS, *style.DIGITS}
+
+
 def test_the_profile_is_one_and_has_every_key() -> None:
     """Read as `submit` reads it."""
     content = strict_yaml.parse(dict(FILES)["mycluster.yaml"], "mycluster.yaml")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablations.confounds import footnotes
+from ablations.confounds import moved
 from vitcore import Config
 from vitcore.config import ConfigError, merge
 from vitcore.data import load
@@ -142,7 +142,7 @@ def test_cost_is_that_of_timms_model() -> None:
     assert cost["flops"] == pytest.approx(2 * 1.82e9, rel=0.01)  # multiply-adds in timm's results tables
     assert (cost["tokens"], cost["class_token"]) == (None, None)
     ours = measure(Config(**SHORT))
-    notes = footnotes(cost, ours) + footnotes(ours, cost)
+    notes = [*moved(cost, ours), *moved(ours, cost)]
     assert [note.split()[0] for note in notes] == ["parameters", "FLOPs"] * 2
 
 

@@ -144,6 +144,23 @@ def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
     assert "5 of its 20 trials are shared with other studies of this report" in text
 
 
+def test_studies_are_linked_where_they_share_something() -> None:
+    """The same question on other data, and shared trials, each with a link to the other's section."""
+    other = synthetic.position(recipe="cifar10", name="position-embedding@cifar10", overrides={"width": 64})
+    page = Page(report.render([*five()[:2], synthetic.results(other)], MADE))
+    first = page.text[page.text.index("Related") :]
+    assert first.startswith(
+        "Relatedpooling@digits (5 shared trials); position-embedding@cifar10 (the same question) Made by"
+    )
+    assert page.loads.count("#pooling-digits") == 2, "from the contents and from its relative"
+    assert page.text.count("Related") == 3
+
+
+def test_five_studies_are_a_small_file(complete: str) -> None:
+    """A page that is sent by mail: below 5 MB."""
+    assert len(complete.encode()) < 5e6
+
+
 def test_equal_studies_give_equal_pages(complete: str) -> None:
     """But for the time at the top, which is given."""
     assert report.render(five(), MADE) == complete
@@ -196,7 +213,7 @@ def test_what_users_write_is_text() -> None:
 def test_a_study_without_a_source_is_after_nothing() -> None:
     """The page then speaks of the study's own claims and numbers."""
     text = Page(report.render([synthetic.results(synthetic.position(source=""))], MADE)).text
-    assert "position-embedding@digits On digits" in text
+    assert "position-embedding@digits · contents On digits" in text
     assert "† the study: another setting" in text
     assert "What the study claims, judged here" in text
 

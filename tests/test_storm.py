@@ -14,7 +14,7 @@ import pytest
 from results import store
 
 KILLS = 20
-STUDIES = ["position-embedding", "pooling", "patch-size", "dataset-scale", "hybrid-stem"]
+STUDIES = ["position-embedding", "pooling", "patch-size", "data-fraction", "hybrid-stem"]
 
 
 def start(runs: Path) -> "subprocess.Popen[bytes]":

@@ -8,13 +8,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import latex
 import numpy as np
 import pytest
 import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
 
-from results import sentences, stats, store
+from results import layout, sentences, stats, store
 from results.study import load
 from results.tables import render, table
 
@@ -366,7 +367,7 @@ def test_markdown_lines_up_in_a_terminal() -> None:
 def test_a_study_without_a_source_names_none() -> None:
     """Claims and published numbers are then those of the study."""
     text = render(made(synthetic.position(source="")), "md")
-    assert "Claims of the study: position=none < position=1d: agree;" in text
+    assert "Claims of the study: position=none < position=1d: agrees;" in text
     assert "† the study: another setting" in text
 
 
@@ -414,6 +415,16 @@ def test_latex_is_a_booktabs_table() -> None:
         r"50\% of \$x\_1 \& \textbackslash{}y\{\}\#\textasciitilde{}\textasciicircum{}\textless{}b\textgreater{}"
         in text
     )
+
+
+@pytest.mark.parametrize("columns", [None, list(layout.COLUMNS)], ids=["usual", "all"])
+def test_a_strict_reader_of_latex_finds_every_cell(columns: list[str] | None) -> None:
+    """No unknown command, nothing open, nothing unescaped, and the cells of the Markdown table in their places."""
+    found = with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b> −3 × 2")
+    rows = latex.check(render(found, "latex", columns))
+    lines = [line.split("|")[1:-1] for line in render(found, "md", columns).splitlines() if line.startswith("|")]
+    assert [len(row) for row in rows] == [len(line) for line in lines[:1] + lines[2:]]
+    assert [row[0].partition("\\")[0] for row in rows[1:]] == list(ACCURACIES)
 
 
 class Cells(html.parser.HTMLParser):

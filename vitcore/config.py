@@ -381,7 +381,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     if problem["loc"] == ("data_seed",):  # the seed, where it is not written: what is wrong with both is said of that
         problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = ".".join(str(part) for part in problem["loc"])
-    known = [*model.model_fields, "epochs"] if model is Config else list(model.model_fields)
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    known += ["epochs"] if model is Config else []
     match problem["type"]:
         case "extra_forbidden":
             allowed = nearest(key, known) or (

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Draw = Callable[[Tensor, Generator], Any]
+Drawn = tuple[int, str]  # how many values a parameter has; what is done to draw them
 
 
 @torch.no_grad()
@@ -44,6 +46,44 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
         if isinstance(module, Initial):
             return module, ".".join(path[depth:])
     raise AssertionError(f"nothing says how {name} is drawn")
+
+
+def drawn(model: nn.Module) -> dict[str, Drawn]:
+    """How each parameter of a model on the meta device is drawn.
+
+    Parameters of one name that are drawn alike have the same initial values at the same seed: the generator's key is
+    (seed, name), and what is done with it is written down here, operation by operation, without doing it. Where
+    nn.init does nothing on the meta device, as trunc_normal_, the class that draws stands for what it does.
+    """
+    found = {}
+    for name, parameter in model.named_parameters():
+        owner, own_name = nearest_owner(model, name)
+        values = torch.empty_like(parameter, device="meta")
+        with torch.no_grad(), Operations() as operations:
+            owner.initial(own_name, values, generator(0, name))
+        how = "; ".join(operations.written) or type(owner).__qualname__
+        found[name] = parameter.numel(), f"{tuple(parameter.shape)}: {how}"
+    return found
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types
+    """Writes down what changes meta tensors: the operations, their numbers, of tensors the shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # nor has this
+        self.written: list[str] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """As vitcore.measure.Flops."""
+        return False
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {name: value for name, value in (kwargs or {}).items() if name != "generator"}  # it has no meta kernel
+        if operation._schema.is_mutable:
+            given = [tuple(one.shape) if isinstance(one, Tensor) else one for one in (*args, *named.values())]
+            self.written.append(f"{operation} {given}")
+        return operation(*args, **named)
 
 
 class Initial(nn.Module):

@@ -10,8 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from vitcore.config import ARCHITECTURE, Config
-from vitcore.model import build
+from vitcore.initial import Drawn, drawn
+from vitcore.model import Model, build
 from vitcore.shapes import without_dynamo
+from vitcore.sites import Position
 from vitcore.vit import ViT
 
 
@@ -19,26 +21,45 @@ from vitcore.vit import ViT
 class Cost:
     """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention).
 
-    `tokens`, with those before the patches, and `class_token` are None for a reference model.
+    `tokens`, with those before the patches, `class_token` and `attention_bias`, whether something is added to the
+    attention's logits (which takes another kernel), are None for a reference model.
     """
 
     params: int
     flops: int
     tokens: int | None
     class_token: bool | None
+    attention_bias: bool | None
 
 
 # What the model is made of: everything that its cost depends on, and whether it can be built.
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", "dropout", "drop_path")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
+drawings: dict[str, dict[str, Drawn] | None] = {}
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """params, flops, tokens, class_token, as Cost has them; nothing is allocated."""
-    key = json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
-    if key not in measured:
+    """What Cost has; nothing is allocated."""
+    if (key := model_key(config)) not in measured:
         measured[key] = count(config)
     return asdict(measured[key])
+
+
+def initial_weights(config: Config) -> dict[str, Drawn] | None:
+    """How each parameter is drawn, by name; None for a reference model. Nothing is allocated."""
+    if (key := model_key(config)) not in drawings:
+        model = on_meta(config)
+        drawings[key] = drawn(model) if isinstance(model, ViT) else None
+    return drawings[key]
+
+
+def model_key(config: Config) -> str:
+    return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
+
+
+def on_meta(config: Config) -> Model:
+    with torch.device("meta"):
+        return build(config).eval()
 
 
 def count(config: Config) -> Cost:
@@ -52,15 +73,17 @@ def count(config: Config) -> Cost:
 
 def counted(config: Config) -> Cost:
     """Runs one image through the model."""
+    model = on_meta(config)
     with torch.device("meta"):
-        model = build(config).eval()
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
     with Flops() as counter, torch.no_grad():
         model(images)
     params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.total
     if not isinstance(model, ViT):
-        return Cost(params, flops, tokens=None, class_token=None)
-    return Cost(params, flops, math.prod(config.grid) + model.prefix, model.class_token is not None)
+        return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
+    tokens = math.prod(config.grid) + model.prefix
+    biased = type(model.position).bias is not Position.bias  # a kind overrides the sites it needs
+    return Cost(params, flops, tokens, model.class_token is not None, biased)
 
 
 class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types

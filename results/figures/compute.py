@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
-from results.figures.frame import Plan, arms, each, seeds
+from results.figures.frame import alone, arms, each, seeds
 from results.figures.labels import label_points
 from results.figures.lines import (
     around,
@@ -19,7 +19,7 @@ from results.figures.lines import (
     nothing_yet,
 )
 from results.figures.page import wrapped
-from results.figures.style import TEXT
+from results.figures.style import current
 from results.study import StudyResults
 from results.tables import Table
 
@@ -30,7 +30,7 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame = arms(study, table)
     size, name = flops_unit(frame["flops"].max())
-    frame = families(frame, study.plan).assign(at=frame["flops"] / size)
+    frame = alone(frame, study.plan).assign(at=frame["flops"] / size)
     figure.set_figheight(3.2)
     ax = figure.subplots()
     points = seeds(study, table["metric"])
@@ -43,15 +43,6 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     return ["Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."]
 
 
-def families(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """A line a family along the study's curve; without a curve, every arm is a family of its own."""
-    if plan["curves"]:
-        return frame
-    if len(plan["factors"]) == 1:
-        return frame.assign(series=frame["x"].astype(str))
-    return frame.assign(series=frame["arm"])
-
-
 def against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Means with intervals and seeds over `at`, a look a family. frame: rows of `arms` with `at`."""
     gaps_before = frame[frame["n"] == 0].groupby("at").cumcount()
@@ -61,7 +52,7 @@ def against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
         draw_points(rows, ax, look)
         draw_seeds(rows, seeds, ax, look, 4.0)
         for index in gaps_before.index.intersection(rows.index):
-            draw_gaps(rows.loc[[index]], ax, look, GAP * gaps_before[index], name)
+            draw_gaps(rows.loc[[index]], ax, look, GAP * gaps_before[index], rows["line"].iloc[0])
     ax.set_xscale("log")
     low, high = around(sorted(set(frame["at"])), log=True)
     ax.set_xlim(low, high)
@@ -73,11 +64,11 @@ def name_families(frame: pd.DataFrame, ax: Axes) -> None:
     """Every family's name, at its most expensive arm that has a mean."""
     known = frame[frame["mean"].notna()]
     ends = known.sort_values("at", kind="stable").drop_duplicates("series", keep="last")
-    points = [(row.at, row.mean, written(row.series, frame)) for row in each(ends)]
+    points = [(row.at, row.mean, in_lines(frame[frame["series"] == row.series])) for row in each(ends)]
     bars = [(row.at, row.low, row.high) for row in each(known) if not pd.isna(row.low)]
     label_points(ax, points, bars)
 
 
-def written(name: str, frame: pd.DataFrame) -> str:
+def in_lines(rows: pd.DataFrame) -> str:
     """The family's name in lines that leave room for others."""
-    return wrapped(caption(name.replace(",", ", "), frame[frame["series"] == name]), 1.3, TEXT)
+    return wrapped(caption(rows), 1.3, current().text)

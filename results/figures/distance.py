@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from results.figures.page import legend_above
-from results.figures.style import BLUE, COLOURS, GREY, MARKERS
+from results.figures.style import GREY, MARKERS, current
 
 if TYPE_CHECKING:
     from results.inside import Inspection
@@ -18,16 +18,17 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
     """A mark a head; the dashed line is a head that attends to all patches alike."""
     distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]
     depth, heads = distances.shape
+    palette = current().palette
     figure.set_figheight(2.4)
     ax = figure.subplots()
     for head in range(heads):
-        named = heads <= len(COLOURS)
+        named = heads <= len(palette)
         ax.plot(
             range(1, depth + 1),
             distances[:, head],
             linestyle="",
-            marker=MARKERS[head] if named else "o",
-            color=COLOURS[head] if named else BLUE,
+            marker=MARKERS[head % len(MARKERS)] if named else "o",
+            color=palette[head] if named else palette[0],
             alpha=0.85 if named else 0.5,
             markeredgewidth=0,
             label=f"head {head + 1}" if named else "a head" if head == 0 else None,
@@ -39,7 +40,7 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
     ax.set_xlabel("network depth (layer)")
     ax.set_ylabel("mean attention distance (pixels)")
     legend_above(ax, "")
-    every = "" if heads <= len(COLOURS) else f", {heads} heads a layer"
+    every = "" if heads <= len(palette) else f", {heads} heads a layer"
     return [
         f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "
         "the rest of each row scaled to 1"

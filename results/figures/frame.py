@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from results.study import StudyResults
+from results.style import current
 from results.tables import Table
 from results.units import name, unit
 
@@ -15,7 +16,7 @@ Plan = dict[str, Any]
 
 def metric_name(metric: str) -> str:
     """test_accuracy -> "test accuracy"."""
-    return name(metric.replace("val_", "validation_"))
+    return current().labels.get(metric) or name(metric.replace("val_", "validation_"))
 
 
 def metric_label(metric: str) -> str:
@@ -37,15 +38,17 @@ def is_number(value: object) -> bool:
 
 
 def arms(study: StudyResults, table: Table) -> pd.DataFrame:
-    """A row an arm, in plan order: the table's numbers in the metric's unit, and where the arm stands.
+    """A row an arm, in the style's order, else the plan's: the table's numbers in the metric's unit, and its place.
 
-    Columns: arm, x (its value of `x_of`), series (its other factors' values), reference (it is a baseline),
+    Columns: arm, label (what is written for it), x (its value of `x_of`), tick (what is written for that, if the style
+    says), series (its other factors' values) and line (what is written for that), reference (it is a baseline),
     n, planned, gap (why trials are absent, or ""), mean, low, high, delta, delta_low, delta_high, verdict, published,
     flops. What the table does not have is NaN.
     """
     plan, scale = study.plan, unit(table["metric"]).scale
     x, rows = x_of(plan), {row["arm"]: row for row in table["rows"]}
-    frame = pd.DataFrame([arm_row(arm, rows[arm["name"]], x, plan, scale) for arm in plan["arms"]])
+    ordered = sorted(plan["arms"], key=lambda arm: current().rank(arm["name"]))
+    frame = pd.DataFrame([arm_row(arm, rows[arm["name"]], x, plan, scale) for arm in ordered])
     numbers = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published", "flops"]
     return frame.astype(dict.fromkeys(numbers, float))
 
@@ -62,10 +65,14 @@ def arm_row(arm: dict[str, Any], row: dict[str, Any], x: str, plan: Plan, scale:
         "delta_high": delta_high,
         "published": row["published"],
     }
+    at, style = arm["values"].get(x, arm["name"]), current()
     return {
         "arm": arm["name"],
-        "x": arm["values"].get(x, arm["name"]),
-        "series": series(arm["values"], x, plan),
+        "label": style.label(arm["name"]),
+        "x": at,
+        "tick": style.labels.get(f"{x}={at}", ""),
+        "series": series(arm, x, plan),
+        "line": written(series(arm, x, plan)),
         "reference": arm["name"] == arm["baseline"],
         "verdict": row["verdict"],
         "n": row["n"],
@@ -76,12 +83,42 @@ def arm_row(arm: dict[str, Any], row: dict[str, Any], x: str, plan: Plan, scale:
     }
 
 
-def series(values: dict[str, Any], x: str, plan: Plan) -> str:
-    """The name of the line that an arm lies on: its values of every factor but the axis."""
-    others = [name for name in plan["factors"] if name != x]
-    if len(others) == 1:
-        return str(values.get(others[0], ""))
-    return ", ".join(f"{name}={values[name]}" for name in others if name in values)
+def series(arm: dict[str, Any], x: str, plan: Plan) -> str:
+    """The name of the line that an arm lies on: what it changes, and its place on every axis but `x`."""
+    change, values = changed(arm, plan), arm["values"]
+    if x in plan["factors"] and not given_name(arm, plan):
+        change = ",".join(f"{name}={values[name]}" for name in plan["factors"] if name != x and name in values)
+    others = [f"{name}={values[name]}" for name in plan["curves"] if name != x and name in values]
+    return ",".join([change, *others] if change else others)
+
+
+def written(name: str) -> str:
+    """What is written for a series: of a single factor the value is enough."""
+    label = current().label(name)
+    if label != name:
+        return label
+    return name.partition("=")[2] if name.count("=") == 1 else name.replace(",", ", ")
+
+
+def alone(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    """The rows with a series along the study's curve; without a curve, every arm is a series of its own."""
+    if plan["curves"]:
+        return frame
+    if len(plan["factors"]) == 1:
+        return frame.assign(series=frame["arm"], line=[written(arm) for arm in frame["arm"]])
+    return frame.assign(series=frame["arm"], line=frame["label"].str.replace(",", ", "))
+
+
+def changed(arm: dict[str, Any], plan: Plan) -> str:
+    """An arm's name without the point of the curves."""
+    point = "".join(f",{name}={arm['values'][name]}" for name in plan["curves"] if name in arm["values"])
+    return str(arm.get("change") or arm["name"].removesuffix(point))  # plans written before the field existed
+
+
+def given_name(arm: dict[str, Any], plan: Plan) -> str:
+    """What a study calls an arm that changes several things; "" for one that is named by its factors."""
+    change = changed(arm, plan)
+    return "" if all(part.partition("=")[0] in plan["factors"] for part in change.split(",")) else change
 
 
 def gap(row: dict[str, Any]) -> str:

@@ -15,12 +15,12 @@ from matplotlib.transforms import blended_transform_factory
 from results import layout
 from results.figures.frame import arms, each, metric_label, number, seeds, signed
 from results.figures.page import narrow, wrapped
-from results.figures.style import BLACK, BLUE, GREY, LIGHT, PALE, SMALL, TEXT, VERMILION
+from results.figures.style import GREY, LIGHT, PALE, current
 from results.study import StudyResults
 from results.tables import Table
 from results.units import is_accuracy, unit
 
-COLOUR = {"better": BLUE, "worse": VERMILION}
+RESOLVED = ("better", "worse")
 LABEL_WIDTH = 1.5  # inches that an arm's name may take before it is broken
 ROW, NARROW_ROW = 0.44, 0.6  # inches
 FRAME = 0.85  # inches for the axis and the heads of the columns
@@ -41,7 +41,7 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     interval_rows(frame, seeds(study, metric), panels[0], metric)
     (text_above if stacked else text_beside)(frame, panels[0], metric)
     if aside:
-        published_rows(frame, panels[1], wrapped(layout.origin(table), 1.35, SMALL))
+        published_rows(frame, panels[1], wrapped(layout.origin(table), 1.35, current().small))
     elsewhere = f"* published in another setting, its level is not comparable: {layout.origin(table)}."
     return [MARKS, elsewhere] if published and stacked else [MARKS]
 
@@ -57,11 +57,11 @@ def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: s
         colour = colour_of(row)
         if not np.isnan(row.low):
             ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1.8, solid_capstyle="butt")
-        face = colour if row.reference or row.verdict in COLOUR else "white"
+        face = colour if row.reference or row.verdict in RESOLVED else "white"
         ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face)
     baselines = frame["mean"][frame["reference"]].dropna()
     if len(baselines) == 1:
-        ax.axvline(baselines.iloc[0], color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
+        ax.axvline(baselines.iloc[0], color=current().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
@@ -76,7 +76,8 @@ def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: s
 
 
 def colour_of(row: Any) -> str:
-    return BLACK if row.reference else COLOUR.get(row.verdict, GREY)
+    style = current()
+    return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
 
 
 def verdict(row: Any, metric: str) -> str:
@@ -89,11 +90,17 @@ def verdict(row: Any, metric: str) -> str:
     word = known.replace("-", " ") + count(row)
     if np.isnan(row.delta):
         return word
-    digits = 1 if is_accuracy(metric) else 3
+    digits = places(metric)
     text = signed(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed(row.delta_low, digits)}, {signed(row.delta_high, digits)}]"
     return f"{word}\n{text}"
+
+
+def places(metric: str) -> int:
+    """Decimals in a picture: fewer than in the table, unless the style says how many."""
+    kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
+    return current().digits.get(kind, usual)
 
 
 def count(row: Any) -> str:
@@ -102,7 +109,9 @@ def count(row: Any) -> str:
 
 def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
     """Names on the left of the rows, verdicts on their right."""
-    ax.set_yticks(range(len(frame)), [wrapped(arm.replace(",", ", "), LABEL_WIDTH, TEXT) for arm in frame["arm"]])
+    ax.set_yticks(
+        range(len(frame)), [wrapped(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]]
+    )
     right = ax.secondary_yaxis("right")
     right.set_yticks(range(len(frame)), [verdict(row, metric) for row in each(frame)])
     right.tick_params(length=0)
@@ -113,7 +122,7 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
         "xycoords": "axes fraction",
         "xytext": (6, 4),
         "textcoords": "offset points",
-        "size": SMALL,
+        "size": current().small,
     }
     ax.annotate("against the baseline, 95% CI", (1, 1), color=GREY, **beyond)
 
@@ -124,8 +133,8 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
     for y, row in enumerate(each(frame)):
-        line: dict[str, Any] = {"transform": to, "size": SMALL, "bbox": clear, "va": "center"}
-        ax.text(0, y - 0.27, row.arm, weight="bold", **line)
+        line: dict[str, Any] = {"transform": to, "size": current().small, "bbox": clear, "va": "center"}
+        ax.text(0, y - 0.27, row.label, weight="bold", **line)
         ax.text(0, y + 0.33, verdict(row, metric).replace("\n", ": "), color=colour_of(row), **line)
         if not np.isnan(row.published):
             ax.text(1, y - 0.27, f"published*: {number(row.published)}", ha="right", color=GREY, **line)
@@ -144,13 +153,13 @@ def published_rows(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
             (row.published, y),
             xytext=(0, 5),
             textcoords="offset points",
-            size=SMALL,
+            size=current().small,
             ha="center",
             color=GREY,
         )
     ax.margins(x=0.3)
     ax.xaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(axis="y", length=0, labelleft=False)
-    ax.set_xlabel(source, size=SMALL, color=GREY)
-    ax.set_title("published in\nanother setting (%)", size=SMALL, color=GREY, loc="left")
+    ax.set_xlabel(source, size=current().small, color=GREY)
+    ax.set_title("published in\nanother setting (%)", size=current().small, color=GREY, loc="left")
     return ax

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from results.figures.style import GREY, TEXT
+from results.figures.style import GREY, current
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points of paper
@@ -53,7 +53,7 @@ def annotation(
         textcoords="offset points",
         ha="left" if dx > 0 else "right" if dx < 0 else "center",
         va="bottom" if dy > 0 and dx == 0 else "top" if dy < 0 and dx == 0 else "center",
-        size=TEXT,
+        size=current().text,
         arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 4} if far > LEADER else None,
     )
     words.set_in_layout(False)

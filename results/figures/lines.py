@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 
 from results.figures.frame import each, is_number, metric_label
 from results.figures.page import wrapped
-from results.figures.style import BLACK, COLOURS, DASHES, GREY, MARKERS, SMALL, TEXT
+from results.figures.style import DASHES, GREY, MARKERS, current
 from results.units import is_accuracy
 
 NAMES = {
@@ -36,22 +36,26 @@ class Look:
 
 
 def looks(frame: pd.DataFrame) -> dict[str, Look]:
-    """A look a series, in plan order: black diamonds for the baseline's, the palette for the others."""
-    names = list(dict.fromkeys(frame["series"]))
+    """A look a series, in plan order: black diamonds for the baseline's, the palette for the others.
+
+    The colour that a style gives to a series by name comes first.
+    """
+    names, style = list(dict.fromkeys(frame["series"])), current()
     baselines = set(frame["series"][frame["reference"]])
     table, k = {}, 0
     for name in names:
         if name in baselines:
-            table[name] = Look(BLACK, "D", "-")
+            table[name] = Look(style.colour(name) or style.baseline, "D", "-")
             continue
-        dash = DASHES[k // len(COLOURS) % len(DASHES)]
-        table[name] = Look(COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)], dash)
+        dash = DASHES[k // len(style.palette) % len(DASHES)]
+        colour = style.colour(name) or style.palette[k % len(style.palette)]
+        table[name] = Look(colour, MARKERS[k % len(MARKERS)], dash)
         k += 1
     return table
 
 
 def axis_name(field: str) -> str:
-    return NAMES.get(field, field.replace("_", " "))
+    return current().labels.get(field) or NAMES.get(field, field.replace("_", " "))
 
 
 def marks(field: str) -> str:
@@ -85,12 +89,14 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
         draw_seeds(rows, seeds, ax, look, aside + 3.0)
         draw_gaps(rows, ax, look, aside)
         if len(table) > 1:
-            ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=caption(name, rows))
+            ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=caption(rows))
     return ax
 
 
-def caption(name: str, rows: pd.DataFrame) -> str:
-    return f"{name} (baseline)" if rows["reference"].any() else name
+def caption(rows: pd.DataFrame) -> str:
+    """What is written for a series."""
+    name = rows["line"].iloc[0]
+    return f"{name} (baseline)" if rows["reference"].any() else str(name)
 
 
 def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:
@@ -123,7 +129,7 @@ def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0, name
     for row in each(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
-        above: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": SMALL, "color": GREY}
+        above: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
         ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **above)
 
 
@@ -142,7 +148,8 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 
 def values(frame: pd.DataFrame) -> list[str]:
     """A label a place on the axis: the value as a person writes it, in lines that leave room for others."""
-    return [wrapped(plain(row.x), TICK, TEXT) for row in each(frame.drop_duplicates("at").sort_values("at"))]
+    places = each(frame.drop_duplicates("at").sort_values("at"))
+    return [wrapped(row.tick or plain(row.x), TICK, current().text) for row in places]
 
 
 def plain(value: Any) -> str:
@@ -195,6 +202,6 @@ def extent(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
-def nothing_yet(ax: Axes) -> None:
-    """Says that no trial has finished, in place of an empty panel."""
-    ax.text(0.5, 0.85, "no finished trial yet", color=GREY, ha="center", va="center", transform=ax.transAxes)
+def nothing_yet(ax: Axes, words: str = "no finished trial yet") -> None:
+    """Says so in place of an empty panel."""
+    ax.text(0.5, 0.85, words, color=GREY, ha="center", va="center", transform=ax.transAxes)

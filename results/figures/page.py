@@ -12,7 +12,7 @@ from matplotlib.textpath import TextToPath
 from matplotlib.transforms import Bbox
 
 from results.figures.frame import each
-from results.figures.style import COLUMN, GREY, SMALL, TEXT, TITLE
+from results.figures.style import COLUMN, GREY, current
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size
@@ -27,7 +27,7 @@ def narrow(figure: Figure) -> bool:
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
     """The width of a line of text in inches."""
-    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    font = FontProperties(size=size, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
     return float(width) / 72
 
@@ -58,20 +58,24 @@ def break_at(word: str, width: float, size: float, weight: str) -> int:
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
     """Makes the figure higher by its header and footer and writes them there; the axes keep their space."""
     width, body = figure.get_size_inches()
-    inside = width - 2 * MARGIN
-    head = wrapped(title, inside, TITLE, "bold")
-    under = wrapped(subtitle, inside, TEXT)
-    foot = "\n".join(wrapped(note, inside, SMALL) for note in notes)
-    head_height, under_height, foot_height = height(head, TITLE), height(under, TEXT), height(foot, SMALL)
+    inside, style = width - 2 * MARGIN, current()
+    head = wrapped(title, inside, style.title, "bold")
+    under = wrapped(subtitle, inside, style.text)
+    foot = "\n".join(wrapped(note, inside, style.small) for note in notes)
+    head_height, under_height, foot_height = (
+        height(head, style.title),
+        height(under, style.text),
+        height(foot, style.small),
+    )
     top = MARGIN + head_height + under_height + MARGIN
     bottom = foot_height + MARGIN if foot else 0.0
     total = top + body + bottom
     figure.set_size_inches(width, total)
     left = MARGIN / width
-    figure.text(left, 1 - MARGIN / total, head, size=TITLE, weight="bold", va="top", linespacing=LEADING * 0.9)
-    figure.text(left, 1 - (MARGIN + head_height) / total, under, size=TEXT, color=GREY, va="top")
+    figure.text(left, 1 - MARGIN / total, head, size=style.title, weight="bold", va="top", linespacing=LEADING * 0.9)
+    figure.text(left, 1 - (MARGIN + head_height) / total, under, size=style.text, color=GREY, va="top")
     if foot:
-        figure.text(left, MARGIN / total, foot, size=SMALL, color=GREY, va="bottom")
+        figure.text(left, MARGIN / total, foot, size=style.small, color=GREY, va="bottom")
     figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total), w_pad=MARGIN)
     uncrowd(figure)
     freeze(figure)
@@ -103,7 +107,7 @@ def freeze(figure: Figure) -> None:
 def absences(frame: pd.DataFrame) -> list[str]:
     """A line an arm that has fewer finished trials than planned, and why; nothing is dropped in silence."""
     short = list(each(frame[frame["n"] < frame["planned"]]))
-    lines = [f"{row.arm}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
+    lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
@@ -115,12 +119,13 @@ def legend_above(ax: Axes, title: str) -> None:
     if not handles:
         ax.set_title(title, loc="left")
         return
+    text = current().text
     room = ax.get_position().width * figure.get_figwidth()
-    labels = [wrapped(label, room - HANDLE, TEXT) for label in labels]
-    widest = max(text_width(line, TEXT) for label in labels for line in label.split("\n")) + HANDLE
+    labels = [wrapped(label, room - HANDLE, text) for label in labels]
+    widest = max(text_width(line, text) for label in labels for line in label.split("\n")) + HANDLE
     columns = max(1, min(len(labels), int(room / widest)))
     stacks = np.array_split(labels, columns)
-    figure.set_figheight(figure.get_figheight() + max(height("\n".join(stack), TEXT) for stack in stacks))
+    figure.set_figheight(figure.get_figheight() + max(height("\n".join(stack), text) for stack in stacks))
     ax.legend(
         handles,
         labels,
@@ -128,7 +133,7 @@ def legend_above(ax: Axes, title: str) -> None:
         bbox_to_anchor=(0, 1.0),
         ncols=columns,
         title=title,
-        title_fontsize=TEXT,
+        title_fontsize=text,
         alignment="left",
         borderaxespad=0.2,
         borderpad=0.2,

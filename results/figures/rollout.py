@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from results.figures.images import bare, colours, stretched
 from results.figures.page import narrow
-from results.figures.style import SMALL
+from results.figures.style import current
 
 if TYPE_CHECKING:
     from results.inside import Inspection
@@ -31,7 +31,7 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
         axes[1, k].imshow(picture, interpolation="nearest", **whole)
         axes[1, k].imshow(shade(maps[k]), interpolation="bilinear", **whole)
         axes[2, k].imshow(stretched(maps[k]), interpolation="nearest", cmap="viridis", vmin=0, vmax=1, **whole)
-        axes[0, k].set_title(caption(int(labels[k]), int(predicted[k])), size=SMALL)
+        axes[0, k].set_title(caption(int(labels[k]), int(predicted[k])), size=current().small)
     for ax, name in zip(axes[:, 0], ("input", "seen", "attention"), strict=True):
         ax.set_ylabel(name)
     return [

@@ -1,28 +1,59 @@
-"""The metric over the amount of data, at equal steps: arXiv 2010.11929, Figure 4."""
+"""The metric over the amount of data, and few-shot accuracy beside it: arXiv 2010.11929, Figures 3 and 4."""
+
+from dataclasses import replace
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.frame import arms, seeds, x_of
 from results.figures.lines import draw_lines, extent, marks, metric_axis, nothing_yet, place, plain, swept_axis, values
-from results.figures.page import legend_above
+from results.figures.page import legend_above, narrow
 from results.study import StudyResults
 from results.tables import Table
+from results.tables import table as table_of
+
+FEW_SHOT = "fewshot5_accuracy"
+HEIGHT = 2.6  # inches a panel
 
 
 def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
-    figure.set_figheight(2.6)
-    ax = figure.subplots()
+    beside, stacked = few_shot(study, table["metric"]), narrow(figure)
+    panels = 2 if beside else 1
+    figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
+    axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
+    over_data(study, table, axes[0])
+    legend_above(axes[0], equal_steps(study.trials))
+    notes = [marks(x)] if frame["series"].nunique() > 1 else []
+    if not beside:
+        return notes
+    over_data(beside, untested(table_of(beside)), axes[1])
+    return [*notes, "Few-shot accuracy is described, not tested: only the baseline's marks are filled."]
+
+
+def over_data(study: StudyResults, table: Table, ax: Axes) -> Axes:
+    """The table's metric over the study's axis, a line a series."""
+    frame, x = place(arms(study, table)), x_of(study.plan)
     swept_axis(frame, ax, x, sizes(frame, study.history) if x == "data_fraction" else values(frame))
     points = seeds(study, table["metric"])
     draw_lines(frame, points, ax)
     metric_axis(ax, table["metric"], *extent(frame, points))
-    legend_above(ax, equal_steps(study.trials))
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
-    return [marks(x)] if frame["series"].nunique() > 1 else []
+    return ax
+
+
+def few_shot(study: StudyResults, metric: str) -> StudyResults | None:
+    """The same study by 5-shot accuracy, where that is known and is not the metric anyway."""
+    known = metric != FEW_SHOT and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
+    return replace(study, plan=study.plan | {"metric": FEW_SHOT, "claims": []}) if known else None
+
+
+def untested(table: Table) -> Table:
+    """Without verdicts: the family of tests is of the study's own metric."""
+    return table | {"rows": [row | {"verdict": None} for row in table["rows"]]}
 
 
 def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:

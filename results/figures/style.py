@@ -1,4 +1,4 @@
-"""How every figure looks: sizes for a two-column paper, fonts that embed, colours that the colour-blind can tell.
+"""How every figure looks: fonts that embed, colours that the colour-blind can tell, and what a user's style chose.
 
 Nothing here depends on the user's matplotlibrc, the date or the machine: the same results give the same bytes.
 """
@@ -8,49 +8,56 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
+from matplotlib import font_manager
 
-FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
+from results.style import COLUMN, FULL, Style, current
 
-# Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
-BLACK, GREY, LIGHT, PALE = "#000000", "#6e6e6e", "#d0d0d0", "#f3f3f3"
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)  # black is the baseline's, in every figure
+__all__ = ["COLUMN", "DASHES", "FULL", "GREY", "LIGHT", "MARKERS", "PALE", "current", "style"]
+
+GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
 MARKERS = ("o", "s", "^", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (7, 2)), (0, (2, 3)))
 
-TITLE, TEXT, SMALL = 9.0, 7.5, 6.5  # points
 
-SETTINGS: Any = {  # names and values as in a matplotlibrc
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine has the same one
-    "font.size": TEXT,
-    "text.hinting": "none",  # a line is as wide on a screen as in print
-    "text.parse_math": False,  # a dollar sign in a question is a dollar sign
-    "axes.titlesize": TEXT,
-    "axes.labelsize": TEXT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#ebebeb",
-    "grid.linewidth": 0.6,
-    "xtick.labelsize": TEXT,
-    "ytick.labelsize": TEXT,
-    "legend.fontsize": TEXT,
-    "legend.frameon": False,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 5.0,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "ablations",
-}
+def settings(chosen: Style) -> Any:
+    """Names and values as in a matplotlibrc."""
+    return {
+        "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # which has what the first lacks
+        "font.size": chosen.text,
+        "text.hinting": "none",  # a line is as wide on a screen as in print
+        "text.parse_math": False,  # a dollar sign in a question is a dollar sign
+        "axes.titlesize": chosen.text,
+        "axes.labelsize": chosen.text,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.7,
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "grid.color": "#ebebeb",
+        "grid.linewidth": 0.6,
+        "xtick.labelsize": chosen.text,
+        "ytick.labelsize": chosen.text,
+        "legend.fontsize": chosen.text,
+        "legend.frameon": False,
+        "lines.linewidth": 1.3,
+        "lines.markersize": 5.0,
+        "savefig.dpi": chosen.dpi,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "ablations",
+    }
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's own defaults under SETTINGS, for the time of one figure."""
+    """matplotlib's own defaults under `settings`, for the time of one figure. Raises ValueError for a font not here."""
+    chosen = current()
+    try:
+        font_manager.findfont(chosen.family, fallback_to_default=False)
+    except ValueError:
+        shipped = "DejaVu Sans, DejaVu Serif, STIXGeneral"
+        raise ValueError(f"fonts.family={chosen.family}: not on this machine (everywhere: {shipped})") from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS)
+        matplotlib.rcParams.update(settings(chosen))
         yield

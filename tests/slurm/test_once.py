@@ -17,6 +17,7 @@ import pytest
 from disturbance import processes
 from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
 
+from ablations.campaign import LASTS
 from slurm import profile, submission
 from slurm.devcluster import Cluster, Settings, until
 from slurm.devcluster.processes import MARK
@@ -190,7 +191,7 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
         ended(submit(tmp_path, closed, "--runs", str(runs)))
         shares, lasts = in_queue(closed, runs)
         assert sorted(shares.values()) == [1] * 10
-        assert lasts == 1
+        assert 1 <= lasts <= LASTS  # one that slurmctld took without a word may stand beside its repetition
         if number < 4:
             closed.clear()
     print(f"\n{lost} of 50 acknowledged trials were forgotten by slurmctld")

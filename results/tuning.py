@@ -1,0 +1,152 @@
+"""Tuning: every arm at the value that suits it, chosen from one grid by the other seeds (cross-fitting).
+
+Seed s uses the point with the best mean validation accuracy over the other seeds, and is tested there: what chooses is
+independent of what is tested, so the best of several noisy points is not taken for a better arm.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from results import sentences
+from results.study import StudyResults
+
+CHOOSES = "val_accuracy"
+
+Arm = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Of one tuned arm: the point of the grid that each seed uses (None: cannot be said), and what to tell of it."""
+
+    points: Mapping[int, int | None]
+    edge: list[str]  # settings whose best value is the first or last of the grid
+    notes: list[str]
+
+
+def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
+    """The study with its tuned arms before the others, each with the trials that its seeds choose; the choices.
+
+    The study itself where it tunes nothing.
+    """
+    entries = study.plan.get("tuned", [])  # plans written before the field existed have none
+    if not entries:
+        return study, {}
+    arms = {arm["name"]: arm for arm in study.plan["arms"]}
+    by_arm = {str(arm): trials for arm, trials in study.trials.groupby("arm", sort=False)}
+    choices = {entry["name"]: choice(entry, by_arm, study.plan, arms) for entry in entries}
+    virtual = [tuned_arm(entry, arms, choices[entry["name"]]) for entry in entries]
+    rows = [tuned_trials(entry, by_arm, choices[entry["name"]]) for entry in entries]
+    plan = study.plan | {"arms": [*virtual, *study.plan["arms"]]}
+    return replace(study, plan=plan, trials=pd.concat([*rows, study.trials], ignore_index=True)), choices
+
+
+def choice(entry: Arm, by_arm: Mapping[str, pd.DataFrame], plan: Arm, arms: Mapping[str, Arm]) -> Choice:
+    """What the seeds of a tuned arm use."""
+    chance = 1 / arms[entry["points"][0]]["config"]["classes"]
+    seeds = by_arm[entry["points"][0]]["seed"].tolist()
+    reached = np.column_stack([scores(by_arm[name], seeds, chance) for name in entry["points"]])
+    shape = [len(values) for values in plan["tune"].values()]
+    chosen: dict[int, int | None] = dict(zip(seeds, choose(reached, shape), strict=True))
+    edge = [name for axis, name in enumerate(plan["tune"]) if at_edge(chosen.values(), shape, axis)]
+    return Choice(chosen, edge, list(told(chosen, edge, reached, seeds, plan["tune"])))
+
+
+def scores(trials: pd.DataFrame, seeds: Sequence[int], chance: float) -> np.ndarray:
+    """What the trials of one point reached in validation, by seed (n,): chance where one diverged, NaN for a hole."""
+    value = trials[CHOOSES].where(trials["status"] == "finished")
+    value = value.mask(trials["status"] == "diverged", chance)
+    return value.set_axis(trials["seed"]).reindex(list(seeds)).to_numpy(float)
+
+
+def choose(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
+    """For each seed the point with the best mean over the other seeds; reached: (n, points), NaN for a hole.
+
+    Only seeds that have every point choose: a mean over others would compare points by the luck of their seeds. Of
+    points that are equally good the one nearest to the middle of the grid, of `shape`, then the first. None where no
+    other seed is whole.
+    """
+    n, count = reached.shape
+    whole = ~np.isnan(reached).any(axis=1)
+    order = np.argsort(from_middle(shape or [count]), kind="stable")
+    chosen: list[int | None] = []
+    for seed in range(n):
+        others = whole & (np.arange(n) != seed)
+        if not others.any():
+            chosen.append(None)
+            continue
+        means = np.round(reached[others].mean(axis=0), 12)  # equal means may differ by rounding
+        chosen.append(int(order[np.argmax(means[order])]))
+    return chosen
+
+
+def from_middle(shape: Sequence[int]) -> np.ndarray:
+    """How far each point of a grid of `shape` lies from its middle (points,), in steps along the axes."""
+    places = np.indices(shape).reshape(len(shape), -1)
+    middle = (np.array(shape)[:, None] - 1) / 2
+    distance: np.ndarray = np.abs(places - middle).sum(axis=0)
+    return distance
+
+
+def at_edge(chosen: Iterable[int | None], shape: Sequence[int], axis: int) -> bool:
+    """Whether some seed's point is the first or last along `axis`."""
+    places = [np.unravel_index(point, shape)[axis] for point in chosen if point is not None]
+    return any(place in (0, shape[axis] - 1) for place in places)
+
+
+def told(
+    chosen: Mapping[int, int | None],
+    edge: Sequence[str],
+    reached: np.ndarray,
+    seeds: Sequence[int],
+    tune: Mapping[str, Sequence[Any]],
+) -> Iterator[str]:
+    """What the notes say of a choice: which points by which seeds, the edge, the seeds that could not choose."""
+    grid = [dict(zip(tune, place, strict=True)) for place in itertools.product(*tune.values())]
+    uses: dict[int, list[int]] = {}
+    for seed, point in chosen.items():
+        if point is not None:
+            uses.setdefault(point, []).append(seed)
+    if uses:
+        parts = [f"{assigned(grid[point])} ({sentences.named(who)})" for point, who in sorted(uses.items())]
+        yield f"chosen by the other seeds' validation: {', '.join(parts)}"
+    if edge:
+        yield f"its best {' and '.join(edge)} lies at the edge of the grid: no verdict"
+    holes = [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]
+    if holes:
+        yield f"{sentences.named(holes)} did not help to choose: some points of the grid are missing"
+
+
+def assigned(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in point.items())
+
+
+def tuned_arm(entry: Arm, arms: Mapping[str, Arm], choice: Choice) -> dict[str, Any]:
+    """What a plan would say of the tuned arm: the sizes of its grid's arms, and how it differs from its baseline."""
+    first = arms[entry["points"][0]]
+    return dict(first) | {
+        "name": entry["name"],
+        "baseline": entry["baseline"],
+        "published": entry["published"],
+        "values": entry["values"],
+        "notes": [*choice.notes, *first["notes"]],
+    }
+
+
+def tuned_trials(entry: Arm, by_arm: Mapping[str, pd.DataFrame], choice: Choice) -> pd.DataFrame:
+    """Its trials: of each seed the one at the chosen point, or a hole that says why there is none."""
+    cells = {name: by_arm[name].set_index("seed", drop=False) for name in entry["points"]}
+    rows = []
+    for seed, point in choice.points.items():
+        cell = cells[entry["points"][point or 0]].loc[seed].copy()
+        if point is None:
+            numbers = cell.index[[isinstance(value, float) for value in cell]]
+            cell[numbers] = np.nan
+            cell["status"], cell["reason"] = "missing", "no other seed has finished the whole grid"
+        rows.append(cell)
+    return pd.DataFrame(rows).assign(arm=entry["name"])

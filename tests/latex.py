@@ -1,0 +1,72 @@
+"""A strict reader of the LaTeX that tables are written in: an error where TeX would stop or print something else."""
+
+import re
+
+TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|[{}$&#%_^~]|\s+|[^\\{}$&#%_^~\s]+")
+# name: number of mandatory arguments, of those that booktabs and the kernel define
+COMMANDS = {
+    r"\begin": 1,
+    r"\end": 1,
+    r"\centering": 0,
+    r"\caption": 1,
+    r"\toprule": 0,
+    r"\midrule": 0,
+    r"\bottomrule": 0,
+    r"\cmidrule": 1,
+    r"\multicolumn": 3,
+    r"\textsuperscript": 1,
+    r"\par": 0,
+    r"\smallskip": 0,
+    r"\footnotesize": 0,
+    r"\raggedright": 0,
+    **dict.fromkeys((r"\textbackslash", r"\textasciitilde", r"\textasciicircum", r"\textless", r"\textgreater"), 1),
+    **dict.fromkeys((r"\textbar", r"\dag"), 1),  # written with {}: nothing after it is taken for a part of its name
+}
+ESCAPED = {rf"\{sign}" for sign in "&%$#_{}"} | {r"\\"}
+IN_MATH = {r"\pm", r"\times", "-"}
+RULES = r"\\(?:toprule|midrule|bottomrule)|\\cmidrule\(lr\)\{\d+-\d+\}"
+
+
+def check(text: str) -> list[list[str]]:
+    """The cells of every row of its one tabular; a `\\multicolumn` counts for as many as it spans.
+
+    Raises AssertionError for an unknown command, an argument that is missing, a brace, `$` or environment that is not
+    closed, a special character that is not escaped, and a row with more or fewer cells than columns.
+    """
+    assert text.isascii() or not set(text) & {"−", "±", "×", "–", "†"}, "a sign that pdflatex may not know"
+    check_tokens(TOKEN.findall(text))
+    assert "".join(TOKEN.findall(text)) == text
+    columns, body = re.search(r"\\begin\{tabular\}\{([lrc]+)\}(.*)\\end\{tabular\}", text, re.DOTALL).groups()  # type: ignore[union-attr]  # else the test fails here
+    rows = [row for row in re.sub(RULES, "", body).split(r"\\") if row.strip()]
+    cells = [re.split(r"(?<!\\)&", row) for row in rows]
+    assert {sum(map(span, row)) for row in cells} == {len(columns)}
+    return [[cell.strip() for cell in row] for row in cells]
+
+
+def span(cell: str) -> int:
+    found = re.match(r"\s*\\multicolumn\{(\d+)\}", cell)
+    return int(found[1]) if found else 1
+
+
+def check_tokens(tokens: list[str]) -> None:
+    """Braces, mathematics, environments and the arguments of commands."""
+    open_braces, math, environments = 0, False, []
+    for i, token in enumerate(tokens):
+        if math and token != "$":
+            assert token in IN_MATH, f"{token} in mathematics"
+        elif token.startswith("\\"):
+            assert token in ESCAPED or token in COMMANDS, f"unknown command {token}"
+            if COMMANDS.get(token, 0) and token != r"\cmidrule":
+                assert tokens[i + 1] == "{", f"{token} without its argument"
+            if token in (r"\begin", r"\end"):
+                name = tokens[i + 2]
+                environments = [*environments, name] if token == r"\begin" else environments
+                if token == r"\end":
+                    assert environments.pop() == name, f"\\end{{{name}}}"
+        assert token not in ("#", "%", "_", "^", "~"), f"{token} is not escaped"
+        open_braces += (token == "{") - (token == "}")
+        assert open_braces >= 0
+        math ^= token == "$"
+    assert open_braces == 0
+    assert not math
+    assert not environments

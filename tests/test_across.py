@@ -1,0 +1,112 @@
+"""Several recipes in one table: a row an arm, a group of columns a recipe."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import latex
+import pytest
+import synthetic
+from in_process import called
+
+from results import across, tables
+
+
+def on(recipe: str, **given: Any) -> dict[str, Any]:
+    """The plan on a recipe of this name, with trials of its own."""
+    name = f"position-embedding@{recipe}"
+    return synthetic.position(recipe=recipe, name=name, overrides={"width": len(recipe) * 8}, **given)
+
+
+def two() -> list[tables.Table]:
+    """Of the second recipe one arm is not planned and one was never started."""
+    other = on("cifar10")
+    other["arms"] = [arm for arm in other["arms"] if arm["name"] != "position=2d"]
+    ids = [trial["id"] for trial in other["arms"][0]["trials"]]
+    holes = dict.fromkeys(ids, synthetic.hole("missing", "not started"))
+    return [tables.table(synthetic.results(on("digits"))), tables.table(synthetic.results(other, holes))]
+
+
+def lines(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+
+
+def unmarked(cell: str) -> str:
+    """Without the numbers of footnotes."""
+    return re.sub(r" ?\[[\d,]+\]$", "", cell)
+
+
+def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
+    """The cells of a group are those of the recipe's own table."""
+    found = two()
+    head, _, *rows = lines(across.render(found, "md", ["mean", "verdict"]))
+    assert head == [
+        "arm",
+        "digits: test accuracy",
+        "digits: verdict",
+        "cifar10: test accuracy",
+        "cifar10: verdict",
+    ]
+    for k, table in enumerate(found):
+        alone = {unmarked(row[0]): row for row in lines(tables.render(table, "md", ["arm", "mean", "verdict"]))}
+        for row in rows:
+            own = alone.get(row[0], [row[0], "–", "–"])[1:]
+            assert [unmarked(cell) for cell in row[1 + 2 * k : 3 + 2 * k]] == own
+
+
+def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
+    """Not beside the arm: on the other recipe nothing is missing."""
+    rows = lines(across.render(two(), "md", ["mean", "verdict"]))
+    none = next(row for row in rows if row[0] == "position=none")
+    assert re.fullmatch(r"\[1[,\d]*\]", none[3])
+    assert "[" not in none[1]
+    assert "[1] seeds 0, 1, 2, 3, 4 missing: not started" in across.render(two(), "md")
+
+
+def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
+    """As a strict reader of LaTeX counts them, and with the rule under each group."""
+    text = across.render(two(), "latex")
+    groups, head, *rows = latex.check(text)
+    assert groups == [r"\multicolumn{1}{c}{}", r"\multicolumn{4}{c}{digits}", r"\multicolumn{4}{c}{cifar10}"]
+    assert r"\cmidrule(lr){2-5}\cmidrule(lr){6-9}" in text
+    assert len(head) == 9
+    assert len(rows) == 4
+    assert '<th colspan="4" scope="colgroup">cifar10</th>' in across.render(two(), "html")
+
+
+def test_csv_has_a_row_for_each_recipe_and_arm() -> None:
+    """With the recipe in a column of its own."""
+    rows = list(csv.DictReader(io.StringIO(across.render(two(), "csv"))))
+    assert [(row["recipe"], row["arm"]) for row in rows] == [
+        (table["recipe"], row["arm"]) for table in two() for row in table["rows"]
+    ]
+    assert json.loads(across.render(two(), "json")) == two()
+
+
+def test_an_unknown_column_is_one_line() -> None:
+    """As for a single table; and the arm alone is no table."""
+    with pytest.raises(ValueError, match=r"columns=means: one of arm, .*did you mean 'mean'"):
+        across.render(two(), "md", ["means"])
+    with pytest.raises(ValueError, match="name at least one column of each recipe"):
+        across.render(two(), "md", ["arm"])
+
+
+def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--recipe` given twice; with names of studies, and for all that are planned on these recipes."""
+    for recipe in ("digits", "cifar10", "other"):
+        synthetic.write(tmp_path, on(recipe) | {"overrides": {}})
+    recipes = ("--recipe", "cifar10", "--recipe", "digits", "--runs", str(tmp_path))
+    status, named, errors = called(monkeypatch, "table", "position-embedding", *recipes)
+    assert (status, errors) == (0, "")
+    assert lines(named)[0][1:3] == ["cifar10: test accuracy", "cifar10: difference"]
+    assert called(monkeypatch, "table", *recipes)[1] == named
+    _, found, _ = called(monkeypatch, "table", *recipes, "--json", "--columns", "arm")
+    assert [table["recipe"] for table in json.loads(found)] == ["cifar10", "digits"]
+    assert json.loads(found)[0]["rows"][0] == {"arm": "position=none"}
+    status, _, errors = called(monkeypatch, "table", "position-embedding", "--recipe", "mnist", *recipes)
+    assert status == 2
+    assert errors.count("\n") == 1
+    assert "no study 'position-embedding@mnist'" in errors

@@ -1,0 +1,63 @@
+"""error = a C^-b: as SciPy fits it, seed by seed, and nowhere outside what was measured."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from results import fits
+
+COMPUTE = np.array([1e12, 4e12, 1.6e13, 1e14, 3e14])
+
+
+def noisy(seed: int, b: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
+    return COMPUTE, 30 * COMPUTE**-b * np.exp(0.1 * np.random.default_rng(seed).standard_normal(len(COMPUTE)))
+
+
+def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
+    """And the exponent is the mean of theirs with its t interval."""
+    points = {seed: noisy(seed) for seed in range(5)}
+    found = fits.fit(points)
+    assert found is not None
+    lines = [stats.linregress(np.log(c), np.log(e)) for c, e in points.values()]
+    b = [-line.slope for line in lines]
+    assert found.b == pytest.approx(b)
+    assert found.a == pytest.approx([np.exp(line.intercept) for line in lines])
+    assert found.exponent().interval() == pytest.approx(stats.t.interval(0.95, 4, np.mean(b), stats.sem(b)))
+
+
+def test_an_exact_power_law_is_found_and_reproduced() -> None:
+    """At every size between the smallest and the largest."""
+    found = fits.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
+    assert found is not None
+    assert found.b == pytest.approx([0.25])
+    between = np.geomspace(1e12, 3e14, 7)
+    assert found.at(between)[0] == pytest.approx(30 * between**-0.25)
+
+
+@pytest.mark.parametrize("outside", [0.9e12, 3.3e14])
+def test_nothing_is_extrapolated(outside: float) -> None:
+    """Beyond the sizes that were trained the law is not known."""
+    found = fits.fit({0: noisy(0)})
+    assert found is not None
+    with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
+        found.at(np.array([1e13, outside]))
+
+
+def test_three_sizes_are_too_few() -> None:
+    """Also where one of four has no number, no error at all, or is as large as another."""
+    compute, error = COMPUTE[:4], noisy(0)[1][:4]
+    assert fits.fit({0: (compute[:3], error[:3])}) is None
+    for broken in (np.nan, 0.0):
+        assert fits.fit({0: (compute, np.array([*error[:3], broken]))}) is None
+    assert fits.fit({0: (np.array([*compute[:3], compute[2]]), error)}) is None
+    assert fits.fit({}) is None
+
+
+def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
+    """The others are fitted as if it were not there."""
+    whole = fits.fit({1: noisy(1)})
+    with_hole = fits.fit({0: (COMPUTE[:3], noisy(0)[1][:3]), 1: noisy(1)})
+    assert whole is not None
+    assert with_hole is not None
+    assert with_hole.b == pytest.approx(whole.b)
+    assert (with_hole.low, with_hole.high) == (whole.low, whole.high)

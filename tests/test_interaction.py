@@ -1,0 +1,209 @@
+"""Crosses and their interactions: which arms there are, and whether two changes add up."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import synthetic
+from statsmodels.stats.multitest import multipletests
+from test_studies import design, names
+
+from ablations import plan as planning
+from results import report
+from results.tables import render, table
+
+CROSS = """
+    question: Which?
+    baseline: {position: 1d, pool: cls}
+    factors: {position: [none, 1d, 2d]}
+    crosses: [{position: [1d, 2d], pool: [cls, gap]}]
+"""
+TABLE_8 = """
+    question: Which?
+    baseline: {position: 1d}
+    factors: {position: [none, 1d, 2d, relative]}
+    crosses: [{position: [1d, 2d], position_at: [input, every-layer, shared]}]
+"""
+ARMS = {"ab": "position=2d,pool=gap", "a": "position=2d", "b": "pool=gap", "baseline": "position=1d"}
+
+
+def planned(**given: Any) -> dict[str, Any]:
+    """A plan of four made-up arms and their interaction."""
+    plan = synthetic.make_plan("cross", {"position": ["1d", "2d"]}, {"position": "1d"}, **given)
+    for name, values in ((ARMS["b"], {"pool": "gap"}), (ARMS["ab"], {"position": "2d", "pool": "gap"})):
+        first = plan["arms"][0]
+        config = first["config"] | {"pool": "cls"} | values
+        trials = [{"seed": s, "id": synthetic.digest(config | {"seed": s, "name": name})} for s in plan["seeds"]]
+        plan["arms"].append(first | {"name": name, "values": values, "config": config, "trials": trials})
+    return plan | {"family": 3, "interactions": [{"name": ARMS["ab"], **ARMS}]}
+
+
+def made(accuracies: dict[str, Any], plan: dict[str, Any] | None = None) -> dict[str, Any]:
+    plan = plan or planned()
+    by_name = {ARMS[role]: values for role, values in accuracies.items()}
+    return table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name)))
+
+
+ADDITIVE = {
+    "baseline": [0.80, 0.81, 0.79, 0.80, 0.82],
+    "a": [0.84, 0.86, 0.83, 0.84, 0.85],
+    "b": [0.75, 0.74, 0.75, 0.76, 0.77],
+    "ab": [0.79, 0.80, 0.78, 0.81, 0.80],
+}
+TOGETHER = ADDITIVE | {"ab": [0.91, 0.92, 0.90, 0.92, 0.91]}
+
+
+def test_table_8_is_eight_arms(tmp_path: Path) -> None:
+    """A cell at the baseline's own place is the arm that the factor has already."""
+    assert names(design(tmp_path, TABLE_8)) == [
+        "position=none", "position=1d", "position=2d", "position=relative",
+        "position_at=every-layer", "position_at=shared",
+        "position=2d,position_at=every-layer", "position=2d,position_at=shared",
+    ]  # fmt: skip
+
+
+def test_the_plan_names_the_four_arms_of_each_interaction(tmp_path: Path) -> None:
+    """So that a table needs no YAML; contrasts and interactions are counted apart."""
+    plan = planning.build(design(tmp_path, CROSS), [0, 1])
+    assert plan["interactions"] == [
+        {
+            "name": "position=2d,pool=gap",
+            "ab": "position=2d,pool=gap",
+            "a": "position=2d",
+            "b": "pool=gap",
+            "baseline": "position=1d",
+        }
+    ]
+    assert plan["family"] == len(plan["arms"]) - 1 == 4
+
+
+def test_a_cross_gets_the_baselines_own_value(tmp_path: Path) -> None:
+    """Without it no change would stand alone, and there would be no interaction."""
+    study = "{question: q, baseline: {position: 1d, pool: cls}, crosses: [{position: [2d], pool: [gap]}]}"
+    made = design(tmp_path, study)
+    assert names(made) == ["position=1d,pool=cls", "pool=gap", "position=2d", "position=2d,pool=gap"]
+    assert {arm.baseline for arm in made.arms} == {"position=1d,pool=cls"}
+
+
+def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
+    """Each pair, the third at the baseline's."""
+    cross = "[{position: [1d, 2d], pool: [cls, gap], stem: [patch, conv]}]"
+    study = f"{{question: q, baseline: {{position: 1d, pool: cls, stem: patch}}, crosses: {cross}}}"
+    plan = planning.build(design(tmp_path, study), [0])
+    assert len(plan["arms"]) == 8
+    assert [entry["name"] for entry in plan["interactions"]] == [
+        "position=2d,pool=gap", "position=2d,stem=conv", "pool=gap,stem=conv"
+    ]  # fmt: skip
+
+
+def test_a_cross_is_there_at_every_point_of_a_curve(tmp_path: Path) -> None:
+    """Its interaction too."""
+    plan = planning.build(design(tmp_path, CROSS + "    curves: {data_fraction: axis}\n"), [0])
+    assert [entry["name"] for entry in plan["interactions"]] == [
+        "position=2d,pool=gap,data_fraction=0.1", "position=2d,pool=gap,data_fraction=1.0"
+    ]  # fmt: skip
+
+
+def test_an_excluded_arm_takes_its_interactions_with_it(tmp_path: Path) -> None:
+    """What is not trained is not tested."""
+    plan = planning.build(design(tmp_path, CROSS + "    exclude: [{position: 2d, pool: gap}]\n"), [0])
+    assert plan["interactions"] == []
+
+
+def test_numbers_are_those_of_scipy() -> None:
+    """The t test of ab - a - b + baseline, and of its empirical logit."""
+    (found,) = made(TOGETHER)["interactions"]
+    images = 1797 / 5
+
+    def logit(values: list[float]) -> np.ndarray:
+        right = np.array(values) * images
+        return np.log((right + 0.5) / (images - right + 0.5))
+
+    for key, of in (("interaction", np.array), ("logit", logit)):
+        ab, a, b, baseline = (of(TOGETHER[role]) for role in ("ab", "a", "b", "baseline"))
+        expected = scipy.stats.ttest_1samp(ab - a - b + baseline, 0.0)
+        assert found[key] == pytest.approx((ab - a - b + baseline).mean())
+        ci95 = expected.confidence_interval()
+        assert found["ci95" if key == "interaction" else "logit_ci95"] == pytest.approx([ci95.low, ci95.high])
+    direct = scipy.stats.ttest_1samp(
+        np.array(TOGETHER["ab"]) - TOGETHER["a"] - np.array(TOGETHER["b"]) + TOGETHER["baseline"], 0.0
+    )
+    assert found["p"] == pytest.approx(direct.pvalue)
+    assert (found["verdict"], found["n"]) == ("positive", 5)
+
+
+def test_changes_that_add_up_have_no_interaction() -> None:
+    """No verdict is claimed."""
+    (found,) = made(ADDITIVE)["interactions"]
+    assert found["verdict"] == "not-resolved"
+
+
+def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
+    """Near 100% two gains cannot add up, though they do in odds: the signs differ and nothing is claimed."""
+    noise = np.array([0.0, 0.001, -0.001, 0.002, -0.002])
+    near = {"baseline": 0.80, "a": 0.94, "b": 0.94, "ab": 0.99}
+    seeds = {role: (value + np.roll(noise, i)).tolist() for i, (role, value) in enumerate(near.items())}
+    (found,) = made(seeds)["interactions"]
+    assert found["interaction"] < 0 < found["logit"]
+    assert found["p_holm"] < 0.05
+    assert found["verdict"] == "not-resolved"
+    assert found["notes"] == ["its logit has the opposite sign: an interaction of the scale"]
+
+
+def test_interactions_are_a_family_of_their_own() -> None:
+    """Holm over the planned ones, one without a number counted with p = 1; contrasts are corrected apart."""
+    plan = planned()
+    missing = {"name": "other", **ARMS, "ab": "never"}
+    never = plan["arms"][1] | {"name": "never", "trials": [{"seed": s, "id": f"{s:012x}"} for s in plan["seeds"]]}
+    two = plan | {"arms": [*plan["arms"], never], "interactions": [*plan["interactions"], missing]}
+    by_name = {ARMS[role]: values for role, values in TOGETHER.items()} | {"never": [None] * 5}
+    found = table(synthetic.results(two, synthetic.from_accuracies(two, by_name)))
+    first, second = found["interactions"]
+    assert first["p_holm"] == pytest.approx(multipletests([first["p"], 1.0], method="holm")[1][0])
+    assert (second["verdict"], second["notes"]) == (None, ["untested: n = 0"])
+
+
+def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
+    """Those that finished may be the lucky ones."""
+    plan = planned()
+    by_name = {ARMS[role]: values for role, values in TOGETHER.items()}
+    lost = {synthetic.trial_id(plan, "pool=gap", 4): synthetic.hole("diverged")}
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name) | lost))["interactions"][0]
+    assert (found["verdict"], found["n"]) == ("not-resolved", 4)
+    assert found["notes"] == ["trials of pool=gap diverged"]
+
+
+def test_interactions_are_told_below_the_table() -> None:
+    """In words, with what was corrected for; also in LaTeX and HTML."""
+    found = made(TOGETHER)
+    assert "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive." in render(
+        found, "md"
+    )
+    assert "Holm over 1" in render(found, "latex")
+    assert "positive" in render(found, "html")
+
+
+def test_interactions_stand_in_the_report() -> None:
+    """With what they are, and the same words."""
+    plan = planned()
+    by_name = {ARMS[role]: values for role, values in TOGETHER.items()}
+    page = report.render(
+        [synthetic.results(plan, synthetic.from_accuracies(plan, by_name))], datetime(2026, 1, 2, tzinfo=UTC)
+    )
+    assert "corrected as a family of 1 (Holm)" in page
+    assert "<li>position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive</li>" in page
+
+
+def test_a_loss_has_no_logit() -> None:
+    """It is no share of anything."""
+    plan = planned(metric="test_loss")
+    (found,) = made(TOGETHER, plan)["interactions"]
+    assert (found["logit"], found["logit_ci95"]) == (None, None)
+
+
+def test_plans_from_before_there_were_crosses_read_as_ever() -> None:
+    """Nothing to judge."""
+    assert table(synthetic.results(synthetic.position()))["interactions"] == []

@@ -1,0 +1,152 @@
+"""The report in a real browser: no errors, no requests, nothing cut off, in two sizes, light and dark."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from browser import CHROMIUM, Browser, Tab, browser
+from test_report import MADE, with_holes
+
+from results import report
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+DESKTOP, PHONE = 1280, 390
+LAYOUTS = [(width, scheme) for width in (DESKTOP, PHONE) for scheme in ("light", "dark")]
+LEGIBLE = 4.5  # the contrast that WCAG 2.2 asks of text
+EXPECTED_ROWS = ["position=none", "position=1d", "position=2d", "position=relative"]
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with long names, many arms, curves, holes and footnotes."""
+    kinds = ["1d", *(f"a-position-with-a-very-long-name-{i}" for i in range(8))]
+    many = synthetic.make_plan("position-zoo", {"position": kinds}, {"position": "1d"})
+    holed = with_holes()
+    holed.plan["name"] = "position-embedding@holed"
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    studies = [synthetic.results(plan) for plan in (synthetic.position(), synthetic.pooling(), many)]
+    path.write_text(report.render([*studies, holed], MADE), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=[f"{width}-{scheme}" for width, scheme in LAYOUTS])
+def tab(request: pytest.FixtureRequest, chromium: Browser, page: Path) -> Tab:
+    width, scheme = request.param
+    return chromium.open(page, width, scheme=scheme)
+
+
+def test_the_console_is_silent_and_nothing_is_asked_for(tab: Tab, page: Path) -> None:
+    """No error, no warning, no request but for the file itself."""
+    assert tab.trouble() == []
+    assert tab.requests() == [page.as_uri()]
+
+
+def test_the_test_would_see_an_error(chromium: Browser, tmp_path: Path) -> None:
+    """A script that throws, one that the page forbids, and a picture from elsewhere."""
+    broken = tmp_path / "broken.html"
+    forbidden = "<meta http-equiv='Content-Security-Policy' content=\"script-src 'unsafe-inline'; img-src data:\">"
+    broken.write_text(f"{forbidden}<script>nothing.here()</script><img src='http://x.example/y'>")
+    trouble = str(chromium.open(broken, DESKTOP).trouble())
+    assert "nothing is not defined" in trouble
+    assert "Content Security Policy" in trouble
+
+
+def test_nothing_hangs_over_the_edge(tab: Tab) -> None:
+    """The page is as wide as the window; what is wider scrolls in a place of its own."""
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    over = """[...document.querySelectorAll("main *, header *")]
+        .filter(one => !one.closest(".scroll, svg, dd code"))
+        .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+        .map(one => one.outerHTML.slice(0, 99))"""
+    assert tab.evaluate(over) == []
+
+
+def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
+    """One of the two drawings, at a size that can be read."""
+    shown = tab.evaluate(
+        """[...document.querySelectorAll("section")].map(section => [...section.querySelectorAll(".drawn > div")]
+        .filter(one => one.offsetWidth > 0).map(one => [one.className, one.offsetWidth, one.offsetHeight]))"""
+    )
+    kind = "narrow" if tab.evaluate("innerWidth") == PHONE else "wide"
+    assert len(shown) == 4
+    for (((name, width, height),),) in zip(shown, strict=True):
+        assert name == kind
+        assert width > 330
+        assert height > 100
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "rgb(r, g, b)", as WCAG defines it."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_text_can_be_read(tab: Tab) -> None:
+    """On its own background, in both colour schemes."""
+    seen: list[list[Any]] = tab.evaluate(
+        """[...document.querySelectorAll("h1, p, a, td, th, li, dt, dd, .incomplete, .better, .worse, .muted")]
+        .map(one => {
+            let behind = one;
+            while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+            return [one.className, getComputedStyle(one).color, getComputedStyle(behind).backgroundColor];
+        })"""
+    )
+    assert len(seen) > 300
+    assert all(contrast(ink, paper) >= LEGIBLE for _, ink, paper in seen), seen
+    dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert (luminance(tab.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.1) == dark
+
+
+def test_figures_follow_the_colour_scheme(tab: Tab) -> None:
+    """A drawing is turned where the page is dark; its paper is then the page's."""
+    dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    turned = tab.evaluate("getComputedStyle(document.querySelector('.drawn svg')).filter")
+    assert (turned != "none") == dark
+
+
+def rows(tab: Tab) -> list[str]:
+    """The arms of the first table, as they stand."""
+    found: list[str] = tab.evaluate(
+        "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)"
+    )
+    return found
+
+
+def test_tables_are_sorted_by_mouse_and_keyboard(tab: Tab) -> None:
+    """Up, down, and as planned again; the state is told to a screen reader."""
+    mean = "document.querySelectorAll('table')[0].tHead.rows[0].cells[2]"
+    up = ["position=none", "position=relative", "position=1d", "position=2d"]
+    tab.evaluate(f"{mean}.querySelector('button').focus()")
+    for expected, state in ((up, "ascending"), (up[::-1], "descending"), (EXPECTED_ROWS, None)):
+        tab.press("Enter")
+        assert (rows(tab), tab.evaluate(f"{mean}.getAttribute('aria-sort')")) == (expected, state)
+    tab.evaluate(f"{mean}.querySelector('button').click()")
+    assert rows(tab) == up
+    tab.evaluate("document.querySelector('table').tHead.rows[0].cells[0].querySelector('button').click()")
+    assert rows(tab) == sorted(EXPECTED_ROWS)
+    assert tab.evaluate(f"{mean}.getAttribute('aria-sort')") is None
+    tab.evaluate("for (let i = 0; i < 2; i++) document.querySelector('table th button').click()")
+    assert rows(tab) == EXPECTED_ROWS
+
+
+def test_every_column_says_what_it_is(tab: Tab) -> None:
+    """A header is a button with a name, a table a region with one."""
+    named = "[...document.querySelectorAll('.sortable th button')].every(one => one.textContent.trim())"
+    assert tab.evaluate(named)
+    assert tab.evaluate("[...document.querySelectorAll('.scroll')].every(one => one.ariaLabel && one.tabIndex === 0)")

@@ -1,0 +1,222 @@
+"""--style: how tables, plots and the report look, and nothing of what they say."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+from in_process import called
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from ablations import strict_yaml
+from results import plots, sentences, tables
+from results import style as styles
+from results.figures.style import style as drawing
+from results.study import StudyResults
+
+PAPER = """
+size: {width: column, column: 3.25, dpi: 300}
+fonts: {family: STIXGeneral, text: 8, small: 7, title: 10}
+colours: {baseline: '#222222', worse: '#aa3377', pool=gap: '#117733', palette: ['#4477aa', '#ee6677']}
+order: [position=2d, position=1d]
+labels: {position=none: no position, position: embedding, pool=gap: average, lr: step size, test_accuracy: top-1}
+digits: {accuracy: 0, loss: 2, p: 2}
+title: false
+"""
+
+
+def paper() -> styles.Style:
+    return styles.parse(strict_yaml.parse(PAPER, "paper.yaml"))
+
+
+def drawn(study: StudyResults, style: styles.Style) -> Figure:
+    with styles.use(style), drawing():
+        figure = plots.figure(study, tables.table(study), style.width)
+        figure.draw_without_rendering()
+    return figure
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+
+
+def position() -> StudyResults:
+    return synthetic.results(synthetic.position())
+
+
+def test_an_empty_file_is_the_usual_style() -> None:
+    """Every key may be left out."""
+    assert styles.parse({}) == styles.Style()
+    with styles.use(styles.parse({})):
+        styled = tables.render(tables.table(position()), "md")
+    assert styled == tables.render(tables.table(position()), "md")
+
+
+WRONG = [
+    ("sizes: {width: 3}", "unknown key sizes: one of size, fonts, colours, order, labels, digits, title (did you mean"),
+    ("size: {widht: 3}", "unknown key size.widht: one of width, full, column, dpi (did you mean 'width'?)"),
+    ("size: {width: half}", "size.width=half: allowed is full, column, or inches"),
+    ("size: {width: 0}", "size.width=0: allowed is a number from 1 to 50"),
+    ("size: {dpi: true}", "size.dpi=True: allowed is a number from 1 to 1200"),
+    ("size: 3", "size=3: allowed is a mapping of names to values"),
+    ("fonts: {text: large}", "fonts.text=large: allowed is a number from 1 to 72"),
+    ("fonts: {face: serif}", "unknown key fonts.face: one of family, title, text, small"),
+    ("fonts: {family: ''}", "fonts.family=: allowed is text"),
+    ("colours: {baseline: black}", "colours.baseline=black: allowed is a colour as '#0072B2', in quotation marks"),
+    ("colours: {palette: []}", "colours.palette=[]: allowed is at least one colour"),
+    ("colours: {palette: ['#12']}", "colours.palette=#12: allowed is a colour"),
+    ("order: position=1d", "order=position=1d: allowed is a list"),
+    ("labels: {lr: 3}", "labels.lr=3: allowed is text"),
+    ("digits: {accuracy: -1}", "digits.accuracy=-1: allowed is a whole number from 0 to 10"),
+    ("digits: {accuracy: 1.5}", "digits.accuracy=1.5: allowed is a whole number from 0 to 10"),
+    ("digits: {mean: 1}", "unknown key digits.mean: one of accuracy, loss, p"),
+    ("title: no", "title=no: allowed is true or false"),
+    ("size: {width: 3}\nsize: {width: 4}", "duplicate key 'size'"),
+    ("fonts: {family: Nowhere Sans}", "fonts.family=Nowhere Sans: not on this machine (everywhere: DejaVu Sans"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG)
+def test_what_is_wrong_in_a_file_is_one_line(
+    content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the key, the value and what is allowed; status 2, nothing written."""
+    synthetic.write(tmp_path / "runs", synthetic.position())
+    file, out = tmp_path / "s.yaml", tmp_path / "out"
+    file.write_text(content)
+    words = ("plot", "--runs", str(tmp_path / "runs"), "--style", str(file), "--out", str(out))
+    status, printed, errors = called(monkeypatch, *words)
+    assert (status, printed, errors.count("\n")) == (2, "", 1)
+    assert message in errors
+    assert not out.exists()
+
+
+def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() -> None:
+    """One style for the cells, the caption, the footnotes and the answer."""
+    with styles.use(paper()):
+        table = tables.table(position())
+        text = tables.render(table, "md")
+        answer = sentences.answer(table)
+    rows = [line.split("|")[1:] for line in text.splitlines() if line.startswith("|")]
+    arms = ["position=2d", "position=1d", "no position", "position=relative"]
+    assert [row[0].strip() for row in rows[2:]] == arms
+    assert "top-1" in rows[0][2]
+    assert re.fullmatch(r"\d\d ± \d", rows[2][2].strip())
+    assert rows[4][4].strip() == "<0.01"
+    assert "worse than position=1d: no position by 22 points" in answer
+
+
+def test_a_style_changes_no_number() -> None:
+    """The JSON of a table has the same rows, with the names and the precision of the trials."""
+
+    def rows(table: dict[str, Any]) -> dict[str, Any]:
+        return {row["arm"]: {k: v for k, v in row.items() if k != "notes"} for row in table["rows"]}
+
+    with styles.use(paper()):
+        styled = tables.table(position())
+        csv = tables.render(styled, "csv")
+    assert rows(styled) == rows(tables.table(position()))
+    assert "position=none" in csv
+    assert "no position" not in csv
+
+
+def test_the_style_ends_where_its_use_ends() -> None:
+    """Also where something goes wrong under it."""
+    before = tables.render(tables.table(position()), "md")
+    with pytest.raises(RuntimeError), styles.use(paper()):
+        raise RuntimeError
+    assert tables.render(tables.table(position()), "md") == before
+
+
+def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
+    """One column of that journal, its typeface, its words."""
+    study = position()
+    figure = drawn(study, paper())
+    assert figure.get_figwidth() == 3.25
+    sizes = {text.get_fontsize() for text in figure.findobj(Text) if text.get_visible() and text.get_text()}
+    assert sizes <= {7.0, 8.0}
+    written = " ".join(texts(figure))
+    assert "no position" in written
+    assert "top-1" in written
+    assert study.plan["question"] not in written
+    families = {text.get_fontfamily()[0] for text in figure.findobj(Text)}
+    assert families == {"STIXGeneral"}
+
+
+def test_a_pdf_embeds_the_chosen_font() -> None:
+    """As TrueType, like the usual one."""
+    with styles.use(paper()):
+        content = plots.picture(position(), "pdf")
+    assert b"/FontFile2" in content
+    assert b"STIXGeneral" in content
+    assert b"/Type3" not in content
+
+
+def test_the_dots_per_inch_are_those_of_the_png() -> None:
+    """3.25 inches at 300 dots are 975 pixels."""
+    with styles.use(paper()):
+        content = plots.picture(position(), "png")
+    assert int.from_bytes(content[16:20], "big") == 975
+
+
+def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
+    """In a figure with lines the baseline's, the named one's, then the palette in order."""
+    study = synthetic.results(synthetic.pooling())
+    lines = [line for line in drawn(study, paper()).axes[0].lines if len(line.get_xdata()) == 3]
+    assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#117733"]
+    kinds = {"stem": ["patch", "conv", "resnet-small"]}
+    plan = synthetic.make_plan("s", kinds, {"stem": "patch"}, curves={"lr": [0.001, 0.002, 0.004]}, figure="scale")
+    figure = drawn(synthetic.results(plan), paper())
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 3]
+    assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#4477aa", "#ee6677"]
+
+
+def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
+    """The label of `pool=gap` is that of its line, whatever point of the curve it is at."""
+    written = texts(drawn(synthetic.results(synthetic.pooling()), paper()))
+    assert "average" in written
+    assert "step size, log scale" in written
+    with styles.use(paper()):
+        text = tables.render(tables.table(synthetic.results(synthetic.pooling())), "md")
+    assert "| average, lr=0.001" in text
+
+
+def test_equal_styles_give_equal_bytes() -> None:
+    """A style is no source of chance."""
+    with styles.use(paper()):
+        first = plots.picture(position(), "svg")
+    with styles.use(paper()):
+        assert plots.picture(position(), "svg") == first
+    assert plots.picture(position(), "svg") != first
+
+
+def test_table_plot_and_report_take_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no trial or plan is touched by it."""
+    runs = synthetic.write(tmp_path / "runs", synthetic.position())
+    before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+    file = tmp_path / "paper.yaml"
+    file.write_text(PAPER)
+    given = ("--runs", str(runs), "--style", str(file))
+    assert "no position" in called(monkeypatch, "table", *given)[1]
+    assert called(monkeypatch, "plot", *given, "--out", str(tmp_path), "--format", "svg")[0] == 0
+    with styles.use(paper()):
+        assert (tmp_path / "position-embedding@digits.svg").read_bytes() == plots.picture(position(), "svg")
+    assert called(monkeypatch, "report", *given, "--out", str(tmp_path / "r.html"))[0] == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "no position" in page
+    assert "top-1" in page
+    assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before
+
+
+def test_an_order_names_arms_or_settings_and_leaves_the_others_behind() -> None:
+    """Stable: what it does not name keeps the plan's order."""
+    order = styles.Style(order=("b=2", "a=3,b=1"))
+    names = ["a=1,b=1", "a=2,b=2", "a=3,b=1", "a=1,b=2"]
+    assert sorted(names, key=order.rank) == ["a=2,b=2", "a=1,b=2", "a=3,b=1", "a=1,b=1"]
+    assert np.all([order.label(name) == name for name in names])
+    assert json.dumps(order.order)

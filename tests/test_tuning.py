@@ -1,0 +1,240 @@
+"""Tuning: every arm at its own rate, chosen by the other seeds, in the plan and in the table."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+from test_studies import RECIPE, design
+
+from ablations import plan as planning
+from ablations.jobs import write as write_plan
+from results import sentences, tuning
+from results.study import Record
+from results.tables import render, table
+
+RATES = (0.001, 0.002, 0.004)
+TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
+
+
+def naive(reached: np.ndarray) -> list[int]:
+    """The rule of the statistics, one number at a time; ties to the middle."""
+    chosen = []
+    n, count = reached.shape
+    for seed in range(n):
+        means = [sum(reached[other][point] for other in range(n) if other != seed) / (n - 1) for point in range(count)]
+        best = [point for point in range(count) if abs(means[point] - max(means)) < 1e-9]
+        chosen.append(min(best, key=lambda point: (abs(point - (count - 1) / 2), point)))
+    return chosen
+
+
+def planned(**given: Any) -> dict[str, Any]:
+    """The plan of a tuned study, as planning writes it, over made-up trials."""
+    plan = synthetic.pooling(**given)
+    for arm in plan["arms"]:
+        arm["config"]["classes"] = 10
+    tuned = [
+        {
+            "name": f"pool={pool},lr=tuned",
+            "baseline": "pool=cls,lr=tuned",
+            "change": f"pool={pool}",
+            "values": {"pool": pool},
+            "points": [f"pool={pool},lr={lr}" for lr in RATES],
+            "published": None,
+        }
+        for pool in ("cls", "gap")
+    ]
+    return plan | {"tune": {"lr": list(RATES)}, "tuned": tuned, "family": 1, "points_family": 3}
+
+
+def reached(
+    plan: dict[str, Any], val: dict[str, list[float | None]], test: dict[str, list[float]]
+) -> dict[str, Record]:
+    """Records with the validation and test accuracies of each arm, by seed; a validation of None diverged."""
+    records = {}
+    for arm in plan["arms"]:
+        for seed, trial in enumerate(arm["trials"]):
+            value = val[arm["name"]][seed]
+            whole = synthetic.changed(synthetic.finished(test[arm["name"]][seed], seed=seed), val_accuracy=value)
+            records[trial["id"]] = whole if value is not None else synthetic.hole("diverged")
+    return records
+
+
+def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Validation and test accuracies whose rates differ by little: the best at index `best`."""
+    rng = np.random.default_rng(seed)
+    mean = {name: 0.9 - 0.05 * abs(i % 3 - best) for i, name in enumerate(sorted(arm["name"] for arm in plan["arms"]))}
+    val = {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
+    return val, {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
+
+
+def test_every_seed_uses_the_best_point_of_the_others() -> None:
+    """The same choices as a loop over seeds and points, on random and on tied accuracies."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n, count = int(rng.integers(2, 8)), int(rng.integers(3, 6))
+        smooth, tied = rng.normal(size=(n, count)), rng.integers(0, 3, (n, count)) / 10
+        assert tuning.choose(smooth) == naive(smooth)
+        assert tuning.choose(tied) == naive(tied)
+
+
+def test_a_grid_of_two_settings_ties_to_its_middle() -> None:
+    """Of nine equally good points of a 3 x 3 grid the fifth."""
+    assert tuning.choose(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
+
+
+def test_choosing_by_the_other_seeds_has_no_bias() -> None:
+    """Six points that are equally good: the chosen one's test is no better than any; the best by test is."""
+    rng = np.random.default_rng(1)
+    crossed, greedy = [], []
+    for _ in range(4000):
+        val, test = rng.normal(size=(2, 5, 6))
+        val += 0.5 * test  # a seed's validation knows of its test
+        crossed.append(
+            np.mean([test[seed, point] for seed, point in enumerate(tuning.choose(val)) if point is not None])
+        )
+        greedy.append(test.mean(axis=0).max())
+    error = np.std(crossed) / np.sqrt(len(crossed))
+    assert abs(np.mean(crossed)) < 3 * error
+    assert np.mean(greedy) > 10 * error
+
+
+def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
+    """Seed 2 misses a point where it would have spoken for another; alone, a seed chooses nothing."""
+    reached = np.array([[0.5, 0.6, 0.5], [0.5, 0.6, 0.5], [0.9, np.nan, 0.1]])
+    assert tuning.choose(reached) == [1, 1, 1]
+    assert tuning.choose(reached[:1]) == [None]
+
+
+def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
+    """Above the points; its numbers are the chosen trials', its p is that of one contrast, theirs of three."""
+    plan = planned()
+    val, test = accuracies(plan)
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    assert [row["arm"] for row in made["rows"]][:3] == ["pool=cls,lr=tuned", "pool=gap,lr=tuned", "pool=cls,lr=0.001"]
+    gap = made["rows"][1]
+    chosen = naive(np.column_stack([val[f"pool=gap,lr={lr}"] for lr in RATES]))
+    values = [test[f"pool=gap,lr={RATES[point]}"][seed] for seed, point in enumerate(chosen)]
+    assert gap["mean"] == pytest.approx(np.mean(values))
+    assert gap["p_holm"] == gap["p"]
+    assert "chosen by the other seeds' validation: lr 0.002 (seeds 0, 1, 2, 3, 4)" in gap["notes"]
+    points = [row for row in made["rows"] if row["baseline"] != row["arm"] and "tuned" not in row["arm"]]
+    least = min(points, key=lambda row: row["p"])
+    assert least["p_holm"] == pytest.approx(min(1.0, 3 * least["p"]))
+    assert (made["family"], made["points_family"], made["tuned"]) == (1, 3, ["lr"])
+
+
+def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
+    """One of five at the best rate diverged: chance accuracy makes it the worse one for the other seeds."""
+    plan = planned()
+    val, test = accuracies(plan)
+    val["pool=gap,lr=0.002"][4] = None
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    scores = np.column_stack([[0.1 if v is None else v for v in val[f"pool=gap,lr={lr}"]] for lr in RATES])
+    expected = naive(scores)
+    assert expected[0] != 1
+    assert expected[4] == 1
+    gap = made["rows"][1]
+    assert (gap["n"], gap["diverged"]) == (4, 1)
+
+
+def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
+    """It is flagged, told in the answer, and its claim is not judged."""
+    plan = planned(claims=["pool=gap ~ pool=cls"])
+    val, test = accuracies(plan, best=2)
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    gap = made["rows"][1]
+    assert gap["delta"] is not None
+    assert (gap["p_holm"], gap["verdict"]) == (None, None)
+    assert "its best lr lies at the edge of the grid: no verdict" in gap["notes"]
+    assert "pool=gap is not compared with pool=cls (a best value lies at the edge of its grid)" in sentences.answer(
+        made
+    )
+    (claim,) = made["claims"]
+    assert claim["claim"] == "pool=gap,lr=tuned ~ pool=cls,lr=tuned"
+    assert (claim["verdict"], claim["note"]) == (
+        None,
+        "untested: the best value of an arm lies at the edge of its grid",
+    )
+
+
+def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
+    """It is named, and the row is there all the same."""
+    plan = planned()
+    val, test = accuracies(plan)
+    records = reached(plan, val, test) | {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
+    gap = table(synthetic.results(plan, records))["rows"][1]
+    assert "seed 3 did not help to choose: some points of the grid are missing" in gap["notes"]
+    assert gap["n"] == 5
+
+
+def test_before_a_second_seed_nothing_is_chosen() -> None:
+    """One seed has no others: the row is a hole that says so."""
+    plan = planned(seeds=1)
+    val, test = accuracies(plan)
+    gap = table(synthetic.results(plan, reached(plan, val, test)))["rows"][1]
+    assert (gap["n"], gap["missing"]) == (0, 1)
+    assert "seed 0 missing: no other seed has finished the whole grid" in gap["notes"]
+
+
+def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
+    """And the answer leads with it, before what happens at equal rates."""
+    plan = planned(claims=["pool=gap ~ pool=cls"])
+    val, test = accuracies(plan)
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    assert [claim["claim"] for claim in made["claims"]] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
+    answer = sentences.answer(made)
+    assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ") < answer.index("lr=0.00")
+    assert "over 1 planned contrasts at their own lr, over 3 at equal ones" in render(made, "md")
+
+
+def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
+    """As many trials as a curve has; the tuned contrasts are the table's family, the points another."""
+    plan = planning.build(design(tmp_path, TUNED), [0, 1])
+    assert len(plan["arms"]) == 6
+    assert (plan["family"], plan["points_family"], plan["tune"]) == (1, 3, {"lr": [0.001, 0.002, 0.004]})
+    cls, gap = plan["tuned"]
+    assert (gap["name"], gap["baseline"]) == ("pool=gap,lr=tuned", cls["name"])
+    assert gap["points"] == [f"pool=gap,lr={lr}" for lr in RATES]
+
+
+def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) -> None:
+    """An arm at a fraction of the data has the rate that suits it there."""
+    plan = planning.build(design(tmp_path, TUNED.replace("tune:", "curves: {data_fraction: axis}, tune:")), [0])
+    names = [entry["name"] for entry in plan["tuned"]]
+    assert names[:2] == ["pool=cls,data_fraction=0.1,lr=tuned", "pool=cls,data_fraction=1.0,lr=tuned"]
+    assert plan["family"] == 2
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("[1e-3, 2e-3]", "tune: lr=0.001, 0.002: at least 3 values, ascending: the best must lie inside"),
+        ("[4e-3, 2e-3, 1e-3]", "ascending"),
+        ("[low, middle, high]", "tune: lr=low, middle, high: numbers"),
+    ],
+)
+def test_a_grid_without_an_inside_is_refused(tmp_path: Path, grid: str, message: str) -> None:
+    """Two values, a wrong order, words: nothing that an optimum could lie inside of."""
+    with pytest.raises(ValueError, match=message):
+        planning.build(design(tmp_path, TUNED.replace("[1e-3, 2e-3, 4e-3]", grid)), [0])
+
+
+def test_tuning_without_validation_images_is_refused(tmp_path: Path) -> None:
+    """What chooses is validation accuracy."""
+    with pytest.raises(ValueError, match=r"val_fraction=0(\.0)?: input should be greater than 0"):
+        planning.build(design(tmp_path, TUNED, RECIPE, val_fraction=0.0), [0])
+
+
+def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
+    """A curve that is tuned from now on keeps its trials; an arm of the same grid that is gone stays tuned."""
+    runs = tmp_path / "runs"
+    curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
+    write_plan(runs, planning.prepare(design(tmp_path, curve), runs, 2))
+    grown = planning.prepare(design(tmp_path, TUNED), runs, 2)
+    assert (len(grown["arms"]), len(grown["tuned"]), grown["family"], grown["points_family"]) == (9, 2, 1, 6)
+    write_plan(runs, planning.prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
+    grown = planning.prepare(design(tmp_path, TUNED), runs, 2)
+    assert [entry["change"] for entry in grown["tuned"]] == ["pool=cls", "pool=gap", "pool=map"]
+    assert (grown["family"], grown["points_family"]) == (2, 6)
