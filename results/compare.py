@@ -78,7 +78,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
         rows = {row["arm"]: row for row in tables.table(untuned)["rows"]}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
+        trials = contrast.samples(study, plan["metric"])
         for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
             found.append(Side(study, arm, rows[arm["name"]], own, None if own is baseline else own - baseline))

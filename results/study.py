@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "p
 THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
+PARTS = ("config", "provenance", "history", "correct")
+FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
 SORTED = json.JSONEncoder(sort_keys=True)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
 
@@ -62,10 +64,10 @@ class StudyResults:
         return str(self.plan["name"])
 
 
-def load(source: Path, studies: Sequence[str] = (), *, whole: bool = True) -> list[StudyResults]:
+def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
     """The named studies ("pooling": with every recipe; "pooling@digits"), or all, of a runs folder or export.
 
-    whole: with the history and the config of each trial, which no table shows: a third of the time for many trials.
+    parts: what to read of each trial of a runs folder besides its result; what is left out is empty.
     Raises ValueError where there is nothing, where a name is not there (naming what is), where the file is no
     export, and where either was written by a newer version.
     """
@@ -77,7 +79,7 @@ def load(source: Path, studies: Sequence[str] = (), *, whole: bool = True) -> li
         return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
     plans = planned.plans(source, studies)
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
-    records = {trial_id: read(store.trial(source, trial_id), whole) for trial_id in sorted(ids)}
+    records = {trial_id: read(store.trial(source, trial_id), parts) for trial_id in sorted(ids)}
     return [assemble(plan, records) for plan in plans]
 
 
@@ -112,16 +114,17 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def read(trial: store.Trial, whole: bool = True) -> Record:
+def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
     state = trial.state()
     values: dict[str, Any] = {"status": state.status, "reason": state.reason}
-    if whole:
+    if "config" in parts:
         values["config"] = read_config(trial)
     if state.attempt is None:
         return Record(values)
-    values |= read_provenance(state.attempt)
-    lines = store.read_lines(state.attempt / "metrics.jsonl") if whole else []
+    if "provenance" in parts:
+        values |= read_provenance(state.attempt)
+    lines = store.read_lines(state.attempt / "metrics.jsonl") if "history" in parts else []
     history = [line for line in lines if isinstance(line, dict)]
     if state.result is None:
         return Record(values, history)
@@ -130,7 +133,7 @@ def read(trial: store.Trial, whole: bool = True) -> Record:
     if later := evals.summary(trial, state.result):
         values["evals"] = json.dumps(later, sort_keys=True)
     try:
-        return Record(values, history, correctness.read(state.attempt))
+        return Record(values, history, correctness.read(state.attempt) if "correct" in parts else None)
     except FileNotFoundError:
         return Record(values, history)
     except store.Broken as error:

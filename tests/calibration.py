@@ -53,8 +53,9 @@ class Line:
     @property
     def error(self) -> float:
         """Of Monte Carlo: at the share that is promised, else at the measured one."""
-        promised = (share for share in (self.low, self.high) if 0 < share < 1)
-        share = min(promised, key=lambda share: abs(share - self.measured), default=self.measured)
+        ends = [self.low, self.high]
+        promised = [share for share in ends if 0 < share < 1] or ([self.measured] if ends == [0, 1] else ends)
+        share = min(promised, key=lambda share: abs(share - self.measured))
         return SIGMAS * math.sqrt(share * (1 - share) / self.n)
 
     @property
