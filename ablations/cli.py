@@ -793,15 +793,21 @@ def plot(
     format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
     x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
     style: StyleFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """The figure of each study, or its training curves; prints the files written."""
     from results import plots, store
 
-    folder = source_path(runs)
+    folder, drawn = source_path(runs), []
     with styled(style):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-            print(plots.draw(study, target, format.value, x.value if x else None))
+            path = plots.draw(study, target, format.value, x.value if x else None)
+            drawn.append({"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)})
+            if not as_json:
+                print(path)
+    if as_json:
+        show_json(drawn)
 
 
 @app.command()

@@ -186,7 +186,7 @@ def compute(**given: Any) -> dict[str, Any]:
     stems = {"ViT": ("patch", 4), "hybrid": ("conv", 5), "ResNet": ("resnet-small", 3)}
     for family, (stem, sizes) in stems.items():
         for k in range(family == "ViT", sizes):
-            config = plan["arms"][0]["config"] | {"stem": stem, "width": 16 * 2**k}
+            config = plan["arms"][0]["config"] | {"stem": stem, "width": (32 if family == "ViT" else 16) * 2**k}
             flops = int(4e5 * 3.7**k * (1.2 if family == "hybrid" else 1))
             add_arm(plan, f"{family}-{k}", config, model_family=family, flops=flops, flops_of_its_own=flops)
     return plan

@@ -20,11 +20,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from scipy import stats
 
+from ablations import cli
 from results import export, plots, tables
 from results.figures import flops, labels, lines
 from results.figures.families import training_flops
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, FULL, style
+from results.names import AXES
 from results.study import StudyResults, load
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
@@ -376,6 +378,11 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: floa
     assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
+def test_the_command_offers_every_axis_that_curves_have() -> None:
+    """In its help, and nothing else."""
+    assert [axis.value for axis in cli.Axis] == list(AXES)
+
+
 def test_curves_over_something_else_are_refused() -> None:
     """In one line."""
     with pytest.raises(ValueError, match="x=hour: one of step, epoch, images, seconds"):
@@ -455,7 +462,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
     """A line for each factor and one for arms that grow in several, over FLOPs divided by the baseline's."""
     study = complete("shape")
     ax = drawn(study).axes[0]
-    ways = [line for line in ax.lines if len(line.get_xdata()) > 2]
+    ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
     rows = {row["arm"]: row for row in tables.table(study)["rows"]}
     base = rows[study.plan["baseline"]]
