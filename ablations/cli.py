@@ -208,22 +208,28 @@ def data_folder(data_dir: Path | None) -> Path | None:
     return data_dir or (Path(os.path.expanduser(configured)) if configured else None)
 
 
-def found(source: Path | None, words: list[str] | None, recipe_name: str) -> "list[StudyResults]":
-    """The results that a reading command asks for."""
+def found(
+    source: Path | None, words: list[str] | None, recipe_name: str, *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The results that a reading command asks for, or what tables need of them."""
     from results import study
 
-    return study.load(source_path(source), plan_names(words, recipe_name))
+    parts = study.FOR_TABLES if for_tables else study.PARTS
+    return study.load(source_path(source), plan_names(words, recipe_name), parts)
 
 
-def found_on(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
+def found_on(
+    source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
+) -> "list[StudyResults]":
     """The same of several recipes: one study after the other, each on the recipes in their order."""
     from ablations.study import stem
 
     if len(recipes) == 1:
-        return found(source, words, recipes[0])
+        return found(source, words, recipes[0], for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
     named = bool(plan_names(words, asked[0]))
-    studies = [s for recipe in asked for s in found(source, words, recipe)] if named else found(source, words, asked[0])
+    wanted = asked if named else asked[:1]
+    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
     kept = {study.name: study for study in studies if study.plan["recipe"] in asked}
     order = list(dict.fromkeys(study.plan["study"] for study in kept.values()))
     return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
@@ -764,7 +770,7 @@ def table(
     from results import across, tables
 
     with styled(style):
-        shown = [tables.table(study) for study in found_on(runs, words, recipe)]
+        shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
         chosen = [name.strip() for name in columns.split(",")] if columns else None
         if as_json or format is TableFormat.json:
             show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
@@ -787,15 +793,21 @@ def plot(
     format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
     x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
     style: StyleFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """The figure of each study, or its training curves; prints the files written."""
     from results import plots, store
 
-    folder = source_path(runs)
+    folder, drawn = source_path(runs), []
     with styled(style):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-            print(plots.draw(study, target, format.value, x.value if x else None))
+            path = plots.draw(study, target, format.value, x.value if x else None)
+            drawn.append({"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)})
+            if not as_json:
+                print(path)
+    if as_json:
+        show_json(drawn)
 
 
 @app.command()

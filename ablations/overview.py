@@ -28,7 +28,7 @@ def overview(
     """
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
-    finished = [key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over]
+    finished = {key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over}
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
     cost = estimate.cost([plan], runs, device, {key for key in todo if not store.trial(runs, key).state().over})
