@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
-SLOW := $(addprefix tests/test_,contracts.py every_study.py running.py full_disk.py hostile.py readme.py reference.py)
+SLOW := $(addprefix tests/test_,contracts.py every_study.py running.py full_disk.py hostile.py looks.py readme.py reference.py)
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench-aggregate calibration demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -46,6 +46,14 @@ test-slurm-storm: $(STAMP)
 # The slow ones beside `make test`: inductor, the paper's ResNet with all other parts; more kills, full disks, hostile names.
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow $(SLOW)
+
+# Whether intervals cover, verdicts err and plans have power as often as they say; label noise on digits: 10 minutes.
+calibration: $(STAMP)
+	$(BIN)/python tests/calibration.py
+
+# Seconds that table, plan and status take over up to 10,000 trials (synthetic results): about 5 minutes.
+bench-aggregate: $(STAMP)
+	$(BIN)/python tests/bench_aggregate.py
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

@@ -1,5 +1,6 @@
 """A plan as it lies on disk, and the trials it asks for, as plain data: what runs them needs no torch for that."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -62,11 +63,11 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
         chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
         if not chosen:
             raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
-        for seed in plan["seeds"]:
-            for arm in chosen:
-                for trial in arm["trials"]:
-                    if trial["seed"] == seed:
-                        config = arm["config"] | {"seed": seed}
-                        job = Job(trial["id"], config, arm["name"], plan["name"], tuple(plan.get("evals", [])))
-                        found[job.id] = found[job.id].also(job.evals) if job.id in found else job
+        ids = {arm["name"]: {trial["seed"]: trial["id"] for trial in arm["trials"]} for arm in chosen}
+        evals = tuple(plan.get("evals", []))
+        for seed, arm in itertools.product(plan["seeds"], chosen):
+            if (key := ids[arm["name"]].get(seed)) in found:
+                found[key] = found[key].also(evals)
+            elif key is not None:
+                found[key] = Job(key, arm["config"] | {"seed": seed}, arm["name"], plan["name"], evals)
     return list(found.values())

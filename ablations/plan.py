@@ -19,7 +19,7 @@ from results import evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
-from vitcore.identity import arm_key, trial_id
+from vitcore.identity import arm_key, trial_ids
 from vitcore.measure import measure
 
 Json = dict[str, Any]
@@ -139,6 +139,7 @@ def measured_arm(arm: Arm) -> Json:
 
 
 def arm_entry(design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Sequence[int]) -> Json:
+    written = settings(arm)
     return {
         "name": arm.name,
         "baseline": arm.baseline,
@@ -147,12 +148,12 @@ def arm_entry(design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Se
         "declared": arm.change.declared,
         "model_family": family_of(design, arm),
         "key": arm_key(arm.config),
-        "config": settings(arm),
+        "config": written,
         "published": published(design, arm),
         **measured,
         "train_flops": training_flops(arm.config) * arm.config.steps,
         "notes": footnotes(arm, baseline, design.study.budget),
-        "trials": trials(settings(arm), seeds),
+        "trials": trials(arm.config, written, seeds),
     }
 
 
@@ -176,8 +177,10 @@ def settings(arm: Arm) -> Json:
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
-def trials(settings: Json, seeds: Sequence[int]) -> list[Json]:
-    return [{"seed": seed, "id": trial_id(Config(**settings, seed=seed))} for seed in seeds]
+def trials(config: Config, settings: Json, seeds: Sequence[int]) -> list[Json]:
+    """`config` is that of `settings`, with any seed."""
+    ids = trial_ids(config, seeds, settings.get("data_seed"))
+    return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
@@ -225,7 +228,7 @@ def kept_contrasts(old: Json, new: Json) -> Json:
 def extended(arm: Json, seeds: Sequence[int]) -> Json:
     """An arm of an earlier plan with the seeds of today, or as it was where its plugin is not loaded."""
     try:
-        return arm | {"trials": trials(arm["config"], seeds)}
+        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], seeds)}
     except ConfigError:
         return arm
 

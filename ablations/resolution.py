@@ -10,7 +10,7 @@ import numpy as np
 
 from ablations.jobs import read
 from results import looks, power, stats, units
-from results.contrast import sample
+from results.contrast import samples
 from results.study import StudyResults, load
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ def resolution(plan: Json, runs: Path) -> Json:
 def spread(plan: Json, runs: Path) -> Spread | None:
     """Of the study's own differences so far, pooled over its arms; else what the recipe states; else unknown."""
     if read(runs, plan["name"]) is not None:
-        (study,) = load(runs, [plan["name"]])
+        (study,) = load(runs, [plan["name"]], parts=())
         sd, freedom = stats.pooled_sd(list(differences(study)))
         if freedom and sd > 0:
             return Spread(sd, freedom, "the differences of this study so far")
@@ -68,9 +68,9 @@ def spread(plan: Json, runs: Path) -> Spread | None:
 
 def differences(study: StudyResults) -> Iterator[np.ndarray]:
     """Of each arm from its baseline, per seed that both finished."""
-    samples = {arm["name"]: sample(study, arm["name"], study.plan["metric"]) for arm in study.plan["arms"]}
+    found = samples(study, study.plan["metric"])
     for arm in study.plan["arms"]:
-        mine, other = samples[arm["name"]].values, samples[arm["baseline"]].values
+        mine, other = found[arm["name"]].values, found[arm["baseline"]].values
         if arm["name"] != arm["baseline"]:
             yield np.array([mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())])
 
@@ -93,10 +93,12 @@ def told(found: Json, metric: str) -> list[str]:
     if found["spread"] is None:
         return ["unknown: no differences in this run directory yet, and the recipe states no spread"]
     spread = found["spread"]
+    contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
     lines = [
-        f"{found['seeds']} seeds: {size(found['difference'], unit)} in {units.name(metric)} (80% power, "
-        f"{found['contrasts']} contrasts; differences spread by {unit.size(spread['sd'])} with {spread['freedom']} "
-        f"degrees of freedom, from {spread['source']}; reckoned with its upper 80% bound, {unit.size(spread['bound'])})"
+        f"{size(found['difference'], unit)} in {units.name(metric)} with {found['seeds']} seeds "
+        f"(80% power, {contrasts})",
+        f"differences spread by {unit.size(spread['sd'])} ({spread['freedom']} degrees of freedom, from "
+        f"{spread['source']}); reckoned with its upper 80% bound, {unit.size(spread['bound'])}",
     ]
     if found["margin"] is not None:
         lines.append(margin_text(found, unit))

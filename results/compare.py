@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import contrast, layout, mixed, sensitivity, sentences, stats, tables, units, verdict
+from results import contrast, layout, mixed, sensitivity, sentences, stats, tables, tuning, units, verdict
 from results.contrast import Sample
 from results.stats import Estimate
 from results.study import StudyResults
@@ -72,11 +72,13 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
 
 
 def sides(studies: Sequence[StudyResults]) -> list[Side]:
-    """Every arm of every study."""
+    """Every arm of every study, also those at their own value of what is tuned."""
     found = []
-    for study in studies:
-        plan, rows = study.plan, {row["arm"]: row for row in tables.table(study)["rows"]}
-        trials = {arm["name"]: contrast.sample(study, arm["name"], plan["metric"]) for arm in plan["arms"]}
+    for untuned in studies:
+        rows = {row["arm"]: row for row in tables.table(untuned)["rows"]}
+        study, _ = tuning.with_tuned(untuned)
+        plan = study.plan
+        trials = contrast.samples(study, plan["metric"])
         for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
             found.append(Side(study, arm, rows[arm["name"]], own, None if own is baseline else own - baseline))
@@ -298,7 +300,8 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
 
 def holes(side: Side) -> list[str]:
     trials = side.study.trials
-    return tables.holes(trials[trials["arm"] == side.arm["name"]], side.study.plan["metric"])
+    mine = trials[trials["arm"] == side.arm["name"]].to_dict("records")
+    return tables.holes(mine, side.study.plan["metric"])
 
 
 def changed(a: Side | None, b: Side | None, change: Test | None, p_change: float | None) -> list[str]:
@@ -361,7 +364,7 @@ def origins(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     """Field -> the values that one side's trials have."""
     found: dict[str, set[str]] = {}
     for study in studies:
-        own = [*mixed.compared(study.trials), *((name, study.trials[name]) for name in ("revision", "host"))]
+        own = [*mixed.compared(study.trials), *((name, study.trials[name].tolist()) for name in ("revision", "host"))]
         for name, values in own:
             found.setdefault(name, set()).update(values)
     return {name: sorted(values - {""}) for name, values in found.items()}

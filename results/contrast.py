@@ -1,13 +1,16 @@
 """Contrasts: what arms reached, seed by seed; arm - baseline is a sample too, over their common seeds."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from results import stats
+from results.correctness import Correct
 from results.stats import Estimate
-from results.study import Correct, StudyResults
+from results.study import StudyResults
 
 PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
@@ -35,6 +38,14 @@ class Sample:
         """(n,): which partition into folds each seed's test images come from."""
         return np.array([seed // self.folds if self.folds else 0 for seed in self.seeds])
 
+    @cached_property
+    def mean(self) -> Estimate:
+        """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
+        repeated = len(np.unique(self.repetition)) > 1  # else no image was tested twice, or all were by all seeds
+        images = per_image(self) if repeated else None
+        shared = 0.0 if images is None else stats.shared_images_variance(images, self.repetition)
+        return stats.mean(self.numbers, shared)
+
     def __sub__(self, other: "Sample") -> "Sample":
         """The differences over the seeds that both have; per image where both tested the same images."""
         seeds = self.values.keys() & other.values.keys()
@@ -55,43 +66,54 @@ class Sample:
         return Sample({s: v for s, v in self.values.items() if s not in seeds}, self.correct, self.ids, self.folds)
 
 
+def samples(study: StudyResults, metric: str) -> dict[str, Sample]:
+    """What the finished trials of every arm of the plan reached."""
+    trials, folds = study.trials, study.plan["split"].get("folds")
+    found = {arm["name"]: Sample({}, {}, {}, folds) for arm in study.plan["arms"]}
+    columns = (trials[name].tolist() for name in ("arm", "seed", "id", "status", metric))
+    for arm, seed, trial, status, value in zip(*columns, strict=True):
+        if status == "finished" and not math.isnan(value):
+            found[arm].values[seed], found[arm].ids[seed] = value, trial
+            if metric == PER_IMAGE and trial in study.correct:
+                found[arm].correct[seed] = study.correct[trial]
+    return found
+
+
 def sample(study: StudyResults, arm: str, metric: str) -> Sample:
     """What the arm's finished trials reached."""
-    trials = study.trials
-    mine = trials[(trials["arm"] == arm) & (trials["status"] == "finished") & trials[metric].notna()]
-    ids = dict(zip(mine["seed"].tolist(), mine["id"].tolist(), strict=True))
-    values = dict(zip(mine["seed"].tolist(), mine[metric].tolist(), strict=True))
-    kept = {s: study.correct[i] for s, i in ids.items() if metric == PER_IMAGE and i in study.correct}
-    return Sample(values, kept, ids, study.plan["split"].get("folds"))
+    return samples(study, metric)[arm]
 
 
 def mean(trials: Sample) -> Estimate:
-    """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
-    images = per_image(trials)
-    shared = 0.0 if images is None else stats.shared_images_variance(images, trials.repetition)
-    return stats.mean(trials.numbers, shared)
+    """Over seeds, computed once."""
+    return trials.mean
 
 
 def over_images(trials: Sample) -> Estimate | None:
     """The mean over seeds and images; None unless all seeds test the same images."""
-    images = per_image(trials)
+    images = None if trials.folds else per_image(trials)
     return None if images is None or np.isnan(images).any() else stats.crossed(images)
+
+
+def known(trials: Sample) -> bool:
+    """Whether there are trials, and every one's correctness per image."""
+    return bool(trials.values) and trials.values.keys() <= trials.correct.keys()
 
 
 def per_image(trials: Sample) -> np.ndarray | None:
     """(n, images), NaN where a seed did not test the image; None where a seed's images are not known."""
-    if not trials.values or any(seed not in trials.correct for seed in trials.values):
+    if not known(trials):
         return None
     tests = [trials.correct[seed] for seed in trials.seeds]
-    images = np.unique(np.concatenate([index for index, _ in tests]))
-    matrix = np.full((len(tests), len(images)), np.nan)
+    matrix = np.full((len(tests), 1 + max(int(index.max(initial=-1)) for index, _ in tests)), np.nan)
     for row, (index, right) in zip(matrix, tests, strict=True):
-        row[np.searchsorted(images, index)] = right
-    return matrix
+        row[index] = right
+    tested = ~np.isnan(matrix).all(axis=0)
+    return matrix if tested.all() else matrix[:, tested]
 
 
 def caveat(trials: Sample) -> str:
     """What an interval leaves out where correctness per image is not known."""
-    if len(set(trials.repetition)) < 2 or per_image(trials) is not None:
+    if len(set(trials.repetition)) < 2 or known(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

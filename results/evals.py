@@ -11,6 +11,7 @@ plans list are there; one that diverged has no weights and owes nothing.
 
 import hashlib
 import io
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -117,7 +118,11 @@ def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 def all_names(trial: Trial) -> list[str]:
     """Of whatever lies in the folder, computed or failed."""
-    return sorted({path.name.removesuffix(".json").removesuffix(".failure") for path in folder(trial).glob("*.json")})
+    try:
+        files = os.listdir(f"{trial.path}/evals")
+    except FileNotFoundError:
+        return []
+    return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})
 
 
 # -- where a trial stands ----------------------------------------------------------------------------------------------

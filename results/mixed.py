@@ -1,7 +1,7 @@
 """Mixed provenance: code, plugins, versions and machines that differ among the trials of one table."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
@@ -13,22 +13,27 @@ COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy")
 
 def notes(trials: pd.DataFrame) -> list[str]:
     """A line for all that differs, with the trials that stand apart."""
-    known = ((name, values[values != ""]) for name, values in compared(trials))
-    return [note(trials.loc[values.index], values) for name, values in known if differs(values)]
+    found = []
+    for name, texts in compared(trials):
+        if differs(texts):
+            values = pd.Series(texts, trials.index, name=name, dtype=object)
+            known = values[values != ""]
+            found.append(note(trials.loc[known.index], known))
+    return found
 
 
-def compared(trials: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[str]"]]:
+def compared(trials: pd.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """What must be the same for trials to be compared, by trial, "" where it is not known or not used.
 
     A plugin counts by its name, wherever it was loaded: a baseline that studies share may be trained without it.
     """
     for name in COMPARABLE:
-        yield name, trials[name].map(sources).rename(name) if name == "code" else trials[name]
-    yield "micro-batch", trials["micro_batch"].replace("", "the whole batch").rename("micro-batch")
-    loaded = trials["plugins"].map(lambda text: json.loads(text) if text else {})
+        texts: list[str] = trials[name].tolist()
+        yield name, [sources(text) for text in texts] if name == "code" else texts
+    yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"].tolist()]
+    loaded = [json.loads(text) if text else {} for text in trials["plugins"].tolist()]
     for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
-        name = f"plugin {plugin}"
-        yield name, loaded.map(lambda plugins, of=plugin: plugins.get(of, "")).rename(name)
+        yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]
 
 
 def sources(code: str) -> str:
@@ -36,9 +41,10 @@ def sources(code: str) -> str:
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
-def differs(values: "pd.Series[str]") -> bool:
-    """Between trials, or between the attempts at one."""
-    return values.nunique() > 1 or any(THEN in value for value in values)
+def differs(texts: Iterable[str]) -> bool:
+    """Between trials, or between the attempts at one; "" is not known."""
+    known = set(texts) - {""}
+    return len(known) > 1 or any(THEN in text for text in known)
 
 
 def note(trials: pd.DataFrame, values: "pd.Series[str]") -> str:

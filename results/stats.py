@@ -97,16 +97,18 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
         return 0.0
     # The folds of one repetition do not overlap: at most one of its seeds tested the image.
     rows = np.array([np.fmax.reduce(correct[repetition == label]) for label in labels])  # (r, images)
-    pairs = [covariance(rows[i], rows[j]) for i in range(len(rows)) for j in range(i)]
-    between = max(0.0, float(np.mean(pairs)))
+    between = max(0.0, float(covariances(rows)[np.tril_indices(len(rows), -1)].mean()))
     count = (~np.isnan(correct)).sum(axis=0)
     return between * float((count * (count - 1)).sum() / count.sum() ** 2)
 
 
-def covariance(a: np.ndarray, b: np.ndarray) -> float:
-    """Over the positions that both have; 0 for fewer than two."""
-    both = ~(np.isnan(a) | np.isnan(b))
-    return float(np.cov(a[both], b[both])[0, 1]) if both.sum() > 1 else 0.0
+def covariances(rows: np.ndarray) -> np.ndarray:
+    """(r, r) of rows (r, images), each pair's over the images that both have; 0 for fewer than two."""
+    there = (~np.isnan(rows)).astype(float)
+    values = np.nan_to_num(rows)
+    both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i where row j is there
+    scatter = values @ values.T - sums * sums.T / np.maximum(both, 1)
+    return np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)
 
 
 def crossed(correct: np.ndarray) -> Estimate:

@@ -1,10 +1,9 @@
 """StudyResults: what every table, figure, report and comparison starts from, read from runs or an export."""
 
-import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results import evals, planned, store
+from results import correctness, evals, planned, store
+from results.correctness import Correct
 from results.names import METRICS
 
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
@@ -21,9 +21,10 @@ PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "p
 THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
+PARTS = ("config", "provenance", "history", "correct")
+FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
+SORTED = json.JSONEncoder(sort_keys=True)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
-
-Correct = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,10 @@ class StudyResults:
         return str(self.plan["name"])
 
 
-def load(source: Path, studies: Sequence[str] = ()) -> list[StudyResults]:
+def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
     """The named studies ("pooling": with every recipe; "pooling@digits"), or all, of a runs folder or export.
 
+    parts: what to read of each trial of a runs folder besides its result; what is left out is empty.
     Raises ValueError where there is nothing, where a name is not there (naming what is), where the file is no
     export, and where either was written by a newer version.
     """
@@ -77,7 +79,7 @@ def load(source: Path, studies: Sequence[str] = ()) -> list[StudyResults]:
         return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
     plans = planned.plans(source, studies)
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
-    records = {trial_id: read(store.trial(source, trial_id)) for trial_id in sorted(ids)}
+    records = {trial_id: read(store.trial(source, trial_id), parts) for trial_id in sorted(ids)}
     return [assemble(plan, records) for plan in plans]
 
 
@@ -90,9 +92,11 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later[trial_id]} for trial_id, record in mine.items()}
-    rows = [(*cell, *(known[cell[2]][name] for name in defaults)) for cell in cells]
-    trials = pd.DataFrame(rows, columns=["arm", "seed", "id", *defaults])
-    trials[numbers] = trials[numbers].astype(float)
+    rows = [known[cell[2]] for cell in cells]
+    columns: dict[str, Any] = dict(zip(("arm", "seed", "id"), zip(*cells, strict=True), strict=True))
+    columns |= {name: [row[name] for row in rows] for name in TEXTS}
+    columns |= {name: np.array([row[name] for row in rows], dtype=float) for name in numbers}
+    trials = pd.DataFrame(columns)
     lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     history = pd.DataFrame(lines, columns=["arm", "seed", "id", *HISTORY])
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
@@ -110,14 +114,18 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def read(trial: store.Trial) -> Record:
+def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
     state = trial.state()
-    values: dict[str, Any] = {"status": state.status, "reason": state.reason, "config": read_config(trial)}
+    values: dict[str, Any] = {"status": state.status, "reason": state.reason}
+    if "config" in parts:
+        values["config"] = read_config(trial)
     if state.attempt is None:
         return Record(values)
-    values |= read_provenance(state.attempt)
-    history = [line for line in store.read_lines(state.attempt / "metrics.jsonl") if isinstance(line, dict)]
+    if "provenance" in parts:
+        values |= read_provenance(state.attempt)
+    lines = store.read_lines(state.attempt / "metrics.jsonl") if "history" in parts else []
+    history = [line for line in lines if isinstance(line, dict)]
     if state.result is None:
         return Record(values, history)
     values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
@@ -125,7 +133,7 @@ def read(trial: store.Trial) -> Record:
     if later := evals.summary(trial, state.result):
         values["evals"] = json.dumps(later, sort_keys=True)
     try:
-        return Record(values, history, read_correct(state.attempt / "correct.npz"))
+        return Record(values, history, correctness.read(state.attempt) if "correct" in parts else None)
     except FileNotFoundError:
         return Record(values, history)
     except store.Broken as error:
@@ -143,11 +151,10 @@ def read_config(trial: store.Trial) -> str:
 def read_provenance(attempt: Path) -> dict[str, Any]:
     """The machine and the code, each as text: "A then B" where the attempts that led here differ."""
     envs = read_envs(attempt)
-    found = {name: in_turn(env.get(name) for env in envs) for name in PROVENANCE if name != "plugins"}
+    found = {name: in_turn([env[name] for env in envs if name in env]) for name in PROVENANCE if name != "plugins"}
     loaded = [env["plugins"] for env in envs if isinstance(env.get("plugins"), dict)]
-    plugins = {
-        name: in_turn(one.get(name) for one in loaded) for name in dict.fromkeys(n for one in loaded for n in one)
-    }
+    names = dict.fromkeys(name for one in loaded for name in one)
+    plugins = {name: in_turn([one[name] for one in loaded if name in one]) for name in names}
     found["plugins"] = json.dumps(plugins, sort_keys=True) if plugins else ""
     return {name: text for name, text in found.items() if text}
 
@@ -159,7 +166,7 @@ def read_envs(attempt: Path) -> list[dict[str, Any]]:
     while attempt.name not in seen:
         seen.add(attempt.name)
         try:
-            envs.append(store.read_json(attempt / "env.json"))
+            envs.append(store.read_json(f"{attempt}/env.json"))
         except (FileNotFoundError, store.Broken):
             break
         resumed = envs[-1].get("resumed_from")
@@ -170,20 +177,7 @@ def read_envs(attempt: Path) -> list[dict[str, Any]]:
     return envs[::-1]
 
 
-def in_turn(values: Iterable[Any]) -> str:
+def in_turn(values: Sequence[Any]) -> str:
     """The known values as text, each once as long as it lasts: "A", "A then B"."""
-    texts = [v if isinstance(v, str) else json.dumps(v, sort_keys=True) for v in values if v is not None]
-    return THEN.join(text for text, _ in itertools.groupby(texts))
-
-
-def read_correct(path: Path) -> Correct:
-    """index (images,), correct (images,). Raises FileNotFoundError, Broken."""
-    content = path.read_bytes()
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            index, correct = arrays["index"], arrays["correct"]
-    except Exception as error:  # a damaged zip raises whatever its parts do: RuntimeError, struct.error, zlib.error...
-        raise store.Broken(f"{path.name} cannot be read ({error})") from None
-    if index.shape != correct.shape or index.ndim != 1:
-        raise store.Broken(f"{path.name}: index {index.shape} and correct {correct.shape} do not belong together")
-    return index, correct
+    texts = [v if isinstance(v, str) else SORTED.encode(v) for v in values if v is not None]
+    return THEN.join(text for text, _ in itertools.groupby(texts)) if len(texts) > 1 else "".join(texts)

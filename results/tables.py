@@ -1,12 +1,10 @@
 """The table of a study: a row for each planned arm, its difference from the baseline and the verdict."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-import numpy as np
-import pandas as pd
 
 from results import claims, contrast, evals, interaction, layout, looks, mixed, sentences, stats, tuning, units, verdict
 from results.contrast import Sample
@@ -16,15 +14,17 @@ from results.style import current
 
 Row = dict[str, Any]
 Table = dict[str, Any]
+Cell = Mapping[Any, Any]
 
 FEW = 5
+OF_A_CELL = ("seed", "status", "reason", "evals", "diverged_at_step", "suspect_hardware", "host")
 
 
 def table(study: StudyResults) -> Table:
     """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
     whole, choices = tuning.with_tuned(study)
     plan = whole.plan
-    samples = {arm["name"]: contrast.sample(whole, arm["name"], plan["metric"]) for arm in plan["arms"]}
+    samples = contrast.samples(whole, plan["metric"])
     contrasts = {
         arm["name"]: samples[arm["name"]] - samples[arm["baseline"]]
         for arm in plan["arms"]
@@ -32,11 +32,12 @@ def table(study: StudyResults) -> Table:
     }
     unjudged = {arm["name"] for arm in plan["arms"] if any(edged(arm[of], choices) for of in ("name", "baseline"))}
     p_holm = adjusted(contrasts, plan, unjudged)
-    rows = [arm_row(whole, arm, samples[arm["name"]]) for arm in plan["arms"]]
+    cells = cells_by_arm(whole)
+    rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
-    rows.sort(key=lambda row: current().rank(row["arm"]))  # as planned, unless a style says otherwise
+    rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
@@ -44,6 +45,7 @@ def table(study: StudyResults) -> Table:
         "baseline": plan["baseline"],
         "rows": rows,
         "name": plan["name"],
+        "overrides": plan["overrides"],
         "question": plan["question"],
         "source": plan["source"],
         "seeds": plan["seeds"],
@@ -98,12 +100,20 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None) -> s
     return layout.render(table, format, columns)
 
 
-def arm_row(study: StudyResults, arm: Mapping[str, Any], finished: Sample) -> Row:
-    """What the arm itself reached; a baseline's row stays like this."""
-    cells = study.trials[study.trials["arm"] == arm["name"]]
-    count = Counter(cells["status"])
+def cells_by_arm(study: StudyResults) -> dict[str, list[Cell]]:
+    """What a table says of each planned trial, arm by arm."""
+    names = list(dict.fromkeys(["arm", *OF_A_CELL, study.plan["metric"]]))
+    found: dict[str, list[Cell]] = {arm["name"]: [] for arm in study.plan["arms"]}
+    for cell in zip(*(study.trials[name].tolist() for name in names), strict=True):
+        found[cell[0]].append(dict(zip(names, cell, strict=True)))
+    return found
+
+
+def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, metric: str) -> Row:
+    """What the arm itself reached, of its trials; a baseline's row stays like this."""
+    count = Counter(cell["status"] for cell in cells)
     mean = contrast.mean(finished)
-    notes = [*arm["notes"], *holes(cells, study.plan["metric"])]
+    notes = [*arm["notes"], *holes(cells, metric)]
     if mean.n > 1 and mean.se is None:
         notes.append(f"no interval of the mean: {mean.why}")
     return {
@@ -174,40 +184,40 @@ def listed(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def holes(cells: pd.DataFrame, metric: str) -> list[str]:
+def holes(cells: Sequence[Cell], metric: str) -> list[str]:
     """Every planned trial without a number, by name and reason; what of a finished one is damaged."""
     found: dict[tuple[str, str], list[int]] = {}
-    for cell in cells.to_dict("records"):
+    for cell in cells:
         if described := hole(cell, metric):
             found.setdefault(described, []).append(cell["seed"])
     notes = [f"{sentences.named(seeds)} {state}{reason and f': {reason}'}" for (state, reason), seeds in found.items()]
-    diverged = int((cells["status"] == "diverged").sum())
+    diverged = sum(cell["status"] == "diverged" for cell in cells)
     if diverged:
         low, high = stats.clopper_pearson(diverged, len(cells))
         notes.append(f"{diverged} of {len(cells)} diverged (95% interval {low:.0%} to {high:.0%})")
     return notes
 
 
-def hole(cell: Mapping[Any, Any], metric: str) -> tuple[str, str] | None:
+def hole(cell: Cell, metric: str) -> tuple[str, str] | None:
     """The state in a table's words and the reason; None for a trial with its number and files."""
     status, reason = cell["status"], cell["reason"]
-    if status == "finished" and np.isnan(cell[metric]):
+    if status == "finished" and math.isnan(cell[metric]):
         return "missing", evals.absent(metric, json.loads(cell["evals"] or "{}"))
     if status == "finished":
         return ("finished", reason or suspicion(cell)) if reason or suspicion(cell) else None
     if status == "diverged":
         step = cell["diverged_at_step"]
-        return "diverged", "" if np.isnan(step) else f"at step {step:.0f}"
+        return "diverged", "" if math.isnan(step) else f"at step {step:.0f}"
     if status == "failed":
         return "failed", reason
     return "missing", reason
 
 
-def suspicion(cell: Mapping[Any, Any]) -> str:
+def suspicion(cell: Cell) -> str:
     """What a finished trial's hardware did once."""
     step = cell["suspect_hardware"]
     fault = f"after a loss at step {step:.0f} that was no number and, computed again, was one"
-    return "" if np.isnan(step) else f"{fault}: suspect hardware ({cell['host'] or 'host unknown'})"
+    return "" if math.isnan(step) else f"{fault}: suspect hardware ({cell['host'] or 'host unknown'})"
 
 
 def study_notes(study: StudyResults) -> list[str]:

@@ -1,9 +1,11 @@
 """Identity: equal configs are one trial however spelt; what does not change the outcome does not change the id."""
 
+from typing import Any
+
 import pytest
 
 from vitcore.config import Config, ConfigError, Options
-from vitcore.identity import HOW_IT_RUNS, arm_key, identity, trial_id
+from vitcore.identity import HOW_IT_RUNS, arm_key, identity, trial_id, trial_ids
 from vitcore.position import POSITION, Position
 
 # Pinned: a change here orphans every result that anyone has. Raise a `numerics` instead, on purpose.
@@ -68,6 +70,16 @@ def test_arms_share_a_key_over_seeds() -> None:
     """The key of an arm is its config without the seeds."""
     assert arm_key(Config(seed=0)) == arm_key(Config(seed=4))
     assert arm_key(Config(seed=0)) != arm_key(Config(seed=0, lr=0.5))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"data_seed": 3}, {"model": "timm/resnet18"}, {"stem": "conv", "model": "Ti/4", "data": "cifar10", "lr": 0.5}],
+)
+def test_ids_of_many_seeds_are_those_of_their_configs(settings: dict[str, Any]) -> None:
+    """A plan makes one config an arm; with a data seed written out, and where the seed equals it."""
+    ids = list(trial_ids(Config(**settings, seed=1), range(8), settings.get("data_seed")))
+    assert ids == [trial_id(Config(**settings, seed=seed)) for seed in range(8)]
 
 
 class Mine(Position):

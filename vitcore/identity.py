@@ -6,7 +6,7 @@ Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in t
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vitcore.config import Config, of_architecture
@@ -98,5 +98,19 @@ def trial_id(config: Config) -> str:
 
 def arm_key(config: Config) -> str:
     """What the trials of one arm share: the identity without the seeds."""
-    fields = identity(config)
-    return digest({name: value for name, value in fields.items() if name not in ("seed", "data_seed")})
+    return digest(unseeded(config))
+
+
+def unseeded(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
+
+
+def trial_ids(config: Config, seeds: Iterable[int], data_seed: int | None) -> Iterator[str]:
+    """The trial's id with each of these seeds, of which nothing else in the identity depends.
+
+    data_seed: where one is written; None: it is the seed, and so neutral.
+    """
+    shared = unseeded(config)
+    for seed in seeds:
+        own = {} if data_seed in (None, seed) else {"data_seed": data_seed}
+        yield digest({**shared, "seed": seed, **own})

@@ -1,0 +1,101 @@
+"""Which test images a trial classified correctly: what `correct.npz` of its attempt holds."""
+
+import io
+import struct
+import zlib
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from results import store
+
+Correct = tuple[np.ndarray, np.ndarray]
+CENTRAL, LOCAL, END = b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06"
+DEFLATED = 8
+NAME = "correct.npz"
+
+
+class Unusual(Exception):
+    """Not the archive that numpy writes of such a file: what it is, `np.load` says."""
+
+
+def read(attempt: Path) -> Correct:
+    """index (images,), correct (images,). Raises FileNotFoundError, Broken."""
+    content = store.read_bytes(f"{attempt}/{NAME}")
+    try:
+        index, correct = quick(content)
+    except (Unusual, struct.error, zlib.error, ValueError):
+        index, correct = thorough(content)
+    if index.shape != correct.shape or index.ndim != 1:
+        raise store.Broken(f"{NAME}: index {index.shape} and correct {correct.shape} do not belong together")
+    return index, correct
+
+
+def thorough(content: bytes) -> Correct:
+    """By numpy. Raises Broken."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return arrays["index"], arrays["correct"]
+    except Exception as error:  # a damaged zip raises whatever its parts do: RuntimeError, struct.error, zlib.error...
+        raise store.Broken(f"{NAME} cannot be read ({error})") from None
+
+
+def quick(content: bytes) -> Correct:
+    """A tenth of numpy's time, with the archive's checksums: thousands of small files make one table.
+
+    Raises Unusual and more for whatever is not exactly as `np.savez_compressed` writes it.
+    """
+    files = {name: (packed(content, size, at), crc, plain) for name, size, at, crc, plain in members(content)}
+    if files.keys() != {"index.npy", "correct.npy"}:
+        raise Unusual
+    return seen(*files["index.npy"]), array(*files["correct.npy"])
+
+
+def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
+    """name, compressed size, offset, crc, size of each file, by the directory at the end of the archive."""
+    signature, *_, count, size, start, comment = struct.unpack("<4s4H2IH", content[-22:])
+    if signature != END or comment or start + size != len(content) - 22:
+        raise Unusual
+    found, at = [], start
+    for _ in range(count):
+        fields = struct.unpack("<4s6H3I5H2I", content[at : at + 46])
+        (crc, compressed, plain), (name, extra, note), offset = fields[7:10], fields[10:13], fields[16]
+        if fields[0] != CENTRAL or fields[4] != DEFLATED or extra or note:
+            raise Unusual
+        found.append((content[at + 46 : at + 46 + name].decode(), compressed, offset, crc, plain))
+        at += 46 + name
+    if at != len(content) - 22:
+        raise Unusual
+    return found
+
+
+def packed(content: bytes, size: int, offset: int) -> bytes:
+    """One file of the archive, compressed."""
+    signature, *_, name, extra = struct.unpack("<4s5H3I2H", content[offset : offset + 30])
+    start = offset + 30 + name + extra
+    if signature != LOCAL or start + size > len(content):
+        raise Unusual
+    return content[start : start + size]
+
+
+def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
+    """Read-only."""
+    plain = zlib.decompress(compressed, -15)
+    if len(plain) != size or zlib.crc32(plain) != crc or plain[:8] != b"\x93NUMPY\x01\x00":
+        raise Unusual
+    end = 10 + int.from_bytes(plain[8:10], "little")
+    shape, dtype = header(plain[8:end])
+    return np.frombuffer(plain, dtype, offset=end).reshape(shape)
+
+
+seen = lru_cache(maxsize=128)(array)  # all trials of one seed test the same images: one array in memory
+
+
+@cache
+def header(text: bytes) -> tuple[tuple[int, ...], np.dtype]:
+    """shape and type that a .npy file of version 1 begins with."""
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(text))
+    if fortran or dtype.hasobject:
+        raise Unusual
+    return shape, dtype

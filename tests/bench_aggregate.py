@@ -1,0 +1,115 @@
+"""How long the reading commands take over many trials: `make bench-aggregate`. Cold: each in a process of its own.
+
+Nothing is trained: the store writes one trial, the others are copies with results of their own.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import synthetic
+
+from ablations.plan import prepare
+from ablations.study import Design, read_recipe, read_study
+from results import store
+
+STUDY = """
+question: How long does a table take?
+baseline: {{position: 1d}}
+factors: {{position: [none, 1d, 2d, relative]}}
+curves:
+  lr: {rates}
+  weight_decay: {decays}
+"""
+REPEATS = 3
+SHAPES = ((1, 5, 5), (10, 5, 5), (25, 20, 5), (5, 10, 50))  # learning rates, weight decays, seeds
+
+
+def write_study(folder: Path, rates: int, decays: int) -> Path:
+    """4 positions x rates x decays arms."""
+    path = folder / f"many-{4 * rates * decays}.yaml"
+    values = {"rates": [0.0001 * (i + 1) for i in range(rates)], "decays": [0.01 * (i + 1) for i in range(decays)]}
+    path.write_text(STUDY.format(**values))
+    return path
+
+
+def write_runs(runs: Path, study: Path, seeds: int) -> int:
+    """A run directory in which every planned trial is finished; how many there are."""
+    plan = prepare(Design(read_study(str(study)), read_recipe("digits"), {}), runs, seeds)
+    store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
+    rng, first = np.random.default_rng(0), None
+    index = {seed: synthetic.fold(seed, plan["split"]) for seed in range(seeds)}
+    for arm in plan["arms"]:
+        accuracy = rng.uniform(0.85, 0.95)
+        for trial in arm["trials"]:
+            mine = index[trial["seed"]]
+            correct = (rng.random(len(mine)) < accuracy).astype(np.uint8)
+            if first is None:
+                first = store.trial(runs, trial["id"])
+                config = arm["config"] | {"seed": trial["seed"]}
+                synthetic.write_trial(first, synthetic.finished(0.9, config=config, correct=(mine, correct)))
+            else:
+                copy(first, store.trial(runs, trial["id"]), arm["config"] | {"seed": trial["seed"]}, mine, correct)
+    return sum(len(arm["trials"]) for arm in plan["arms"])
+
+
+def copy(
+    first: store.Trial, trial: store.Trial, config: dict[str, Any], index: np.ndarray, correct: np.ndarray
+) -> None:
+    """What the store wrote of the first trial, as another's: a twentieth of the time of claiming each."""
+    mine, theirs = trial.path / "attempts" / "0001", first.path / "attempts" / "0001"
+    mine.mkdir(parents=True)
+    for name in ("released.json", "env.json", "metrics.jsonl"):
+        (mine / name).write_bytes((theirs / name).read_bytes())
+    (trial.path / "config.json").write_text(json.dumps({"schema": store.SCHEMA, "id": trial.id, "config": config}))
+    result = store.read_json(theirs / "result.json") | {"id": trial.id}
+    result["metrics"] |= {"test_accuracy": float(correct.mean())}
+    (mine / "result.json").write_text(json.dumps(result | {"checksum": store.checksum(result)}, indent=1))
+    (trial.path / "result.json").hardlink_to(mine / "result.json")
+    with open(mine / "correct.npz", "wb") as file:
+        np.savez_compressed(file, index=index.astype(np.int32), correct=correct)
+
+
+def seconds(*words: str) -> tuple[float, float]:
+    """On the clock and of CPU time, each the least of a few: what else runs here only adds."""
+    clock, cpu = [], []
+    for _ in range(REPEATS):
+        begun, used = time.perf_counter(), used_by_children()
+        subprocess.run([sys.executable, "-m", "ablations.cli", *words], check=True, stdout=subprocess.DEVNULL)
+        clock.append(time.perf_counter() - begun)
+        cpu.append(used_by_children() - used)
+    return min(clock), min(cpu)
+
+
+def used_by_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    print(f"{'trials':>7} {'arms':>6} {'seeds':>6}  {'command':8} {'seconds':>7} {'of CPU':>7}   (least of {REPEATS})")
+    with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
+        folder = Path(name)
+        show(0, 0, 0, "list")
+        for rates, decays, seeds in SHAPES:
+            study, runs = write_study(folder, rates, decays), folder / f"runs-{rates}-{decays}-{seeds}"
+            trials = write_runs(runs, study, seeds)
+            for command in ("table", "status", "plan"):
+                more = ["--seeds", str(seeds)] if command == "plan" else []
+                show(trials, 4 * rates * decays, seeds, command, str(study), "--runs", str(runs), *more)
+
+
+def show(trials: int, arms: int, seeds: int, command: str, *words: str) -> None:
+    clock, cpu = seconds(command, *words)
+    print(f"{trials:7,} {arms:6,} {seeds:6}  {command:8} {clock:7.2f} {cpu:7.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""Calibration: whether the tables' intervals cover, verdicts err and plans have power as often as they say.
+
+`make calibration` prints the figures; tests/test_calibration.py runs the same with fewer studies. Every study is made
+in memory and goes through `table`, as one of a run directory does.
+"""
+
+import argparse
+import importlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import scipy.special
+import scipy.stats
+import synthetic
+import torch
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import ttost_paired
+
+from ablations.study import read_recipe
+from results import stats
+from results.compare import compare
+from results.study import Record, StudyResults
+from results.tables import table
+from vitcore import Config, data, train
+from vitcore.data import Data
+from vitcore.run import Memory
+
+OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
+ALPHA, SIGMAS = 0.05, 3.0  # Monte Carlo error is 3 standard errors
+SD = 0.01  # of a seed
+RESOLVED = ("better", "worse")
+Draw = Callable[[np.random.Generator], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure: a share of `n` studies (or tests), and between which two it should be."""
+
+    what: str
+    low: float
+    high: float
+    measured: float
+    n: int
+
+    @property
+    def error(self) -> float:
+        """Of Monte Carlo: at the share that is promised, else at the measured one."""
+        ends = [self.low, self.high]
+        promised = [share for share in ends if 0 < share < 1] or ([self.measured] if ends == [0, 1] else ends)
+        share = min(promised, key=lambda share: abs(share - self.measured))
+        return SIGMAS * math.sqrt(share * (1 - share) / self.n)
+
+    @property
+    def holds(self) -> bool:
+        return self.low - self.error <= self.measured <= self.high + self.error
+
+    @property
+    def expected(self) -> str:
+        if (self.low, self.high) == (0, 1):
+            return "not promised"
+        if self.low == self.high:
+            return f"{self.low:.1%}"
+        if self.low == 0:
+            return f"at most {self.high:.1%}"
+        return f"at least {self.low:.1%}" if self.high == 1 else f"{self.low:.1%} to {self.high:.1%}"
+
+
+def at_most(what: str, share: float, found: Sequence[bool]) -> Line:
+    return Line(what, 0.0, share, float(np.mean(found)), len(found))
+
+
+def about(what: str, share: float, found: Sequence[bool]) -> Line:
+    return Line(what, share, share, float(np.mean(found)), len(found))
+
+
+def at_least(what: str, share: float, found: Sequence[bool]) -> Line:
+    return Line(what, share, 1.0, float(np.mean(found)), len(found))
+
+
+def unpromised(what: str, found: Sequence[bool]) -> Line:
+    """What the rules do not cover, or what they are for."""
+    return Line(what, 0.0, 1.0, float(np.mean(found)), len(found))
+
+
+# -- studies -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] = ()) -> StudyResults:
+    """A baseline and `arms` others."""
+    values = [f"v{i}" for i in range(arms + 1)]
+    split = synthetic.DIGITS if folds else OFFICIAL
+    more = {"looks": list(looks)} if looks else {}
+    plan = synthetic.make_plan("s", {"stem": values}, {"stem": "v0"}, seeds=seeds, split=split, margin=None, **more)
+    records = synthetic.from_accuracies(plan, {arm["name"]: [0.9] * seeds for arm in plan["arms"]})
+    return synthetic.results(plan, records)
+
+
+def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: Any) -> StudyResults:
+    """Of accuracies (arms, n), the baseline's first, NaN where a trial is missing; `planned` overrides the plan."""
+    base = base or template(len(accuracies) - 1, accuracies.shape[1])
+    values = accuracies.ravel()
+    status = np.where(np.isnan(values), "missing", "finished")
+    trials = base.trials.assign(test_accuracy=values, status=status)
+    return replace(base, plan=base.plan | planned, trials=trials)
+
+
+def others(found: StudyResults) -> list[dict[str, Any]]:
+    """The rows of all arms but the baseline."""
+    rows: list[dict[str, Any]] = table(found)["rows"]
+    return rows[1:]
+
+
+def resolved(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether anything was called better or worse."""
+    return any(row["verdict"] in RESOLVED for row in rows)
+
+
+def covers(interval: Sequence[float] | None, truth: float) -> bool:
+    return interval is not None and interval[0] <= truth <= interval[1]
+
+
+def seeds_and_arms(rng: np.random.Generator, arms: int, n: int, sd: float = SD) -> np.ndarray:
+    """(arms + 1, n): what a seed shares, and what it does to each arm."""
+    return 0.9 + rng.normal(0, sd, n) + rng.normal(0, sd, (arms + 1, n))
+
+
+# -- equal to SciPy and statsmodels ------------------------------------------------------------------------------------
+
+
+def oracles(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Everything that a row says of random studies, computed by others."""
+    equal = [all_equal(rng) for _ in range(studies)]
+    yield about("table: intervals, p, Holm, verdicts are SciPy's and statsmodels'", 1.0, equal)
+
+
+def all_equal(rng: np.random.Generator) -> bool:
+    arms, n = int(rng.integers(1, 8)), int(rng.integers(2, 12))
+    accuracies = seeds_and_arms(rng, arms, n) + rng.normal(0, SD, (arms + 1, 1))
+    margin = float(rng.choice([0.003, 0.01, 0.03]))
+    rows = others(study(accuracies, margin=margin))
+    tests = [scipy.stats.ttest_rel(arm, accuracies[0]) for arm in accuracies[1:]]
+    holm = multipletests([test.pvalue for test in tests], method="holm")[1]
+    return all(
+        equals(row, arm, accuracies[0], test, p, margin)
+        for row, arm, test, p in zip(rows, accuracies[1:], tests, holm, strict=True)
+    )
+
+
+def equals(row: Mapping[str, Any], arm: np.ndarray, base: np.ndarray, test: Any, p: float, margin: float) -> bool:
+    own, difference = scipy.stats.ttest_1samp(arm, 0).confidence_interval(), test.confidence_interval()
+    numbers = [*row["ci95"], *row["delta_ci95"], row["p"], row["p_holm"], row["mean"], row["delta"]]
+    theirs = [own.low, own.high, difference.low, difference.high, test.pvalue, p, arm.mean(), (arm - base).mean()]
+    tie = ttost_paired(arm, base, -margin, margin)[0] < ALPHA
+    word = ("better" if row["delta"] > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
+    return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row["verdict"] == word
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """No arm differs: how many studies call one better or worse."""
+    for arms, n in ((3, 5), (3, 3), (7, 5), (3, 10), (15, 5)):
+        wrong = [resolved(others(study(seeds_and_arms(rng, arms, n)))) for _ in range(studies)]
+        yield at_most(f"null study of {arms} arms, {n} seeds: a verdict", ALPHA, wrong)
+    unequal = [resolved(others(study(uneven(rng, 3, 5)))) for _ in range(studies)]
+    yield at_most("... spreads of 0.3 to 2 points", ALPHA, unequal)
+    for images in (360, 10000):
+        coarse = [resolved(others(study(np.round(uneven(rng, 3, 5) * images) / images))) for _ in range(studies)]
+        yield at_most(f"... and accuracies in steps of 1/{images}", ALPHA, coarse)
+    holes = [resolved(others(study(with_holes(rng, 3, 5)))) for _ in range(studies)]
+    yield at_most("... a fifth of the trials missing", ALPHA, holes)
+
+
+def uneven(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
+    spread = rng.uniform(0.003, 0.02, (arms + 1, 1))
+    return np.asarray(0.93 + rng.normal(0, SD, n) + rng.normal(0, 1, (arms + 1, n)) * spread)
+
+
+def with_holes(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
+    return np.where(rng.random((arms + 1, n)) < 0.2, np.nan, seeds_and_arms(rng, arms, n))
+
+
+def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """An arm that differs by just the margin is rarely called equivalent."""
+    margin, found = 0.02, []
+    for _ in range(studies):
+        accuracies = seeds_and_arms(rng, 1, 5)
+        accuracies[1] -= margin
+        found.append(others(study(accuracies, margin=margin))[0]["verdict"] == "equivalent")
+    yield at_most("an arm worse by just the margin: equivalent", ALPHA, found)
+
+
+def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Claims between arms that the table does not test are a family of their own."""
+    claims = [f"stem=v{a} < stem=v{b}" for a in range(1, 5) for b in range(1, a)]
+    found = []
+    for _ in range(studies):
+        judged = table(study(seeds_and_arms(rng, 4, 5), claims=claims))["claims"]
+        found.append(any(claim["verdict"] in ("agree", "disagree") for claim in judged))
+    yield at_most(f"{len(claims)} claims of arms that do not differ: one judged", ALPHA, found)
+
+
+def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Null studies of 3 arms, looked at with 5, 10, 20 and 40 seeds until something is resolved."""
+    planned = (5, 10, 20, 40)
+    bases = [template(3, k, looks=planned[: i + 1]) for i, k in enumerate(planned)]
+    corrected, first_plain, plain = [], [], []
+    for _ in range(studies):
+        whole = seeds_and_arms(rng, 3, 40)
+        found = [others(study(whole[:, :k], base)) for k, base in zip(planned, bases, strict=True)]
+        later = [resolved(rows) for rows in found[1:]]
+        early = min(row["p_holm"] for row in found[0])  # planned with one number of seeds: not corrected
+        corrected.append(any(later) or len(planned) * early < ALPHA)
+        first_plain.append(any(later) or early < ALPHA)
+        plain.append(any(resolved(others(study(whole[:, :k]))) for k in planned))
+    yield at_most("planned looks at 5, 10, 20, 40 seeds: a verdict at any", ALPHA, corrected)
+    # Not promised: a study of 5 seeds that are all there will be needs no correction, and nobody knows yet.
+    yield unpromised("... stopping at 5 where that table, not corrected yet, resolves", first_plain)
+    yield unpromised("... no look corrected (what this avoids)", plain)
+
+
+def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Two sets of results of equal code: a row of either kind that is called different."""
+    paired, welch = [], []
+    for _ in range(studies):
+        a, b = (study(seeds_and_arms(rng, 4, 5)) for _ in range(2))
+        paired.append(differs(a, renamed(b)))
+        welch.append(differs(a, renamed(replace(b, plan=b.plan | {"split": {**OFFICIAL, "images": 9999}}))))
+    yield at_most("compare, 5 arms, paired: a verdict", ALPHA, paired)
+    yield at_most("compare, 5 arms, Welch: a verdict", ALPHA, welch)
+
+
+def renamed(side: StudyResults) -> StudyResults:
+    """The same arms trained by other code: other trials."""
+    return replace(side, trials=side.trials.assign(id="b" + side.trials["id"]))
+
+
+def differs(a: StudyResults, b: StudyResults) -> bool:
+    return resolved(compare([a], [b])["rows"])
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """95% intervals over seeds hold the truth."""
+    for n in (2, 5, 10):
+        rows = [others(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
+        yield about(f"interval of a mean, {n} seeds", 0.95, [covers(row["ci95"], 0.9) for row in rows])
+        yield about(f"interval of a difference, {n} pairs", 0.95, [covers(row["delta_ci95"], 0.0) for row in rows])
+    coarse = [np.round(uneven(rng, 1, 5) * 360) / 360 for _ in range(studies)]
+    rows = [others(study(values))[0] for values in coarse]
+    tested = [covers(row["delta_ci95"], 0.0) for row in rows if row["delta_ci95"]]
+    yield at_least("... accuracies in steps of 1/360, spreads of 0.3 to 2 points", 0.945, tested)
+
+
+def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) -> list[list[np.ndarray]]:
+    """[arm][seed] -> right or wrong (its images,): two arms of equal accuracy, that find other images hard.
+
+    Images are a sample too: their difficulty, and what an arm makes of each, are drawn anew.
+    """
+    hard, seed = rng.normal(2.5, 1.5, images), rng.normal(0, 0.1, (2, len(index)))
+    own = hard + rng.normal(0, 0.7, (2, images))
+    odds = [[own[arm, at] + seed[arm, s] for s, at in enumerate(index)] for arm in range(2)]
+    return [[(rng.random(len(one)) < scipy.special.expit(one)).astype(np.uint8) for one in arm] for arm in odds]
+
+
+def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[np.ndarray]]) -> StudyResults:
+    """The study whose trials answered so."""
+    accuracies = np.array([[one.mean() for one in arm] for arm in right])
+    ids = base.trials["id"].to_numpy().reshape(accuracies.shape)
+    correct = {ids[a, s]: (index[s], right[a][s]) for a in range(2) for s in range(len(index))}
+    return replace(study(accuracies, base), correct=correct)
+
+
+def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Test images are a sample: of a fixed test set, and of folds that repeat."""
+    index, base = [np.arange(500)] * 5, template(1, 5)
+    rows = [others(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies)]
+    both = [covers(row["delta_ci95_images"], 0) for row in rows]
+    yield at_least("seeds x images, 5 seeds, one test set of 500: interval of a difference", 0.95, both)
+    yield unpromised("... over seeds alone (what this avoids)", [covers(row["delta_ci95"], 0) for row in rows])
+    for n in (5, 7, 10, 20):
+        base = template(1, n, folds=True)
+        index = [synthetic.fold(seed, synthetic.DIGITS) for seed in range(n)]
+        rows = [others(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies)]
+        found = float(np.mean([covers(row["delta_ci95"], 0) for row in rows]))
+        yield Line(f"folds of 1,797 images, {n} seeds: interval of a difference", 0.935, 0.965, found, studies)
+
+
+# -- power -------------------------------------------------------------------------------------------------------------
+
+
+def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """At the difference that a plan calls resolvable, four studies of five resolve it."""
+    for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
+        effect = stats.resolvable_difference(n, SD * math.sqrt(2), arms)
+        found = []
+        for _ in range(studies):
+            accuracies = seeds_and_arms(rng, arms, n)
+            accuracies[1] -= effect
+            found.append(others(study(accuracies))[0]["verdict"] == "worse")
+        # A little more: where another arm is called different by chance, Holm asks less of this one.
+        what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
+        yield Line(what, 0.8, 0.82, float(np.mean(found)), studies)
+
+
+# -- real data ---------------------------------------------------------------------------------------------------------
+
+
+def digits(seeds: int = 5, **changed: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rows of two arms that were trained on digits, against the same baseline, seed by seed on the same fold.
+
+    The one is the baseline itself with other seeds, the other saw a fifth of the training labels wrong.
+    """
+    config = read_recipe("digits").config | changed
+    arms = {
+        "plain": [trained(Config(**config, seed=s)) for s in range(seeds)],
+        "again": [trained(Config(**config, seed=100 + s, data_seed=s)) for s in range(seeds)],
+        "mislabelled": [trained(Config(**config, seed=s), mislabelled) for s in range(seeds)],
+    }
+    plan = synthetic.make_plan("s", {"stem": list(arms)}, {"stem": "plain"}, seeds=seeds, margin=None)
+    records = {
+        trial["id"]: record
+        for arm, made in zip(plan["arms"], arms.values(), strict=True)
+        for trial, record in zip(arm["trials"], made, strict=True)
+    }
+    again, wrong = others(synthetic.results(plan, records))
+    return again, wrong
+
+
+def trained(config: Config, load: Callable[..., Data] = data.load) -> Record:
+    run = Memory()
+    with mock.patch.object(importlib.import_module("vitcore.train"), "load", load):
+        outcome = train(config, run)
+    return synthetic.finished(outcome.metrics["test_accuracy"], seed=config.seed, correct=run.correct)
+
+
+def mislabelled(config: Config, data_dir: Path | None) -> Data:
+    """A fifth of the training images, drawn by the seed, have the label of another class."""
+    found, rng = data.load(config, data_dir), np.random.default_rng(config.seed)
+    labels = found.train.labels.clone()
+    wrong = rng.choice(len(labels), len(labels) // 5, replace=False)
+    shift = torch.from_numpy(rng.integers(1, config.classes, len(wrong)))
+    labels[wrong] = (labels[wrong] + shift) % config.classes
+    return replace(found, train=replace(found.train, labels=labels))
+
+
+def told(row: Mapping[str, Any]) -> str:
+    low, high = row["delta_ci95"]
+    by = f"{100 * row['delta']:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}), n = {row['n_pairs']}"
+    return f"{row['verdict']}: {by}, p (Holm) {row['p_holm']:.4f}"
+
+
+SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
+    oracles: 1000,
+    null_studies: 4000,
+    ties: 4000,
+    claimed: 2000,
+    looks: 2000,
+    comparisons: 1000,
+    coverage: 4000,
+    images: 1000,
+    power: 2000,
+}  # how many studies each line is made from
+
+
+def lines(share: float = 1.0) -> Iterator[Line]:
+    """The whole suite, each part from a seed of its own."""
+    for number, (part, studies) in enumerate(SUITE.items()):
+        yield from part(np.random.default_rng(number), max(1, round(share * studies)))
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--share", type=float, default=1.0, help="of the studies")
+    arguments.add_argument("--no-training", action="store_true", help="without the trials on digits")
+    asked = arguments.parse_args()
+    begun, failed = time.monotonic(), 0
+    print(f"{'what':76} {'expected':18} {'measured':>8}   {'n':>5}")
+    for line in lines(asked.share):
+        failed += not line.holds
+        measured = f"{line.measured:8.1%} ±{line.error:5.1%} {line.n:5,}"
+        print(f"{line.what:76} {line.expected:18} {measured}{'' if line.holds else '  <-'}", flush=True)
+    if not asked.no_training:
+        again, wrong = digits()
+        print(f"digits, the baseline again with other seeds (not better, not worse):  {told(again)}")
+        print(f"digits, a fifth of the training labels wrong (worse):                 {told(wrong)}")
+        failed += resolved([again]) + (wrong["verdict"] != "worse")
+    print(f"{failed} figures not as expected; {time.monotonic() - begun:.0f} s")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""The calibration suite with few studies and fixed seeds; `make calibration` prints the figures of thousands."""
+
+import calibration
+import numpy as np
+import pytest
+from calibration import Line
+
+SHARE = 0.03
+
+
+@pytest.mark.parametrize("part", calibration.SUITE, ids=lambda part: part.__name__)
+def test_every_figure_is_as_expected(part: object) -> None:
+    """Within Monte Carlo error, which is wide here."""
+    number = list(calibration.SUITE).index(part)
+    for line in part(np.random.default_rng(number), round(SHARE * calibration.SUITE[part])):  # type: ignore[operator]
+        assert line.holds, line
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "measured", "holds"),
+    [
+        (0.0, 0.05, 0.056, True),
+        (0.0, 0.05, 0.075, False),
+        (0.0, 0.05, 0.0, True),
+        (0.95, 0.95, 0.925, False),
+        (0.95, 1.0, 1.0, True),
+        (1.0, 1.0, 0.999, False),
+    ],
+)
+def test_a_figure_outside_of_monte_carlo_error_does_not_hold(
+    low: float, high: float, measured: float, holds: bool
+) -> None:
+    """Three standard errors of 1,000 studies: 2.1 points at 5% and at 95%."""
+    assert Line("", low, high, measured, 1000).holds is holds
+
+
+def test_arms_on_real_digits_go_through_the_table() -> None:
+    """A short training of each: the baseline again with other seeds, and with a fifth of its labels wrong."""
+    again, wrong = calibration.digits(seeds=2, steps=20, width=16, depth=1, heads=2)
+    assert again["n_pairs"] == wrong["n_pairs"] == 2
+    assert again["delta"] != 0
+    assert wrong["delta"] != 0
