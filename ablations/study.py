@@ -135,6 +135,7 @@ def stem(name: str) -> str:
 def read_study(name: str) -> Study:
     path = find("studies", name)
     study = typed(Study, path)
+    check_varied(study, path)
     check_text_names(study, path)
     return study
 
@@ -154,26 +155,29 @@ def typed(record: type[Record], path: Path) -> Record:
         raise ValueError(f"{path}: {error}") from None
 
 
-def check_text_names(study: Study, path: Path) -> None:
-    """Names in `published` and `claims` begin with something that varies; every list has distinct values."""
+def check_varied(study: Study, path: Path) -> None:
+    """Something varies, nothing in two ways, and every list has distinct values."""
     axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
-    varied = list(dict.fromkeys(key for key, _ in axes))
-    for key in varied:
-        refuse_unvariable(path, key)
-    if not varied and not study.arms:
+    if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
-    for one, other in itertools.combinations(("factors", "crosses", "curves", "tune"), 2):
-        clash = {key for key in keys_of(study, one) if key in keys_of(study, other)}
-        if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
-            raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
     for axis, values in axes:
+        refuse_unvariable(path, axis)
         if isinstance(values, list):
             refuse_duplicates(path, axis, values)
             if not values:
                 raise ValueError(f"{path}: {axis} lists no value")
+    for one, other in itertools.combinations(("factors", "crosses", "curves", "tune"), 2):
+        clash = {key for key in keys_of(study, one) if key in keys_of(study, other)}
+        if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
+            raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
     for cross in study.crosses:
         if len(cross) < 2:
             raise ValueError(f"{path}: crosses: {listed(cross) or 'nothing'} alone is no product: name two factors")
+
+
+def check_text_names(study: Study, path: Path) -> None:
+    """Names in `published`, `with` and `claims` begin with something that varies; `with` sets nothing that does."""
+    varied = list(dict.fromkeys(key for group in axes_of(study) for key in group))
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
             raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
@@ -184,7 +188,7 @@ def check_text_names(study: Study, path: Path) -> None:
     ]
     for name in names:
         key = name.partition("=")[0]
-        if key not in varied and name.partition(",")[0] not in study.arms:
+        if key not in varied and name.partition(",")[0] not in (*study.arms, "baseline"):
             raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
 
 
@@ -313,8 +317,11 @@ class Design:
 
     @cached_property
     def new_sizes(self) -> list[int]:
-        """The image sizes of the recipe that its models are not trained at."""
-        return [size for size in self.axis("image_size", "axis") if size != self.reference.image_size]
+        """The image sizes of the recipe that its models are not trained at. Raises ValueError where there is none."""
+        trained = self.reference.image_size
+        if not (sizes := [size for size in self.axis("image_size", "axis") if size != trained]):
+            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, which is trained at")
+        return sizes
 
     @property
     def metric(self) -> str:

@@ -135,3 +135,12 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
     study = "{question: q, baseline: {pool: gap}, factors: {pool: [gap]}, metric: test_loss@axis, evals: [test@axis]}"
     plan = planning.build(design(tmp_path, study, recipe), [0])
     assert (plan["metric"], plan["evals"]) == ("test_loss@16", ["test@16", "test@32"])
+    alone = recipe.replace("[8, 16, 32]", "[8]")
+    with pytest.raises(ValueError, match="recipe 'r': axis image_size has only 8, which is trained at"):
+        planning.build(design(tmp_path, study, alone), [0])
+
+
+def test_a_claim_may_name_the_baseline_of_named_arms(tmp_path: Path) -> None:
+    """Where no factor names it."""
+    study = "{question: q, baseline: {pool: gap}, arms: {half: axis}, claims: [half < baseline]}"
+    assert planning.build(design(tmp_path, study, WITH_ARMS), [0])["baseline"] == "baseline"

@@ -22,7 +22,7 @@ from scipy import stats
 
 from ablations import cli
 from results import export, plots, tables
-from results.figures import flops, labels, lines
+from results.figures import flops, frame, labels, lines
 from results.figures.families import training_flops
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, FULL, style
@@ -606,3 +606,14 @@ def test_wrapping_loses_no_character() -> None:
     assert len(lines_of) > 3
     assert re.sub(r"\s", "", "".join(lines_of)) == text.replace(" ", "")
     assert lines_of[0].endswith(("-", "="))
+
+
+def test_a_series_of_several_factors_is_named_by_its_factor() -> None:
+    """ "0.3" alone would be two lines; of a single factor the value is enough."""
+    factors = {"weight_decay": [0.05, 0.3], "dropout": [0.0, 0.3]}
+    curves = {"data_fraction": [0.1, 1.0]}
+    plan = synthetic.make_plan("regularization", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves=curves)
+    study = synthetic.results(plan)
+    assert {"weight_decay=0.3", "dropout=0.3"} <= set(frame.arms(study, tables.table(study))["line"])
+    alone = synthetic.results(synthetic.dataset_scale())
+    assert set(frame.arms(alone, tables.table(alone))["line"]) == {"patch", "conv"}

@@ -72,7 +72,7 @@ def arm_row(arm: dict[str, Any], row: dict[str, Any], x: str, plan: Plan, scale:
         "x": at,
         "tick": style.labels.get(f"{x}={at}", ""),
         "series": series(arm, x, plan),
-        "line": written(series(arm, x, plan)),
+        "line": written(series(arm, x, plan), single=len({*plan["factors"], *plan["curves"]} - {x}) == 1),
         "reference": arm["name"] == arm["baseline"],
         "verdict": row["verdict"],
         "n": row["n"],
@@ -92,12 +92,12 @@ def series(arm: dict[str, Any], x: str, plan: Plan) -> str:
     return ",".join([change, *others] if change else others)
 
 
-def written(name: str) -> str:
-    """What is written for a series: of a single factor the value is enough."""
+def written(name: str, single: bool = True) -> str:
+    """What is written for a series: of a single factor, where there is no other, the value is enough."""
     label = current().label(name)
     if label != name:
         return label
-    return name.partition("=")[2] if name.count("=") == 1 else name.replace(",", ", ")
+    return name.partition("=")[2] if single and name.count("=") == 1 else name.replace(",", ", ")
 
 
 def alone(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
