@@ -24,6 +24,7 @@ import torch
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
+from ablations.resolution import differences
 from ablations.study import read_recipe
 from results import stats
 from results.compare import compare
@@ -362,6 +363,18 @@ def told(row: Mapping[str, Any]) -> str:
     return f"{row['verdict']}: {by}, p (Holm) {row['p_holm']:.4f}"
 
 
+def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """What a plan takes for the spread is above the true one in four pilots of five."""
+    for arms in (1, 3, 7, 15):
+        found = []
+        for _ in range(studies):
+            groups = differences(study(seeds_and_arms(rng, arms, 5)))
+            sd, _ = stats.pooled_sd([one for group in groups for one in group])
+            found.append(stats.sd_bound(sd, stats.shared_freedom(groups)) >= SD * math.sqrt(2))
+        share = float(np.mean(found))
+        yield Line(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", 0.8, 0.84, share, studies)
+
+
 SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     oracles: 1000,
     null_studies: 4000,
@@ -372,6 +385,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     coverage: 4000,
     images: 1000,
     power: 2000,
+    pilots: 2000,
 }  # how many studies each line is made from
 
 
