@@ -21,6 +21,7 @@ from ablations.plain import plain
 if TYPE_CHECKING:
     from ablations.cleaning import Keep
     from ablations.jobs import Job
+    from ablations.paces import Device
     from ablations.runner import Place, Tally
     from ablations.study import Design
     from results.study import StudyResults
@@ -326,6 +327,10 @@ def plan(
     data_dir: DataDir = None,
     workers: Workers = None,
     keep_weights: Keeping = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="The hours of jobs of this SLURM profile.  [default: here]"),
+    ] = None,
     max_hours: MaxHours = None,
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the figures.")
@@ -333,6 +338,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """What a run would do: trials finished, shared and to do; confounds; cost; what it could resolve."""
+    from ablations import estimate
     from ablations.jobs import jobs
     from ablations.overview import overview, render
     from ablations.plan import prepare
@@ -340,14 +346,18 @@ def plan(
     place = make_place(runs, data_dir, plugin)
     folder = runs_folder(runs)
     plans = [prepare(design, folder, seeds, prune) for design in designs(split(words), recipe)]
+    device = estimate.here(plans) if profile is None else profile_device(profile, recipe)
+    if probe and profile is not None:
+        raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     if probe:
         from ablations.probing import probe as measure
 
         ensure_data(jobs(plans), place)
         measure(plans, folder, place.data_dir, lambda line: print(line, file=sys.stderr))
-    ensure_affordable(max_hours, plans, place)
+    if max_hours is not None:
+        estimate.refuse_beyond(max_hours, plans, jobs(plans), folder, device)
     keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
-    views = [overview(plan, folder, plans[:position], keep, workers) for position, plan in enumerate(plans)]
+    views = [overview(plan, folder, plans[:position], device, keep, workers) for position, plan in enumerate(plans)]
     if as_json:
         show_json(views)
     else:
@@ -374,7 +384,7 @@ def run(
     max_hours: MaxHours = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import jobs
+    from ablations import estimate, jobs
     from ablations import plan as planning
     from ablations.publishing import publish
     from results.study import load
@@ -383,7 +393,8 @@ def run(
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     todo = jobs.jobs(plans, arm)
     ensure_data(todo, place)
-    ensure_affordable(max_hours, plans, place, arm)
+    if max_hours is not None:
+        estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
@@ -491,13 +502,13 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
         read_torchvision(name, data_home(name, place.data_dir))
 
 
-def ensure_affordable(most: float | None, plans: list[Json], place: "Place", arm: str = "*") -> None:
-    """Raises ValueError where what is to do here would take more than `most` hours."""
-    from ablations import estimate
-    from ablations.jobs import jobs
+def profile_device(profile: str, recipe: str) -> "Device":
+    """What the jobs of a SLURM profile run on, where the recipe's resources fill what it leaves open."""
+    from ablations.campaign import device
+    from ablations.study import read_recipe
+    from ablations.submitting import read_profile
 
-    if most is not None:
-        estimate.refuse_beyond(most, plans, jobs(plans, arm), place.runs, estimate.here(plans))
+    return device(read_profile(profile, read_recipe(recipe).resources))
 
 
 def ensure_writable(runs: Path) -> None:
@@ -782,15 +793,21 @@ def plot(
     format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
     x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
     style: StyleFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """The figure of each study, or its training curves; prints the files written."""
     from results import plots, store
 
-    folder = source_path(runs)
+    folder, drawn = source_path(runs), []
     with styled(style):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-            print(plots.draw(study, target, format.value, x.value if x else None))
+            path = plots.draw(study, target, format.value, x.value if x else None)
+            drawn.append({"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)})
+            if not as_json:
+                print(path)
+    if as_json:
+        show_json(drawn)
 
 
 @app.command()

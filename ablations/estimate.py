@@ -21,6 +21,7 @@ START_SECONDS = 5.0  # of a worker and its data
 ENOUGH = 20  # past trials of an arm that are read
 # Training FLOPs a second that a worker reaches, cautiously: a core as `ablate bench` sees it, a tenth of an A100.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
+CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # in the order of trust -> how it is said
     "past": "past trials of {count} arms on this device",
@@ -48,7 +49,7 @@ class Cost:
 
     @property
     def unit(self) -> str:
-        return "GPU-hours" if self.device.gpu else "core-hours"
+        return GPU_HOURS if self.device.gpu else CORE_HOURS
 
 
 def told(sources: Mapping[str, Any]) -> str:
@@ -88,15 +89,15 @@ def seconds(plans: Iterable[Json], runs: Path, device: Device) -> dict[str, floa
 
 def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) -> Cost:
     """Of training the `wanted` trials, each once."""
-    spent: dict[str, float] = {}
+    left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        left = wanted - spent.keys()
-        some = [arm for arm in plan["arms"] if any(trial["id"] in left for trial in arm["trials"])]
-        for arm, guess in guesses(plan, runs, device, some):
+        missing = {arm["name"]: left & {trial["id"] for trial in arm["trials"]} for arm in plan["arms"]}
+        for arm, guess in guesses(plan, runs, device, [arm for arm in plan["arms"] if missing[arm["name"]]]):
             sources[guess.source] += 1
-            spent.update({trial["id"]: guess.seconds for trial in arm["trials"] if trial["id"] in left})
-    return Cost(sum(spent.values()) / 3600, device, sources)
+            total += guess.seconds * len(missing[arm["name"]])
+        left.difference_update(*missing.values())
+    return Cost(total / 3600, device, sources)
 
 
 def guesses(plan: Json, runs: Path, device: Device, arms: Iterable[Json]) -> Iterable[tuple[Json, Guess]]:

@@ -7,6 +7,7 @@ from typing import Any
 from ablations import estimate, resolution
 from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs
+from ablations.paces import Device
 from ablations.runner import cores, gpus
 from results import evals, store, units
 
@@ -17,15 +18,17 @@ CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: those kept, and 
 FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images were right
 
 
-def overview(plan: Json, runs: Path, earlier: Sequence[Json], keep: Keep = "all", workers: int | None = None) -> Json:
+def overview(
+    plan: Json, runs: Path, earlier: Sequence[Json], device: Device, keep: Keep = "all", workers: int | None = None
+) -> Json:
     """The JSON of `ablate plan`. `earlier`: plans of the same command whose trials this one shares.
 
-    keep: whose weights stay; workers: trials at a time, by default as many as this machine would run.
+    device: what the hours are of; keep: whose weights stay; workers: trials at a time, by default as many as this
+    machine would run.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
     finished = {key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over}
-    device = estimate.here([plan])
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
     cost = estimate.cost([plan], runs, device, {key for key in todo if not store.trial(runs, key).state().over})
@@ -62,7 +65,7 @@ def render(view: Json, plan: Json) -> str:
         f"{plan['name']}: {plan['question']}",
         f"  {len(plan['arms'])} arms x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
-        f"  time    {time_text(view)}",
+        f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
@@ -81,11 +84,14 @@ def disk_text(view: Json) -> str:
     )
 
 
-def time_text(view: Json) -> str:
+def time_text(view: Json, plan: Json) -> str:
     """The hours and whose word they are."""
     about = view["hours_from"]
     origin = estimate.told(about["sources"])
-    return f"{view['hours']:.2f} {about['unit']} on {about['device']}" + (f", from {origin}" if origin else "")
+    if "recipe" in about["sources"]:
+        took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
+        origin += f" ({took['how']}: {took['source']}, {took['device']})"
+    return f"{view['hours']:.2f} {about['unit']} on {about['device'] or 'any'}" + (f", from {origin}" if origin else "")
 
 
 def expected_text(stated: Json) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from ablations import stated
 from ablations.budget import training_flops
 from ablations.confounds import footnotes, refuse_undeclared
-from ablations.crossing import interactions
+from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
-from ablations.study import Arm, Design, at, claim_arms, points
+from ablations.study import Arm, Design, at, claim_arms
 from results import evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
@@ -35,8 +35,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     measured = {arm.name: measured_arm(arm) for arm in design.arms}
     made = {arm.name: arm for arm in design.arms}
     arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds) for arm in design.arms]
-    contrasts = sum(entry["name"] != entry["baseline"] for entry in arms)
-    own_values = tuned(design)
+    at_own_values = tuned(design)
     plan = {
         "schema": store.SCHEMA,
         "name": design.name,
@@ -66,13 +65,18 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "seeds": list(seeds),
         "looks": [len(seeds)],
         "arms": arms,
-        "family": sum(entry["name"] != entry["baseline"] for entry in own_values) if own_values else contrasts,
-        "tuned": own_values,
-        "points_family": contrasts if own_values else 0,
+        "family": contrasts(at_own_values or arms),
+        "tuned": at_own_values,
+        "points_family": contrasts(arms) if at_own_values else 0,
         "interactions": interactions(design),
     }
     refuse_undeclared(plan)
     return plan
+
+
+def contrasts(entries: Sequence[Json]) -> int:
+    """How many arms have a baseline to be compared with."""
+    return sum(entry["name"] != entry["baseline"] for entry in entries)
 
 
 def check_names(design: Design) -> None:
@@ -82,11 +86,12 @@ def check_names(design: Design) -> None:
     metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
     wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
-    if design.curves:  # of a claim or number that names no point, every point is meant
-        arms += [change.name for change in design.changes]
-        arms += [entry["name"] for entry in tuned(design)]
-    wanted += [("published", name, arms) for name in study.published]
-    wanted += [("claims", name, arms) for claim in study.claims for name in claim_arms(claim, study.name)]
+    own = [change.name + at(point) for change in design.changes for point in settled(design)] if design.tune else []
+    wanted += [("published", name, [*arms, *own]) for name in study.published]
+    own = [entry["name"] for entry in tuned(design)]
+    own += [change.name for change in design.changes] if design.curves else []  # of no point: at every one
+    claimed = [name for claim in study.claims for name in claim_arms(claim, study.name)]
+    wanted += [("claims", name, [*arms, *own]) for name in claimed]
     for key, name, known in wanted:
         if name not in known:
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
@@ -166,30 +171,6 @@ def any_of(own: Any, wanted: Sequence[Any]) -> bool:
     return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
-def tuned(design: Design) -> list[Json]:
-    """Every arm at its own point of the tuned grid: what it is called and compared with, and the arms of its grid."""
-    if not design.tune:
-        return []
-    own = dict.fromkeys(design.tune, "tuned")
-    places = [
-        (change, point)
-        for change in design.changes
-        for point in points({name: values for name, values in design.curves.items() if name not in design.tune})
-        if change.name + at(point | next(iter(points(design.tune)))) in design.left
-    ]
-    return [
-        {
-            "name": change.name + at(point | own),
-            "baseline": design.baseline_name + at(point | own),
-            "change": change.name,
-            "values": change.values | point,
-            "points": [change.name + at(point | place) for place in points(design.tune)],
-            "published": design.study.published.get(change.name + at(point)),
-        }
-        for change, point in places
-    ]
-
-
 def settings(arm: Arm) -> Json:
     """The resolved config of an arm, to which a seed is added; a data_seed only where one is written."""
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
@@ -226,13 +207,9 @@ def grown(old: Json, new: Json) -> Json:
     names = {arm["name"] for arm in new["arms"]}
     looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
     kept = [extended(arm, new["seeds"]) for arm in old["arms"] if arm["name"] not in names]
-    more = sum(arm["name"] != arm["baseline"] for arm in kept)
     plan = new | {"looks": looks, "arms": new["arms"] + kept, **kept_contrasts(old, new)}
-    if plan["tuned"]:
-        plan["family"] = sum(entry["name"] != entry["baseline"] for entry in plan["tuned"])
-        plan["points_family"] += more
-    else:
-        plan["family"] += more
+    plan["family"] = contrasts(plan["tuned"] or plan["arms"])
+    plan["points_family"] = contrasts(plan["arms"]) if plan["tuned"] else 0
     refuse_undeclared(plan)
     return plan
 

@@ -96,10 +96,12 @@ def told(found: Json, metric: str) -> list[str]:
     if found["spread"] is None:
         return ["unknown: no differences in this run directory yet, and the recipe states no spread"]
     spread = found["spread"]
+    contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
     lines = [
-        f"{found['seeds']} seeds: {size(found['difference'], unit)} in {units.name(metric)} (80% power, "
-        f"{found['contrasts']} contrasts; differences spread by {unit.size(spread['sd'])} with {spread['freedom']} "
-        f"degrees of freedom, from {spread['source']}; reckoned with its upper 80% bound, {unit.size(spread['bound'])})"
+        f"{size(found['difference'], unit)} in {units.name(metric)} with {found['seeds']} seeds "
+        f"(80% power, {contrasts})",
+        f"differences spread by {unit.size(spread['sd'])} ({spread['freedom']} degrees of freedom, from "
+        f"{spread['source']}); reckoned with its upper 80% bound, {unit.size(spread['bound'])}",
     ]
     if found["margin"] is not None:
         lines.append(margin_text(found, unit))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import contrast, layout, mixed, sensitivity, sentences, stats, tables, units, verdict
+from results import contrast, layout, mixed, sensitivity, sentences, stats, tables, tuning, units, verdict
 from results.contrast import Sample
 from results.stats import Estimate
 from results.study import StudyResults
@@ -72,10 +72,12 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
 
 
 def sides(studies: Sequence[StudyResults]) -> list[Side]:
-    """Every arm of every study."""
+    """Every arm of every study, also those at their own value of what is tuned."""
     found = []
-    for study in studies:
-        plan, rows = study.plan, {row["arm"]: row for row in tables.table(study)["rows"]}
+    for untuned in studies:
+        rows = {row["arm"]: row for row in tables.table(untuned)["rows"]}
+        study, _ = tuning.with_tuned(untuned)
+        plan = study.plan
         trials = contrast.samples(study, plan["metric"])
         for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]

@@ -4,7 +4,7 @@ On the metric and, for an accuracy, on its logit: near 100% there is little room
 one of the scale. It is claimed only where both have the same sign.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +22,19 @@ ROLES = ("ab", "a", "b", "baseline")
 Interaction = dict[str, Any]
 
 
-def judge(study: StudyResults, samples: Mapping[str, Sample]) -> list[Interaction]:
-    """Every planned interaction: a Holm family of their own, in which one without a number counts with p = 1."""
+def judge(study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()) -> list[Interaction]:
+    """Every planned interaction: a Holm family of their own, in which one without a number counts with p = 1.
+
+    unjudged: arms whose own value of what is tuned was not found inside the grid.
+    """
     planned = study.plan.get("interactions", [])  # plans written before the field existed have none
     found = [combined([samples[entry[role]] for role in ROLES]) for entry in planned]
-    p_holm = stats.holm([looks.p(sample, study.plan) for sample in found], len(planned))
+    edge = [any(entry[role] in unjudged for role in ROLES) for entry in planned]
+    p = [None if at_edge else looks.p(sample, study.plan) for sample, at_edge in zip(found, edge, strict=True)]
+    p_holm = stats.holm(p, len(planned))
     return [
-        judged(study, entry, samples, contrast.mean(sample), p)
-        for entry, sample, p in zip(planned, found, p_holm, strict=True)
+        judged(study, entry, samples, contrast.mean(sample), adjusted)
+        for entry, sample, adjusted in zip(planned, found, p_holm, strict=True)
     ]
 
 
@@ -111,6 +116,8 @@ def opposed(estimate: Estimate, logit: Estimate | None) -> bool:
 def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]) -> list[str]:
     """Why there is no verdict, or not the one that p suggests."""
     said = [f"untested: {estimate.why}"] if estimate.why else []
+    if p_holm is None and not estimate.why:
+        said.append("untested: the best value of an arm lies at the edge of its grid")
     resolved = p_holm is not None and p_holm < ALPHA
     if resolved and opposed(estimate, logit):
         said.append("its logit has the opposite sign: an interaction of the scale")
@@ -130,7 +137,7 @@ def sentence(interaction: Interaction, metric: str) -> str:
     if interaction["logit"] is not None:
         inside.append(f"logit {interaction['logit']:+.2f}")
     size = f"{unit.signed(interaction['interaction'])}{unit.of_difference}"
-    word = (interaction["verdict"] or "untested").replace("-", " ")
-    why = "; ".join(note for note in interaction["notes"] if interaction["verdict"])
+    word = (interaction["verdict"] or "no verdict").replace("-", " ")
+    why = "; ".join(interaction["notes"])
     within = f" ({'; '.join(inside)})" if inside else ""
     return f"{interaction['name']}: {size}{within}: {word}{why and f' ({why})'}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from results import tuning
 from results.figures.axis import axis
 from results.figures.compute import compute
 from results.figures.curves import curves, measure
@@ -36,6 +37,8 @@ DRAW: dict[str, Callable[[StudyResults, Table, Figure], list[str]]] = {
     "shape": shape,
     "families": families,
 }
+
+OVER_THE_GRID = ("learning-rate", "curves")  # of a tuned study; the others show each arm at its own value
 
 # What a writer would otherwise stamp with the date or its version.
 UNSTAMPED: dict[str, dict[str, None]] = {
@@ -77,6 +80,8 @@ def picture(
 def figure(study: StudyResults, table: Table, width: float, titled: bool = True, x: str | None = None) -> Figure:
     """The study's figure under its question, with what was measured and what is absent written on it."""
     page = Figure(figsize=(width, 3.0), layout="constrained")
+    if not x and kind(study.plan) not in OVER_THE_GRID:
+        study = tuning.at_own_values(study)
     notes = curves(study, table, page, checked(x)) if x else DRAW[kind(study.plan)](study, table, page)
     frame = arms(study, table)
     title = study.plan["question"] if titled and current().heading else ""

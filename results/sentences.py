@@ -162,8 +162,14 @@ def parts(row: Row) -> tuple[str, str, str]:
 def opening(table: Mapping[str, Any]) -> str:
     rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
     planned, over = sum(r["planned"] for r in rows), sum(r["n"] + r["diverged"] for r in rows)
-    setting = f"On {table['name'].partition('@')[2]}, {seeds(rows)}"
-    return f"{setting}:" if over == planned else f"{setting}, so far ({over} of {planned} trials are over):"
+    start = f"On {setting(table)}, {seeds(rows)}"
+    return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are over):"
+
+
+def setting(table: Mapping[str, Any]) -> str:
+    """ "digits", "digits with steps=60, batch=16" """
+    changed = ", ".join(f"{key}={value}" for key, value in table["overrides"].items())
+    return f"{table['recipe']} with {changed}" if changed else str(table["recipe"])
 
 
 def seeds(rows: Sequence[Row]) -> str:

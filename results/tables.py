@@ -37,7 +37,7 @@ def table(study: StudyResults) -> Table:
     of = {row["arm"]: row for row in rows}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
-    rows.sort(key=lambda row: current().rank(row["arm"]))  # as planned, unless a style says otherwise
+    rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
@@ -45,6 +45,7 @@ def table(study: StudyResults) -> Table:
         "baseline": plan["baseline"],
         "rows": rows,
         "name": plan["name"],
+        "overrides": plan["overrides"],
         "question": plan["question"],
         "source": plan["source"],
         "seeds": plan["seeds"],
@@ -53,13 +54,19 @@ def table(study: StudyResults) -> Table:
         "points_family": plan.get("points_family", 0),
         "margin": plan["margin"],
         "budget": plan.get("budget", "steps"),
-        "varied": [*plan["factors"], *plan["curves"]],
+        "varied": varied(plan),
         "tuned": list(plan.get("tune", {})),
-        "interactions": interaction.judge(whole, samples),
+        "interactions": interaction.judge(whole, samples, unjudged),
         "claims": claims.judge(plan, rows, samples, unjudged),
         "notes": study_notes(study),
         "caveats": plan["caveats"],
     }
+
+
+def varied(plan: Mapping[str, Any]) -> list[str]:
+    """The settings that are not the same for all arms by what the study says: factors, curves, joint changes."""
+    declared = [key for arm in plan["arms"] for key in arm.get("declared", [])]
+    return list(dict.fromkeys([*plan["factors"], *plan["curves"], *declared]))
 
 
 def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:

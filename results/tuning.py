@@ -46,6 +46,16 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     return replace(study, plan=plan, trials=pd.concat([*rows, study.trials], ignore_index=True)), choices
 
 
+def at_own_values(study: StudyResults) -> StudyResults:
+    """The study of its tuned arms alone, as if they had been planned so; the study itself where it tunes nothing."""
+    whole, choices = with_tuned(study)
+    if not choices:
+        return study
+    arms = [arm for arm in whole.plan["arms"] if arm["name"] in choices]
+    curves = {name: values for name, values in study.plan["curves"].items() if name not in study.plan["tune"]}
+    return replace(whole, plan=whole.plan | {"arms": arms, "curves": curves, "tune": {}, "tuned": []})
+
+
 def choice(entry: Arm, by_arm: Mapping[str, pd.DataFrame], plan: Arm, arms: Mapping[str, Arm]) -> Choice:
     """What the seeds of a tuned arm use."""
     chance = 1 / arms[entry["points"][0]]["config"]["classes"]
@@ -132,6 +142,7 @@ def tuned_arm(entry: Arm, arms: Mapping[str, Arm], choice: Choice) -> dict[str, 
     return dict(first) | {
         "name": entry["name"],
         "baseline": entry["baseline"],
+        "key": "+".join(arms[point]["key"] for point in entry["points"]),
         "published": entry["published"],
         "values": entry["values"],
         "notes": [*choice.notes, *first["notes"]],

@@ -179,6 +179,17 @@ def test_cap_refuses_before_anything_starts(ablate: Ablate, tmp_path: Path) -> N
     assert ablate("plan", "s.yaml", "--recipe", "r.yaml", "--max-hours", "100")[0] == 0
 
 
+def test_hours_are_those_of_the_profile_that_is_named(ablate: Ablate, tmp_path: Path) -> None:
+    """On a login node without a GPU: what the study would take on the cluster's; a probe is of here."""
+    (tmp_path / "p.yaml").write_text("{gpus: 1, gpu_type: a100}")
+    words = ["plan", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml"]
+    found = json.loads(ablate(*words, "--json")[1])["hours_from"]
+    assert (found["device"], found["unit"]) == ("a100", "GPU-hours")
+    status, output, errors = ablate(*words, "--probe")
+    assert (status, output) == (2, "")
+    assert "--probe measures here, not what --profile p.yaml asks for" in errors
+
+
 def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_path: Path) -> None:
     """--probe files a pace for each arm; the next plan reckons with it, writes nothing and probes nothing."""
     words = ["plan", "s.yaml", "--recipe", "r.yaml", "--json"]
@@ -202,7 +213,7 @@ def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_pa
 MISTAKES = [
     ("cost: {tpu: {how: measured, source: x, device: y, seconds: 1}}", "tpu"),
     (
-        "cost: {cpu: {how: guessed, source: x, device: y, seconds: 1}}",
+        "cost: {cpu: {how: told, source: x, device: y, seconds: 1}}",
         "how=told: input should be 'measured' or 'cited'",
     ),
     ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "seconds=0"),

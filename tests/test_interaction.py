@@ -207,3 +207,20 @@ def test_a_loss_has_no_logit() -> None:
 def test_plans_from_before_there_were_crosses_read_as_ever() -> None:
     """Nothing to judge."""
     assert table(synthetic.results(synthetic.position()))["interactions"] == []
+
+
+def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Path) -> None:
+    """The four arms are the tuned ones; none with its best value at the edge of the grid is judged."""
+    plan = planning.build(design(tmp_path, CROSS + "    tune: {lr: [1e-3, 2e-3, 4e-3]}\n"), range(3))
+    (entry,) = plan["interactions"]
+    assert entry["ab"] == "position=2d,pool=gap,lr=tuned"
+    assert set(entry.values()) <= {one["name"] for one in plan["tuned"]}
+    best = {"0.001": 0.5, "0.002": 0.9, "0.004": 0.6}
+    rng = np.random.default_rng(0)
+    inside = {a["name"]: (best[a["name"].partition("lr=")[2]] + rng.normal(0, 0.01, 3)).tolist() for a in plan["arms"]}
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, inside)))["interactions"][0]
+    assert (found["n"], found["verdict"]) == (3, "not-resolved")
+    edge = {name: [0.95] * 3 if name == "pool=gap,lr=0.004" else values for name, values in inside.items()}
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, edge)))["interactions"][0]
+    assert (found["p_holm"], found["verdict"]) == (None, None)
+    assert found["notes"] == ["untested: the best value of an arm lies at the edge of its grid"]

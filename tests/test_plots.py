@@ -20,11 +20,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from scipy import stats
 
+from ablations import cli
 from results import export, plots, tables
 from results.figures import flops, labels, lines
 from results.figures.families import training_flops
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, FULL, style
+from results.names import AXES
 from results.study import StudyResults, load
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
@@ -80,7 +82,7 @@ def one_seed(figure: str) -> StudyResults:
 
 
 def one_arm(figure: str) -> StudyResults:
-    return synthetic.results(synthetic.make_plan("alone", {"patch": [2]}, {"patch": 2}, figure=figure))
+    return synthetic.results(spread(synthetic.make_plan("alone", {"patch": [2]}, {"patch": 2}, figure=figure)))
 
 
 def several_factors(figure: str) -> StudyResults:
@@ -376,6 +378,11 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: floa
     assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
+def test_the_command_offers_every_axis_that_curves_have() -> None:
+    """In its help, and nothing else."""
+    assert [axis.value for axis in cli.Axis] == list(AXES)
+
+
 def test_curves_over_something_else_are_refused() -> None:
     """In one line."""
     with pytest.raises(ValueError, match="x=hour: one of step, epoch, images, seconds"):
@@ -455,7 +462,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
     """A line for each factor and one for arms that grow in several, over FLOPs divided by the baseline's."""
     study = complete("shape")
     ax = drawn(study).axes[0]
-    ways = [line for line in ax.lines if len(line.get_xdata()) > 2]
+    ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
     rows = {row["arm"]: row for row in tables.table(study)["rows"]}
     base = rows[study.plan["baseline"]]
@@ -484,6 +491,34 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
     assert set(of(right)[1]) == {"#ffffff"}
     assert len(drawn(study, COLUMN).axes) == 2
+
+
+@pytest.mark.parametrize("name", ["intervals", "compute", "scale", "axis"])
+def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
+    """The numbers are those of the table's tuned rows, not those of every point of the grid."""
+    study = synthetic.results(synthetic.tuned_pooling(figure=name))
+    rows = {row["arm"]: row for row in tables.table(study)["rows"] if "tuned" in row["arm"]}
+    written = " ".join(texts(drawn(study)))
+    assert len(rows) == 2
+    assert "0.001" not in written
+    assert plots.picture(study, "svg") == plots.picture(study, "svg")
+    if name == "intervals":
+        means = [line.get_xdata()[0] for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1]
+        assert means == pytest.approx([100 * row["mean"] for row in rows.values()])
+        assert "pool=gap, lr=tuned" in written.replace("\n", " ")
+
+
+def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_comparison() -> None:
+    """What the figure is about, each at its own rate, is written under the curves over all rates."""
+    study = synthetic.results(synthetic.tuned_pooling())
+    row = next(row for row in tables.table(study)["rows"] if row["arm"] == "pool=gap,lr=tuned")
+    written = " ".join(texts(drawn(study))).replace("\n", " ")
+    delta = f"{100 * row['delta']:+.1f}".replace("-", "\N{MINUS SIGN}")
+    assert (
+        f"Each at its own learning rate: gap {delta} points, {row['verdict'] or 'no verdict'}".replace("-r", " r")
+        in written
+    )
+    assert "0.001" in written
 
 
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:

@@ -213,6 +213,18 @@ def test_table_plot_and_report_take_the_same_file(tmp_path: Path, monkeypatch: p
     assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before
 
 
+def test_plot_names_its_files_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object for one study; training curves beside the figure, under a name of their own."""
+    runs = synthetic.write(tmp_path / "runs", synthetic.position())
+    given = ("plot", "--runs", str(runs), "--out", str(tmp_path), "--format", "svg", "--json")
+    figure = json.loads(called(monkeypatch, *given)[1])
+    curves = json.loads(called(monkeypatch, *given, "--x", "epoch")[1])
+    named = {"study": "position-embedding", "recipe": "digits"}
+    assert figure == named | {"figure": str(tmp_path / "position-embedding@digits.svg")}
+    assert curves == named | {"figure": str(tmp_path / "position-embedding@digits-epoch.svg")}
+    assert Path(figure["figure"]).read_bytes() != Path(curves["figure"]).read_bytes()
+
+
 def test_an_order_names_arms_or_settings_and_leaves_the_others_behind() -> None:
     """Stable: what it does not name keeps the plan's order."""
     order = styles.Style(order=("b=2", "a=3,b=1"))

@@ -553,6 +553,8 @@ def test_the_answer_tells_every_arm_and_its_setting() -> None:
     assert text.endswith("All at the baseline's learning rate.")
     assert all(name in text for name in ACCURACIES)
     assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))
+    changed = synthetic.patch_size(overrides={"steps": 60, "batch": 16}, name="patch-size@digits+0a1b2c")
+    assert sentences.answer(table(synthetic.results(changed))).startswith("On digits with steps=60, batch=16, n = 5 ")
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:

@@ -1,5 +1,7 @@
 """Tuning: every arm at its own rate, chosen by the other seeds, in the plan and in the table."""
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ from test_studies import RECIPE, design
 
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
-from results import sentences, tuning
+from results import export, report, sentences, tuning
+from results.compare import compare
 from results.study import Record
 from results.tables import render, table
 
@@ -31,21 +34,7 @@ def naive(reached: np.ndarray) -> list[int]:
 
 def planned(**given: Any) -> dict[str, Any]:
     """The plan of a tuned study, as planning writes it, over made-up trials."""
-    plan = synthetic.pooling(**given)
-    for arm in plan["arms"]:
-        arm["config"]["classes"] = 10
-    tuned = [
-        {
-            "name": f"pool={pool},lr=tuned",
-            "baseline": "pool=cls,lr=tuned",
-            "change": f"pool={pool}",
-            "values": {"pool": pool},
-            "points": [f"pool={pool},lr={lr}" for lr in RATES],
-            "published": None,
-        }
-        for pool in ("cls", "gap")
-    ]
-    return plan | {"tune": {"lr": list(RATES)}, "tuned": tuned, "family": 1, "points_family": 3}
+    return synthetic.tuned_pooling(**given)
 
 
 def reached(
@@ -189,6 +178,27 @@ def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
     assert "over 1 planned contrasts at their own lr, over 3 at equal ones" in render(made, "md")
 
 
+def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
+    """B's tuned arm against A's, with the trials that either side chose."""
+    plan = planned()
+    val, test = accuracies(plan)
+    lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
+    a, b = (synthetic.results(plan, reached(plan, val, values)) for values in (test, lower))
+    row = next(row for row in compare([a], [b])["rows"] if row["arm"] == "pool=gap,lr=tuned")
+    assert (row["delta"], row["n_pairs"]) == (pytest.approx(-0.022), 5)
+    assert row["a"]["mean"] == table(a)["rows"][1]["mean"]
+    assert [row["verdict"] for row in compare([a], [a])["rows"]] == ["identical"] * 8
+
+
+def test_the_report_shows_a_tuned_study() -> None:
+    """Its contents count the verdicts at own rates; its rows are those of the table, tuned ones first."""
+    plan = planned()
+    val, test = accuracies(plan)
+    page = report.render([synthetic.results(plan, reached(plan, val, test))], datetime(2026, 1, 2, tzinfo=UTC))
+    assert re.search(r"pooling@digits: 1 [a-z ]+ \(each at its own lr\)", page)
+    assert page.index("pool=gap,<wbr>lr=tuned") < page.index("pool=cls,<wbr>lr=0.001")
+
+
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
     """As many trials as a curve has; the tuned contrasts are the table's family, the points another."""
     plan = planning.build(design(tmp_path, TUNED), [0, 1])
@@ -238,3 +248,12 @@ def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
     grown = planning.prepare(design(tmp_path, TUNED), runs, 2)
     assert [entry["change"] for entry in grown["tuned"]] == ["pool=cls", "pool=gap", "pool=map"]
     assert (grown["family"], grown["points_family"]) == (2, 6)
+
+
+def test_an_export_chooses_the_same_rates(tmp_path: Path) -> None:
+    """What chooses is among the exported metrics: the table of the file is that of the run directory."""
+    plan = planned()
+    val, test = accuracies(plan)
+    study = synthetic.results(plan, reached(plan, val, test))
+    export.write([study], tmp_path / "all.parquet")
+    assert table(export.read(tmp_path / "all.parquet")[0]) == table(study)

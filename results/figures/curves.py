@@ -18,9 +18,10 @@ from results.tables import Table
 from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
+BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
 NOTE = (
-    "Lines: mean over the finished seeds (where there is none, over those that go on), with the 95% t interval as a "
-    "band. Thin: trials that diverged (×), failed or go on."
+    "Lines: mean over the finished seeds (where there is none, over those that go on); band: 95% t interval, from "
+    f"{BAND} seeds on. Thin: single seeds of fewer, trials that diverged (×), failed or go on."
 )
 
 
@@ -33,7 +34,8 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
     for name, look in looks(frame).items():
         rows = frame[frame["series"] == name]
         dash = "-" if study.plan["curves"] else look.dash
-        ax.plot([], [], color=look.colour, linestyle=dash, label=rows["line"].iloc[0])
+        long = rows["reference"].any() and "," in name  # of several factors
+        ax.plot([], [], color=look.colour, linestyle=dash, label="baseline" if long else rows["line"].iloc[0])
     if study.plan["curves"]:
         dashes_legend(frame, ax, f"{axis_name(x_of(study.plan))} ")
     legend_above(ax, "")
@@ -56,7 +58,8 @@ def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str =
         dash = DASHES[swept.index(row.at) % len(DASHES)] if study.plan["curves"] else look.dash
         own = history[history["arm"] == row.arm]
         draw_band(averaged(own), ax, look, dash)
-        draw_unfinished(own[own["status"] != "finished"], ax, look, dash)
+        few = own["seed"].nunique() < BAND
+        draw_seeds(own if few else own[own["status"] != "finished"], ax, look, dash)
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
     metric_axis(ax, metric, history["value"])
@@ -93,13 +96,13 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
 def averaged(history: pd.DataFrame) -> pd.DataFrame:
     """at, mean, low, high over seeds at the steps that all of them reached: of the finished, else of those that go on.
 
-    low and high are NaN for one seed.
+    low and high are NaN for fewer seeds than BAND.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
     values = seeds.pivot_table(index="step", columns="seed", values="value").dropna()
     n, mean = values.shape[1], values.mean(axis=1)
-    half = stats.quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else mean * np.nan
+    half = stats.quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
     at = seeds.groupby("step")["at"].mean().reindex(values.index)
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 
@@ -113,7 +116,7 @@ def draw_band(rows: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
     ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=dash)
 
 
-def draw_unfinished(history: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
+def draw_seeds(history: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
     """A thin line a trial, ending in a cross where it diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")

@@ -14,6 +14,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from results import layout
 from results.figures.frame import arms, each, metric_label, number, seeds, signed
+from results.figures.lines import possible
 from results.figures.page import narrow, wrapped
 from results.figures.style import GREY, LIGHT, PALE, current
 from results.study import StudyResults
@@ -69,7 +70,8 @@ def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: s
     ax.set_xlabel(metric_label(metric))
     if frame["mean"].notna().any():
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        ax.margins(x=0.06)
+        low, high = possible(metric, *ax.dataLim.intervalx)
+        ax.set_xlim(low - 0.06 * (high - low or 1.0), high + 0.06 * (high - low or 1.0))
     else:
         ax.set_xticks([])
     return ax

@@ -6,7 +6,7 @@ The point of that figure: two heads tie, each at a learning rate of its own. So 
 from matplotlib.figure import Figure
 
 from results.figures.curves import NOTE, dashes_legend, training_curves
-from results.figures.frame import arms, seeds, x_of
+from results.figures.frame import arms, seeds, signed, written, x_of
 from results.figures.lines import (
     axis_name,
     draw_lines,
@@ -21,6 +21,7 @@ from results.figures.lines import (
 from results.figures.page import legend_above, narrow
 from results.study import StudyResults
 from results.tables import Table
+from results.units import unit
 
 HEIGHT = 2.9  # inches a panel
 
@@ -41,4 +42,17 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     training_curves(study, frame, training)
     dashes_legend(frame, training)
     legend_above(training, f"over training, by {axis_name(x)}")
-    return [marks(x), NOTE]
+    return [marks(x), *at_own_values(study, table), NOTE]
+
+
+def at_own_values(study: StudyResults, table: Table) -> list[str]:
+    """How the arms compare that were each tuned, where the study tunes: "At its own value: gap +0.4 points, ..."."""
+    tuned = {entry["name"]: entry["change"] for entry in study.plan.get("tuned", [])}
+    measure = unit(table["metric"])
+    found = [
+        f"{written(tuned[row['arm']])} {signed(row['delta'] * measure.scale)}{measure.of_difference}, "
+        f"{(row['verdict'] or 'no verdict').replace('-', ' ')}"
+        for row in table["rows"]
+        if row["arm"] in tuned and row["delta"] is not None
+    ]
+    return [f"Each at its own {' and '.join(map(axis_name, study.plan['tune']))}: {'; '.join(found)}."] if found else []

@@ -62,7 +62,7 @@ def marks(field: str) -> str:
     """The sentence under a figure that says what filled and open marks are."""
     name = axis_name(field).partition(" (")[0]
     return (
-        f"Filled: differs from the baseline (black) at the same {name}, Holm-adjusted p < 0.05. "
+        f"Filled: differs from the baseline (diamond) at the same {name}, Holm-adjusted p < 0.05. "
         "Open: equivalent, or not resolved."
     )
 
@@ -183,18 +183,26 @@ def around(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
-    """The vertical axis, as high as what was measured: few ticks, none above 100%; none where nothing was."""
+    """The vertical axis, as high as what was measured: few ticks, none where nothing was.
+
+    Of an accuracy nothing beyond 0 and 100%: intervals over few seeds run out of the picture.
+    """
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
     if known.empty:
         ax.set_yticks([])
         return
-    low, high = known.min(), known.max()
+    low, high = possible(metric, known.min(), known.max())
     margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
     ax.set_ylim(low - margin, high + margin)
     ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
     most = 100.0 if is_accuracy(metric) else float("inf")
     ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
+
+
+def possible(metric: str, low: float, high: float) -> tuple[float, float]:
+    """The part of an interval that the metric can reach."""
+    return (max(low, 0.0), min(high, 100.0)) if is_accuracy(metric) else (low, high)
 
 
 def extent(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:

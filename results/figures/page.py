@@ -1,6 +1,7 @@
 """What stands around a figure: the question above it, what was measured under that, what is absent below."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,7 @@ from results.figures.frame import each
 from results.figures.style import COLUMN, GREY, current
 
 MARGIN = 0.08  # inches
-LEADING = 1.35  # line height over font size
+LEADING = 1.35  # line height over font size, at least
 HANDLE = 0.5  # inches of a legend's line and the space around it
 NAMED = 6  # arms with absent trials that are named under a figure
 
@@ -83,7 +84,15 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 def height(text: str, size: float) -> float:
     """The height of a block of lines in inches."""
-    return (text.count("\n") + 1) * size * LEADING / 72 if text else 0.0
+    return (text.count("\n") + 1) * size * max(LEADING, leading(current().family)) / 72 if text else 0.0
+
+
+@lru_cache
+def leading(family: str) -> float:
+    """The distance of two lines over the font's size, as matplotlib sets them."""
+    page, font = Figure(dpi=72), FontProperties(family=family, size=100)
+    two, three = (page.text(0, 0, "lp" + "\nlp" * k, fontproperties=font).get_window_extent().height for k in (1, 2))
+    return float(three - two) / 100
 
 
 def uncrowd(figure: Figure) -> None:

@@ -39,7 +39,7 @@ def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
-    return ["Filled: differs from the baseline (black), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
+    return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
 
 
 def placed(study: StudyResults, table: Table) -> pd.DataFrame:
