@@ -286,7 +286,7 @@ def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) 
     Images are a sample too: their difficulty, and what an arm makes of each, are drawn anew.
     """
     hard, seed = rng.normal(2.5, 1.5, images), rng.normal(0, 0.1, (2, len(index)))
-    own = hard + rng.normal(0, 0.7, (2, images))
+    own = hard + rng.normal(0, 1.5, (2, images))
     odds = [[own[arm, at] + seed[arm, s] for s, at in enumerate(index)] for arm in range(2)]
     return [[(rng.random(len(one)) < scipy.special.expit(one)).astype(np.uint8) for one in arm] for arm in odds]
 
