@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 
 from vitcore.config import ConfigError
-from vitcore.memory import OutOfMemory, out_of_memory
 
 BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
 FRAMES = 3  # innermost ones that make two tracebacks the same
@@ -57,6 +56,8 @@ SIGNS = {
 
 
 def classify(error: BaseException) -> Fault:
+    from vitcore.memory import OutOfMemory, out_of_memory  # late: torch, which `ablate status` does without
+
     if isinstance(error, OutOfMemory) or out_of_memory(error):
         return Fault(MEMORY)
     if isinstance(error, (ConfigError, *MISSING)):

@@ -1,7 +1,6 @@
 """What a plan's seeds can tell: the smallest difference they resolve, whether the margin is within reach, and the
 seeds that a finer answer takes (statistics of planning: results/power.py)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +56,9 @@ def spread(plan: Json, runs: Path) -> Spread | None:
     """Of the study's own differences so far, pooled over its arms; else what the recipe states; else unknown."""
     if read(runs, plan["name"]) is not None:
         (study,) = load(runs, [plan["name"]], parts=())
-        sd, freedom = stats.pooled_sd(list(differences(study)))
-        if freedom and sd > 0:
+        groups = differences(study)
+        sd, _ = stats.pooled_sd([sample for group in groups for sample in group])
+        if (freedom := stats.shared_freedom(groups)) and sd > 0:
             return Spread(sd, freedom, "the differences of this study so far")
     stated = plan.get("spread")
     if stated and stated["metric"] == plan["metric"]:
@@ -66,13 +66,16 @@ def spread(plan: Json, runs: Path) -> Spread | None:
     return None
 
 
-def differences(study: StudyResults) -> Iterator[np.ndarray]:
-    """Of each arm from its baseline, per seed that both finished."""
+def differences(study: StudyResults) -> list[list[np.ndarray]]:
+    """Of each arm from its baseline, per seed that both finished; those of one baseline together."""
     found = samples(study, study.plan["metric"])
+    groups: dict[str, list[np.ndarray]] = {}
     for arm in study.plan["arms"]:
         mine, other = found[arm["name"]].values, found[arm["baseline"]].values
         if arm["name"] != arm["baseline"]:
-            yield np.array([mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())])
+            pairs = np.array([mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())])
+            groups.setdefault(arm["baseline"], []).append(pairs)
+    return list(groups.values())
 
 
 def note(plan: Json) -> str:

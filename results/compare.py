@@ -17,14 +17,15 @@ IDENTICAL = "identical"
 
 @dataclass(frozen=True)
 class Side:
-    """An arm of one of the two sets: its row in its own study's table, its trials, and its differences from the
-    baseline (None for a baseline)."""
+    """An arm of one of the two sets: its row in its own study's table, its trials, its differences from the baseline
+    (None for a baseline), and what a table says of each planned trial."""
 
     study: StudyResults
     arm: Mapping[str, Any]
     row: Mapping[str, Any]
     trials: Sample
     contrast: Sample | None
+    cells: Sequence[tables.Cell]
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
         rows = {row["arm"]: row for row in tables.table(untuned)["rows"]}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials = contrast.samples(study, plan["metric"])
+        trials, cells = contrast.samples(study, plan["metric"]), tables.cells_by_arm(study)
         for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
-            found.append(Side(study, arm, rows[arm["name"]], own, None if own is baseline else own - baseline))
+            difference = None if own is baseline else own - baseline
+            found.append(Side(study, arm, rows[arm["name"]], own, difference, cells[arm["name"]]))
     return found
 
 
@@ -299,9 +301,7 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
 
 
 def holes(side: Side) -> list[str]:
-    trials = side.study.trials
-    mine = trials[trials["arm"] == side.arm["name"]].to_dict("records")
-    return tables.holes(mine, side.study.plan["metric"])
+    return tables.holes(side.cells, side.study.plan["metric"])
 
 
 def changed(a: Side | None, b: Side | None, change: Test | None, p_change: float | None) -> list[str]:

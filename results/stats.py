@@ -162,6 +162,17 @@ def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)
 
 
+def shared_freedom(groups: Sequence[Sequence[np.ndarray]]) -> int:
+    """The degrees of freedom, rounded down, of a spread pooled over samples of differences; a group shares a baseline.
+
+    Of m differences from one baseline any two correlate by 1/2 where all arms vary alike, and their variances by 1/4:
+    v / (1 + (m - 1) / 4), over groups as Satterthwaite adds. With plain v the 80% bound of 8 arms would hold in 68%.
+    """
+    own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
+    total = sum(v for v, _ in own)
+    return math.floor(total**2 / sum(v * inflated for v, inflated in own) + IDENTICAL) if total else 0
+
+
 def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
     """The standard deviation that a pilot's, with v degrees of freedom, is below with this confidence."""
     return sd * math.sqrt(v / float(special.chdtri(v, confidence)))

@@ -21,6 +21,7 @@ PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "p
 THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
+NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 PARTS = ("config", "provenance", "history", "correct")
 FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
 SORTED = json.JSONEncoder(sort_keys=True)
@@ -151,7 +152,7 @@ def read_config(trial: store.Trial) -> str:
 def read_provenance(attempt: Path) -> dict[str, Any]:
     """The machine and the code, each as text: "A then B" where the attempts that led here differ."""
     envs = read_envs(attempt)
-    found = {name: in_turn([env[name] for env in envs if name in env]) for name in PROVENANCE if name != "plugins"}
+    found = {name: in_turn([env[name] for env in envs if name in env]) for name in NAMED}
     loaded = [env["plugins"] for env in envs if isinstance(env.get("plugins"), dict)]
     names = dict.fromkeys(name for one in loaded for name in one)
     plugins = {name: in_turn([one[name] for one in loaded if name in one]) for name in names}
@@ -179,5 +180,7 @@ def read_envs(attempt: Path) -> list[dict[str, Any]]:
 
 def in_turn(values: Sequence[Any]) -> str:
     """The known values as text, each once as long as it lasts: "A", "A then B"."""
+    if len(values) == 1 and isinstance(values[0], str):  # of nearly every trial
+        return values[0]
     texts = [v if isinstance(v, str) else SORTED.encode(v) for v in values if v is not None]
     return THEN.join(text for text, _ in itertools.groupby(texts)) if len(texts) > 1 else "".join(texts)

@@ -42,7 +42,8 @@ def test_results_never_imports_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["vitcore", "vitcore.config", "ablations.cli", "ablations.study", "ablations.runner", "slurm"]
+    "module",
+    ["vitcore", "vitcore.config", "ablations.cli", "ablations.study", "ablations.runner", "ablations.status", "slurm"],
 )
 def test_importing_loads_no_torch(module: str) -> None:
     """The base install reads and draws."""

@@ -6,10 +6,10 @@ import sys
 MEASURED = """
 import sys
 from vitcore import Config
-from vitcore.measure import measure
+from vitcore.measure import initial_weights, measure
 
 config = Config(width=16, depth=1, heads=2, dropout=0.1, position="relative")
-cost = measure(config)
+assert measure(config)["params"] == sum(count for count, _ in initial_weights(config).values())
 assert "torch._dynamo" not in sys.modules
 """
 

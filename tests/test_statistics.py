@@ -131,6 +131,15 @@ def test_pooled_sd_pools_over_samples_of_any_size() -> None:
     assert stats.pooled_sd([np.array([1.0])])[1] == 0
 
 
+def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
+    """Three of five seeds each: 12 / 1.5 from one baseline, 12 from three; 8 + 4 of both kinds by Satterthwaite."""
+    five = np.arange(5.0)
+    assert stats.shared_freedom([[five] * 3]) == 8
+    assert stats.shared_freedom([[five]] * 3) == 12
+    assert stats.shared_freedom([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
+    assert stats.shared_freedom([[five[:1]], []]) == 0
+
+
 def test_power_is_as_planned() -> None:
     """At the resolvable difference, four studies of five reject in the first step of Holm."""
     n, family = 5, 3

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import flop_registry
 from vitcore.config import ARCHITECTURE, Config
 from vitcore.initial import Drawn, drawn
 from vitcore.model import Model, build
-from vitcore.shapes import without_dynamo
+from vitcore.shapes import uncompiled
 from vitcore.sites import Position
 from vitcore.vit import ViT
 
@@ -41,15 +41,14 @@ drawings: dict[str, dict[str, Drawn] | None] = {}
 def measure(config: Config) -> dict[str, Any]:
     """What Cost has; nothing is allocated."""
     if (key := model_key(config)) not in measured:
-        measured[key] = count(config)
+        measured[key] = uncompiled(lambda: count(config))
     return asdict(measured[key])
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
     """How each parameter is drawn, by name; None for a reference model. Nothing is allocated."""
     if (key := model_key(config)) not in drawings:
-        model = on_meta(config)
-        drawings[key] = drawn(model) if isinstance(model, ViT) else None
+        drawings[key] = uncompiled(lambda: drawn(model) if isinstance(model := on_meta(config), ViT) else None)
     return drawings[key]
 
 
@@ -63,16 +62,7 @@ def on_meta(config: Config) -> Model:
 
 
 def count(config: Config) -> Cost:
-    """On the meta device. A part that asks for torch._dynamo itself gets it."""
-    try:
-        with without_dynamo():
-            return counted(config)
-    except (AttributeError, ImportError):
-        return counted(config)
-
-
-def counted(config: Config) -> Cost:
-    """Runs one image through the model."""
+    """Runs one image through the model on the meta device."""
     model = on_meta(config)
     with torch.device("meta"):
         images = torch.empty(1, config.channels, config.image_size, config.image_size)

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 DYNAMO = "torch._dynamo"
+T = TypeVar("T")
 
 
 class StandIn(ModuleType):
@@ -21,6 +22,15 @@ class StandIn(ModuleType):
     def disable(self, function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
         self.left_alone.append(function)
         return function
+
+
+def uncompiled(compute: Callable[[], T]) -> T:
+    """What `compute` gives, without torch._dynamo; a part that asks for that itself gets it."""
+    try:
+        with without_dynamo():
+            return compute()
+    except (AttributeError, ImportError):
+        return compute()
 
 
 @contextmanager
