@@ -19,7 +19,7 @@ from hostile import CANARY, TEXTS
 from ablations import board, cli, jobs, status, strict_yaml
 from ablations import plan as planning
 from ablations.study import Design, read_recipe, read_study
-from results import compare, export, plots, report, store, tables
+from results import compare, comparison, export, plots, report, store, tables
 
 RECIPE: dict[str, Any] = {
     "description": "Small.",
@@ -254,7 +254,7 @@ def test_no_cell_of_a_csv_is_a_formula(both: tuple[Any, Any], tmp_path: Path, wr
             export.write([study], tmp_path / f"{position}.csv")
             texts.append((tmp_path / f"{position}.csv").read_text())
         elif write == "compare":
-            texts.append(compare.render(compare.compare([study], [study]), "csv"))
+            texts.append(comparison.render(compare.compare([study], [study]), "csv"))
         else:
             texts.append(rendered(study, "csv"))
     hostile, harmless = (list(csv.reader(io.StringIO(text))) for text in texts)
