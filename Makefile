@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
-SLOW := $(addprefix tests/test_,contracts.py every_study.py running.py full_disk.py hostile.py looks.py readme.py reference.py)
+SLOW_PARTS := contracts every_study full_disk hostile login looks noise readme recipe reference running
+SLOW := $(SLOW_PARTS:%=tests/test_%.py)
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from calibration import Line
 
-SHARE = 0.03
+SHARE = 0.01
 
 
 @pytest.mark.parametrize("part", calibration.SUITE, ids=lambda part: part.__name__)

@@ -55,6 +55,7 @@ def test_a_login_node_gets_two_processes_and_is_told_why(folder: Path) -> None:
     assert "ablate submit" in said
 
 
+@pytest.mark.slow
 def test_inside_an_allocation_jobs_are_what_was_asked(folder: Path) -> None:
     """SLURM_JOB_ID says that the machine is ours."""
     assert any(number == 4 for number in workers(folder, SLURM_JOB_ID="1"))

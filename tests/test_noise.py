@@ -177,6 +177,7 @@ def test_depth_rates_rise_in_a_line() -> None:
     assert rates == [block.add2.drop_path.rate for block in model.encoder.blocks]
 
 
+@pytest.mark.slow
 def test_noise_compiles() -> None:
     """Through dynamo and the joint graph, forward and backward, in one graph: the eager gradients."""
     model, images, some = noisy_model(), torch.randn(4, 1, 8, 8), keys(4)

@@ -123,6 +123,7 @@ def test_bf16_learns_as_float32_does() -> None:
     assert half["train_loss"] == pytest.approx(exact["train_loss"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through dynamo and the joint graph, evaluations and checkpoint included: names and losses are those of eager."""
     compiled_with: list[str] = []

@@ -247,6 +247,7 @@ def picky(folder: Path) -> runner.Place:
     return runner.Place(folder / "runs", None, (path,), (plugin_digest(path),))
 
 
+@pytest.mark.slow
 def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other takes over all the trials; why is said in the worker's last words."""
     monkeypatch.setattr(runner, "FAILED_STARTS", 1)
