@@ -886,7 +886,7 @@ def compare(
     comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
     print(told.render(comparison, shown.value))
     if fail_on:
-        if not comparison["verdicts"]:
+        if not told.was_compared(comparison):
             raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison)})")
         print(f"--fail-on {fail_on}: {told.gate(comparison)}", file=sys.stderr)
         if any(row["verdict"] == "worse" for row in comparison["rows"]):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ablations.jobs import read
-from results import looks, power, stats, units
+from results import looks, power, stats, tuning, units
 from results.contrast import samples
 from results.study import StudyResults, load
 
@@ -40,14 +40,14 @@ def resolution(plan: Json, runs: Path) -> Json:
     if found is None:
         return known
     sd, margin = found.bound, plan["margin"]
-    smallest = finite(power.smallest_margin(seeds, sd))
+    smallest = finite(power.smallest_margin(seeds, sd, looks.factor(plan)))
     points = POINTS if units.is_accuracy(plan["metric"]) else ()
     return known | {
         "spread": {"sd": found.sd, "bound": sd, "freedom": found.freedom, "source": found.source},
         "difference": finite(stats.resolvable_difference(seeds, sd, tests)),
         "smallest_margin": smallest,
         "margin_reachable": None if margin is None else smallest is not None and smallest <= margin,
-        "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd),
+        "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd, looks.factor(plan)),
         "seeds_for": {str(difference): power.seeds_to_resolve(difference, sd, tests) for difference in points},
     }
 
@@ -56,7 +56,7 @@ def spread(plan: Json, runs: Path) -> Spread | None:
     """Of the study's own differences so far, pooled over its arms; else what the recipe states; else unknown."""
     if read(runs, plan["name"]) is not None:
         (study,) = load(runs, [plan["name"]], parts=())
-        groups = differences(study)
+        groups = differences(tuning.at_own_values(study))  # what the table tests
         sd, _ = stats.pooled_sd([sample for group in groups for sample in group])
         if (freedom := stats.shared_freedom(groups)) and sd > 0:
             return Spread(sd, freedom, "the differences of this study so far")
@@ -94,7 +94,7 @@ def told(found: Json, metric: str) -> list[str]:
     """For a person: a line each."""
     unit = units.unit(metric)
     if found["spread"] is None:
-        return ["unknown: no differences in this run directory yet, and the recipe states no spread"]
+        return ["unknown: no differences in this run directory yet, and the recipe states none for these settings"]
     spread = found["spread"]
     contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
     lines = [

@@ -100,9 +100,12 @@ def judged(
     margin, times = plan["margin"], looks.factor(plan)
     word = verdict.verdict(difference, p_holm, margin=margin, higher_is_better=higher, diverged=diverged, looks=times)
     tie = margin is not None and not any(diverged) and verdict.within(difference, margin, times)
+    excluded = excludes(margin, of[a], of[b])
     return {
         "claim": text,
-        "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value),
+        "verdict": tied(word, tie)
+        if relation == "~"
+        else lower(word, difference.value, excludes(margin, of[a], of[b])),
         "delta": difference.value,
         "delta_ci95": None if interval is None else list(interval),
         "p_holm": p_holm,
@@ -111,13 +114,19 @@ def judged(
     }
 
 
-def lower(word: str | None, difference: float | None) -> str | None:
-    """Of "a < b". Two arms that are equivalent are not one below the other."""
+def excludes(margin: float | None, a: Row, b: Row) -> bool:
+    """Whether the published difference is larger than what the margin lets pass as none."""
+    known = None not in (margin, a["published"], b["published"])
+    return known and abs(a["published"] - b["published"]) > margin
+
+
+def lower(word: str | None, difference: float | None, excluded: bool) -> str | None:
+    """Of "a < b". Arms that are equivalent contradict it where the margin excludes the published difference."""
     if word is None or difference is None:
         return None
     if word in (BETTER, WORSE):
         return AGREE if difference < 0 else DISAGREE
-    return DISAGREE if word == EQUIVALENT else UNRESOLVED
+    return DISAGREE if word == EQUIVALENT and excluded else UNRESOLVED
 
 
 def tied(word: str | None, tie: bool) -> str | None:

@@ -131,6 +131,13 @@ def gate(comparison: Json) -> str:
     return "; ".join(part for part in (found, could_see(comparison), ", ".join(rest)) if part)
 
 
+def was_compared(comparison: Json) -> bool:
+    """Whether a test was made, or every arm of both is the same trials: what was lost passes no gate."""
+    rows = comparison["rows"]
+    tested = any(row["p_holm"] is not None for row in rows)
+    return tested or (bool(rows) and all(row["verdict"] == IDENTICAL for row in rows))
+
+
 def outside(row: Json) -> str:
     """What kept a row out of the tests; "" where nothing did."""
     return IDENTICAL if row["verdict"] == IDENTICAL else str(row["untested"] or "")

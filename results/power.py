@@ -24,34 +24,35 @@ def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> f
     return float(1 - special.nctdtr(n - 1, difference * math.sqrt(n) / sd, critical))
 
 
-def seeds_to_show_equivalent(margin: float, sd: float) -> int | None:
+def seeds_to_show_equivalent(margin: float, sd: float, looks: int = 1) -> int | None:
     """The fewest pairs that show two equal arms to be so with 80% power; None: over MOST_SEEDS."""
-    return fewest(lambda n: equivalence_power(n, sd, margin) >= POWER)
+    return fewest(lambda n: equivalence_power(n, sd, margin, looks) >= POWER)
 
 
-def smallest_margin(n: int, sd: float) -> float:
+def smallest_margin(n: int, sd: float, looks: int = 1) -> float:
     """Within which margin n pairs of two equal arms show them to be so with 80% power. inf for n < 2."""
     if n < 2:
         return math.inf
     low, high = 0.0, sd
-    while equivalence_power(n, sd, high) < POWER:
+    while equivalence_power(n, sd, high, looks) < POWER:
         high *= 2
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if equivalence_power(n, sd, middle) >= POWER else (middle, high)
+        low, high = (low, middle) if equivalence_power(n, sd, middle, looks) >= POWER else (middle, high)
     return high
 
 
-def equivalence_power(n: int, sd: float, margin: float) -> float:
+def equivalence_power(n: int, sd: float, margin: float, looks: int = 1) -> float:
     """The probability that n pairs of two equal arms have their 90% interval inside (-margin, margin).
 
+    looks: how many tests each contrast counts for (results/looks.py): the interval is then that of 5% / looks a side.
     P(|D| + t_{0.95, n-1} S / sqrt(n) < margin) for normal differences of standard deviation sd, whose mean D and
     deviation S are independent: averaged over the quantiles of S (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0
     spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
-    room = margin * math.sqrt(n) / sd - stats.quantile(0.95, n - 1) * spread
+    room = margin * math.sqrt(n) / sd - stats.quantile(1 - 0.05 / looks, n - 1) * spread
     return float(np.where(room > 0, 2 * special.ndtr(room) - 1, 0.0).mean())
 
 
