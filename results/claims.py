@@ -103,9 +103,7 @@ def judged(
     excluded = excludes(margin, of[a], of[b])
     return {
         "claim": text,
-        "verdict": tied(word, tie)
-        if relation == "~"
-        else lower(word, difference.value, excludes(margin, of[a], of[b])),
+        "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value, excluded),
         "delta": difference.value,
         "delta_ci95": None if interval is None else list(interval),
         "p_holm": p_holm,
