@@ -82,7 +82,7 @@ class Storm:
         account = ["--account=urgent"] if self.cluster.settings.accounting else []
         whole = ["--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"]
         urgent = self.cluster.sbatch(*account, *whole)
-        until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 90)
+        until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 300)
         self.count(kind)
 
     def count(self, kind: str) -> None:
