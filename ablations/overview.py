@@ -91,7 +91,7 @@ def time_text(view: Json, plan: Json) -> str:
     if "recipe" in about["sources"]:
         took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
         origin += f" ({took['how']}: {took['source']}, {took['device']})"
-    return f"{view['hours']:.2f} {about['unit']} on {about['device'] or 'any'}" + (f", from {origin}" if origin else "")
+    return f"{view['hours']:.2g} {about['unit']} on {about['device'] or 'any'}" + (f", from {origin}" if origin else "")
 
 
 def expected_text(stated: Json) -> str:

@@ -162,9 +162,14 @@ def caption(table: Table, columns: Sequence[str]) -> str:
 def families(table: Table) -> str:
     """How many contrasts p is corrected for."""
     if not table["tuned"]:
-        return f"{table['family']} planned contrasts"
-    own = f"{table['family']} planned contrasts at their own {' and '.join(table['tuned'])}"
+        return counted(table["family"])
+    own = f"{counted(table['family'])} at their own {' and '.join(table['tuned'])}"
     return f"{own}, over {table['points_family']} at equal ones"
+
+
+def counted(family: int) -> str:
+    """ "7 planned contrasts" """
+    return f"{family} planned contrast{'' if family == 1 else 's'}"
 
 
 def reference(table: Table) -> str:

@@ -161,4 +161,5 @@ def dagger(found: Json) -> list[str]:
 def tally(found: Json) -> list[str]:
     """ "Of 5 claims: agrees 4, not resolved 1." """
     counts = ", ".join(f"{word} {count}" for word, count in found["verdicts"].items())
-    return [f"Of {len(found['claims'])} claims: {counts}."]
+    number = len(found["claims"])
+    return [f"Of {number} claim{'' if number == 1 else 's'}: {counts}."]
