@@ -175,7 +175,7 @@ def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
     assert [claim["claim"] for claim in made["claims"]] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     answer = sentences.answer(made)
     assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ") < answer.index("lr=0.00")
-    assert "over 1 planned contrasts at their own lr, over 3 at equal ones" in render(made, "md")
+    assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
 
 
 def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
