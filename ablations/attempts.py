@@ -87,6 +87,9 @@ def leaves(past: Sequence[Ended]) -> str:
 
 
 def pause(past: Sequence[Ended]) -> float:
-    """Seconds before the next attempt after the machine's fault: what it needs may come back."""
-    count = sum(one.machine for one in past)
+    """Seconds before the next attempt after the machine's faults on record: what it needs may come back.
+
+    A worker that was killed adds none: preemption looks like that.
+    """
+    count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

@@ -181,8 +181,8 @@ def test_result_that_came_meanwhile_is_not_moved_aside(trial: store.Trial) -> No
 
 
 def test_the_machines_faults_are_given_time_to_pass() -> None:
-    """Each pause is five times the one before, up to a limit; an exception of the code's own needs none."""
-    fault, bug = attempts.Ended(True, "ECC", 0), attempts.Ended(False, "bug", 0)
+    """Each pause is five times the one before, up to a limit; an exception of the code's own, or a kill, needs none."""
+    fault, bug, killed = (attempts.Ended(*how, 0) for how in ((True, "ECC"), (False, "bug"), (True, attempts.KILLED)))
     first = attempts.PAUSE_SECONDS
-    pauses = [attempts.pause([bug] + [fault] * count) / first for count in range(6)]
+    pauses = [attempts.pause([bug, killed, killed] + [fault] * count) / first for count in range(6)]
     assert pauses == [0, 1, 5, 25, 30, 30]
