@@ -4,13 +4,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.flops import flops_unit, log_ticks
+from results.figures.flops import flops_unit
 from results.figures.frame import alone, arms, each, seeds
 from results.figures.labels import label_points
 from results.figures.lines import (
-    around,
     caption,
-    draw_gaps,
+    compute_axis,
+    draw_gaps_apart,
     draw_points,
     draw_seeds,
     extent,
@@ -22,8 +22,6 @@ from results.figures.page import wrapped
 from results.figures.style import current
 from results.study import StudyResults
 from results.tables import Table
-
-GAP = 9.0  # points of paper between crosses of equal compute
 
 
 def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -45,18 +43,13 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 def against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Means with intervals and seeds over `at`, a look a family. frame: rows of `arms` with `at`."""
-    gaps_before = frame[frame["n"] == 0].groupby("at").cumcount()
     for name, look in looks(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         draw_points(rows, ax, look)
         draw_seeds(rows, seeds, ax, look, 4.0)
-        for index in gaps_before.index.intersection(rows.index):
-            draw_gaps(rows.loc[[index]], ax, look, GAP * gaps_before[index], rows["line"].iloc[0])
-    ax.set_xscale("log")
-    low, high = around(sorted(set(frame["at"])), log=True)
-    ax.set_xlim(low, high)
-    log_ticks(ax.xaxis, low, high)
+        draw_gaps_apart(rows, frame, ax, look)
+    compute_axis(frame, ax)
     return ax
 
 

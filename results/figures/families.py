@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results import fits
-from results.figures.flops import flops_unit, log_ticks
+from results.figures.flops import flops_unit
 from results.figures.frame import Plan, alone, arms, number, seeds
 from results.figures.lines import (
     Look,
-    around,
+    compute_axis,
     draw_gaps,
     draw_points,
     draw_seeds,
@@ -93,10 +93,7 @@ def over_compute(
         if fit:
             draw_fit(fit, ax, look, metric)
         ax.plot([], [], color=look.colour, marker=look.marker, linestyle="-" if fit else "", label=rows["line"].iloc[0])
-    ax.set_xscale("log")
-    low, high = around(sorted(set(frame["at"])), log=True)
-    ax.set_xlim(low, high)
-    log_ticks(ax.xaxis, low, high)
+    compute_axis(frame, ax)
     return ax
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
+from results.figures.flops import log_ticks
 from results.figures.frame import each, is_number, metric_label
 from results.figures.page import wrapped
 from results.figures.style import DASHES, GREY, MARKERS, current
@@ -24,6 +25,7 @@ NAMES = {
 }
 TICK = 0.9  # inches that a label of the axis may take before it is broken
 APART = 7.0  # points of paper between series that share a place on the axis
+GAP = 9.0  # points of paper between crosses of equal compute
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,21 @@ def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0, name
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
         above: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
         ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **above)
+
+
+def draw_gaps_apart(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: Look) -> None:
+    """The crosses of a line's `rows`, named by it; those of all lines in `frame` at one place stand side by side."""
+    before = frame[frame["n"] == 0].groupby("at").cumcount()
+    for index in before.index.intersection(rows.index):
+        draw_gaps(rows.loc[[index]], ax, look, GAP * before[index], rows["line"].iloc[0])
+
+
+def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
+    """A logarithmic axis around what lies at `at`."""
+    ax.set_xscale("log")
+    low, high = around(sorted(set(frame["at"])), log=True)
+    ax.set_xlim(low, high)
+    log_ticks(ax.xaxis, low, high)
 
 
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:

@@ -4,12 +4,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.flops import log_ticks
 from results.figures.frame import Plan, arms, changed, given_name, seeds
 from results.figures.lines import (
-    around,
     axis_name,
-    draw_gaps,
+    compute_axis,
+    draw_gaps_apart,
     draw_points,
     draw_seeds,
     extent,
@@ -24,7 +23,6 @@ from results.tables import Table
 
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
 BASE, ALL = "baseline", "all"
-GAP = 9.0  # points of paper between crosses of equal compute
 APART = 6.0  # and between intervals
 
 
@@ -72,7 +70,6 @@ def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -
     frame: rows of `arms` with `at`, series by way of growing; points: rows of `seeds`.
     """
     base = frame[frame["series"] == BASE]
-    gaps_before = frame[frame["n"] == 0].groupby("at").cumcount()
     for name, look in looks(frame).items():
         rows = frame[frame["series"] == name]
         if name != BASE:
@@ -81,11 +78,7 @@ def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -
         for aside in sorted(set(rows["aside"])):
             draw_points(rows[rows["aside"] == aside], ax, look, aside)
             draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
-        for index in gaps_before.index.intersection(rows.index):
-            draw_gaps(rows.loc[[index]], ax, look, GAP * gaps_before[index], rows["line"].iloc[0])
+        draw_gaps_apart(rows, frame, ax, look)
         ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=rows["line"].iloc[0])
-    ax.set_xscale("log")
-    low, high = around(sorted(set(frame["at"])), log=True)
-    ax.set_xlim(low, high)
-    log_ticks(ax.xaxis, low, high)
+    compute_axis(frame, ax)
     return ax
