@@ -91,10 +91,10 @@ def last(folder: str) -> int:
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
-    if stalling.stalled(campaign):
+    found = patiently(campaign)
+    if found is None:
         print(f"{stalling.give_up(campaign)}: `ablate submit` goes on")
         return FAILED
-    found = patiently(campaign)
     print(json.dumps(asdict(found)), flush=True)
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
@@ -102,12 +102,26 @@ def last(folder: str) -> int:
     return FAILED if found.failed else 0
 
 
-def patiently(campaign: Campaign) -> Look:
-    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised."""
+def watch(folder: str) -> int:
+    """The same while others may still be at work; another one watches then, unless the queue is full."""
+    campaign = campaigns.load(Path(folder))
+    ended = last(folder)
+    if not campaign.cancelled and campaigns.has_shares(campaign):
+        make_sure_of_last(campaign)
+    return ended
+
+
+def patiently(campaign: Campaign) -> Look | None:
+    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised.
+
+    None where the rounds of shares that ended so far led nowhere.
+    """
     end = time_limit(campaign) - margin(campaign)
     while True:
         try:
             with campaigns.turn(campaign.runs):
+                if not campaigns.has_shares(campaign) and stalling.stalled(campaign):
+                    return None
                 return campaigns.reconcile(campaign, inside=True)
         except (Unreachable, Refused, TimeoutError) as error:
             if time.monotonic() + RETRY_SECONDS > end:
