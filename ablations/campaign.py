@@ -345,25 +345,26 @@ def lasts(campaign: Campaign, tasks: Sequence[Queued]) -> list[Queued]:
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
-def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int]) -> str:
-    """A job after all others that looks again, also after those that it did not know of; "queued" or "submitted"."""
+def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int] = (), both: bool = False) -> str:
+    """A job that looks again once all others have ended, also those that it did not know of; "queued" or "submitted".
+
+    One that watches will do, unless `both` are asked for: the last job may be killed, or wait for what SLURM holds.
+    """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
-    there = [task for task in lasts(campaign, tasks) if task.function == LAST]
-    if any([not before or queue.postpone(task.job.job_id, before) for task in there]):
-        return "queued"
-    list(send(campaign, task_of(campaign, LAST), gpus=False, when={"dependency": queue.ends(before)} if before else {}))
-    return "submitted"
+    waiting = lasts(campaign, tasks)
+    watched = any(task.function == WATCH for task in waiting)
+    mine = [task.job.job_id for task in waiting if task.function == LAST]
+    there = any([not before or queue.postpone(job_id, before) for job_id in mine])
+    if not there and (both or not watched):
+        submit_one(campaign, LAST, {"dependency": queue.ends(before)} if before else {})
+    if both and not watched:
+        submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
+    return "queued" if there or watched else "submitted"
 
 
-def ensure_watch(campaign: Campaign, tasks: Sequence[Queued]) -> None:
-    """A job that looks after a while, whatever the others do: they may be held, the last job be killed."""
-    if not any(task.function == WATCH for task in lasts(campaign, tasks)):
-        seconds = min(campaign.profile.seconds, WATCH_SECONDS)
-        list(send(campaign, task_of(campaign, WATCH), gpus=False, when={"begin": f"now+{seconds}"}))
-
-
-def task_of(campaign: Campaign, function: str) -> submission.Tasks:
-    return submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
+    alone = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+    list(send(campaign, alone, gpus=False, when=when))
 
 
 def mark_cancelled(campaign: Campaign) -> None:
@@ -381,9 +382,7 @@ def make_sure_of_last(campaign: Campaign) -> None:
     if all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
         return
     with turn(campaign.runs, PATIENCE_SECONDS):
-        tasks = queued(campaign.runs)
-        ensure_last(campaign, tasks, [])
-        ensure_watch(campaign, tasks)
+        ensure_last(campaign, queued(campaign.runs), both=True)
 
 
 def has_shares(campaign: Campaign) -> bool:

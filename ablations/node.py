@@ -18,7 +18,7 @@ from slurm.ask import Refused, Unreachable
 
 FAILED = 1  # exit status: SLURM then calls the task FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
-RETRY_SECONDS = 5.0
+RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 
 def share(folder: str, *ids: str) -> int:
@@ -116,7 +116,7 @@ def patiently(campaign: Campaign) -> Look | None:
 
     None where the rounds of shares that ended so far led nowhere.
     """
-    end = time_limit(campaign) - margin(campaign)
+    end, pause = time_limit(campaign) - margin(campaign), RETRY_SECONDS
     while True:
         try:
             with campaigns.turn(campaign.runs):
@@ -124,10 +124,11 @@ def patiently(campaign: Campaign) -> Look | None:
                     return None
                 return campaigns.reconcile(campaign, inside=True)
         except (Unreachable, Refused, TimeoutError) as error:
-            if time.monotonic() + RETRY_SECONDS > end:
+            if time.monotonic() + pause > end:
                 raise
             print(f"{store.now()} {error}; trying again", flush=True)
-            time.sleep(RETRY_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_RETRY)
 
 
 def publish(campaign: Campaign) -> None:

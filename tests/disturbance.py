@@ -126,6 +126,6 @@ def kind_of(words: list[str], runs: Path) -> str:
 
 def settled(runs: Path) -> bool:
     """Whether every array was acknowledged long enough ago for slurmctld to have saved it."""
-    arrays = list(runs.glob("submissions/*/arrays/*"))
+    arrays = [path.parent for path in runs.glob("submissions/*/arrays/*/intent.json")]  # none where it was refused
     acknowledged = [path.stat().st_mtime for array in arrays for path in array.glob("ack.json")]
     return len(acknowledged) == len(arrays) and time.time() - max(acknowledged) > SAVED_SECONDS
