@@ -1,7 +1,6 @@
 """Layout: which columns of a table are shown and how; people get percents, files get fractions."""
 
 import csv
-import difflib
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from results import claims, grid, interaction, sentences, units
 from results.grid import Cell, Grid
+from results.nearest import nearest
 from results.style import current
 from results.units import Unit
 
@@ -100,11 +100,6 @@ def written(content: Grid, format: str) -> str:
     if format not in grid.WRITERS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
     return grid.WRITERS[format](content)
-
-
-def nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
 
 
 def shown(table: Table) -> list[str]:
