@@ -944,27 +944,49 @@ def bench(
     words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to change in it.")] = None,
     recipe: RecipeName = "digits",
     rounds: Annotated[int, typer.Option(min=2, help="Interleaved rounds.")] = 15,
-    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 20,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
+    ] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="On a GPU, the same parts.")] = False,
+    random_images: Annotated[
+        bool, typer.Option("--random-images", help="Random ones of the data's size, where those are not at hand.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
+    plugin: Plugins = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """The train step of a recipe's config beside timm's model: images a second, median and quartiles."""
-    from ablations.bench import bench as measure
+    """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
+
+    Ratios of what is measured in turn, in one run: median and quartiles.
+    """
+    from ablations import bench as benches
+    from ablations.bench_memory import Source
+    from ablations.bench_told import told
     from ablations.study import read_recipe
+    from ablations.worker import require_gpu
+    from results import store
     from vitcore.config import Config, merge
 
+    if gpu:
+        require_gpu()
+    files, digests = load_plugins(plugin)
+    source = Source(data_folder(data_dir), random_images, files)
+    method = benches.Method(rounds, steps, compiled, source)
+    named = dict(zip(map(str, files), digests, strict=True))
+    device = {"device": "cuda" if gpu else "cpu"}
     asked = split(words or [])
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: bench takes a config")
-    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, {"device": "cpu"})))
-    found = measure(config, rounds, steps, data_folder(data_dir)).summary()
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, device)))
+    found = benches.step(config, method, named)
+    if out:
+        store.write_json(out, found)
     if as_json:
         show_json([found])
-        return
-    for name, speed in [*found["images_per_second"].items(), ("ratio", found["ratio"])]:
-        digits = 2 if name == "ratio" else 0
-        print(f"{name:8} {speed['median']:8,.{digits}f}  [{speed['low']:,.{digits}f}, {speed['high']:,.{digits}f}]")
-    print(f"images a second, median and quartiles of {rounds} interleaved rounds; {config.threads} thread(s)")
+    else:
+        print(told(found))
 
 
 @data_app.command()
