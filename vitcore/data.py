@@ -30,6 +30,7 @@ from vitcore.datasets import (
     read_torchvision,
 )
 from vitcore.imagefolder import describe_folder, read_folder
+from vitcore.pack import MANIFEST, find, manifest
 from vitcore.shuffle import folds, order, stratified
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Data:
 
 
 def describe(name: str) -> About:
-    """What `name` stands for: a built-in dataset, or 'imagefolder:PATH'.
+    """What `name` stands for: a built-in dataset, 'imagefolder:PATH', or a pack where ABLATE_DATA or ABLATE_PACKS say.
 
     Raises ConfigError for an unknown name, and for a folder that is no dataset.
     """
@@ -90,9 +91,13 @@ def describe(name: str) -> About:
         return BUILT_IN[name]
     if name.startswith(FOLDER):
         return describe_folder(folder_of(name))
+    if (folder := find(name)) is not None:
+        return manifest(folder, name).about()
     close = difflib.get_close_matches(name, [*BUILT_IN, FOLDER], n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ""
-    raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH{hint}")
+    home = os.environ.get("ABLATE_DATA")
+    where = f"in {home} there is no {name}/{MANIFEST}" if home else "none without --data-dir or ABLATE_DATA"
+    raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 
 
 def check(config: Config) -> None:

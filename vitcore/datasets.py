@@ -7,6 +7,7 @@ CIFAR's own pickles only after their md5 sums have matched.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -205,6 +206,19 @@ def data_home(name: str, data_dir: Path | None) -> Path:
             f"'ablate data download {name}' fetches it there"
         )
     return Path(home)
+
+
+def data_homes(name: str) -> list[Path]:
+    """Where the pack `name` may lie: where ABLATE_PACKS, a JSON object, says; or in the folder that ABLATE_DATA names.
+
+    Raises ValueError for an ABLATE_PACKS that is none.
+    """
+    try:
+        own = dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}")).get(name)
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+    home = os.environ.get("ABLATE_DATA")
+    return [Path(own)] if own else [Path(home) / name] if home else []
 
 
 def first_line(error: Exception) -> str:
