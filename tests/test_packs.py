@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from in_process import called
+from photographs import photographs
 from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
@@ -31,14 +32,8 @@ COUNTS = {"train/cat": 9, "train/dog": 8, "test/cat": 3, "test/dog": 4}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Photographs that are none, 24 x 16 pixels: smooth colours, no two alike."""
-    rng = np.random.default_rng(0)
-    for where, count in COUNTS.items():
-        (tmp_path / "photos" / where).mkdir(parents=True)
-        for number in range(count):
-            colours = Image.fromarray(rng.integers(0, 256, (2, 3, 3), np.uint8))
-            colours.resize((24, 16), Image.Resampling.BICUBIC).save(tmp_path / "photos" / where / f"{number}.png")
-    return tmp_path / "photos"
+    """Photographs that are none, 24 x 16 pixels."""
+    return photographs(tmp_path / "photos", COUNTS)
 
 
 @pytest.fixture
@@ -172,9 +167,9 @@ def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
 
 def test_an_image_that_cannot_be_read_is_named(folder: Path, home: Path) -> None:
     """No pack is made of what is not all there."""
-    path = folder / "train" / "dog" / "3.png"
+    path = folder / "train" / "dog" / "0003.png"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"train/dog/3\.png .*cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"train/dog/0003\.png .*cannot be read as an image"):
         packed(folder, home)
     assert find("photos") is None
 
@@ -308,3 +303,18 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: p
     status, output, _ = called(monkeypatch, "data", "verify", "photos", "--data-dir", str(home))
     assert (status, str(path) in output) == (1, True)
     assert "no nothing/manifest.json" in called(monkeypatch, "data", "verify", "nothing")[2]
+
+
+def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A name for a folder with a manifest stays a name; for one without it is a folder of images."""
+    packed(folder, home, "pets")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_DATA")
+    (tmp_path / "ablate.toml").write_text(f'[data]\npets = "{home / "pets"}"\nplain = "{folder}"\n')
+    for name, data in (("pets", "pets"), ("plain", f"imagefolder:{folder}")):
+        status, _, errors = called(
+            monkeypatch, "train", f"data={name}", "patch=2", "steps=1", "width=6", "--runs", name
+        )
+        assert status == 0, errors
+        (config,) = Path(name).glob("trials/*/config.json")
+        assert json.loads(config.read_text())["config"]["data"] == data

@@ -197,6 +197,14 @@ def download(name: str, data_dir: Path) -> None:
         raise ValueError(f"download of {name} into {data_dir} failed: {first_line(error)}") from None
 
 
+def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel, of how often it has each byte (C, 256); a deviation of 0 is 1."""
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
+    mean = share @ level
+    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+
+
 def data_home(name: str, data_dir: Path | None) -> Path:
     """Where downloaded data lie: `data_dir`, or else the environment's ABLATE_DATA."""
     home = data_dir or os.environ.get("ABLATE_DATA")

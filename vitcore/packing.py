@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from vitcore.config import ConfigError
-from vitcore.datasets import BUILT_IN, Bytes
+from vitcore.datasets import BUILT_IN, Bytes, moments
 from vitcore.imagefolder import squared
 from vitcore.pack import INDEX, MANIFEST, NAME, RECORD, Channels, Format, Manifest, Records, Shard, planes
 from vitcore.sources import Source
@@ -228,14 +228,6 @@ def finish(folder: Path, name: str, source: Source, options: Options, channels: 
     write(folder / MANIFEST, json.dumps(content, indent=1).encode())
     for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), folder / BEGUN):
         left.unlink(missing_ok=True)
-
-
-def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel, of how often it has each byte (C, 256); a deviation of 0 is 1."""
-    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
-    mean = share @ level
-    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
