@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -73,6 +73,11 @@ class KeepWeights(StrEnum):
     all = "all"
     baseline = "baseline"
     none = "none"
+
+
+class PackFormat(StrEnum):
+    bytes = "bytes"
+    jpeg = "jpeg"
 
 
 Words = Annotated[
@@ -171,10 +176,10 @@ def designs(asked: Asked, recipe_name: str) -> "list[Design]":
 
 
 def named_data(config: Json) -> Json:
-    """With data=NAME as ablate.toml maps it."""
-    folders = settings.read(Path()).data
-    if (name := config.get("data")) in folders:
-        return config | {"data": f"imagefolder:{os.path.expanduser(folders[name])}"}
+    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names."""
+    here = settings.read(Path())
+    if (name := config.get("data")) in here.data and name not in settings.packs(here):
+        return config | {"data": f"imagefolder:{os.path.expanduser(here.data[name])}"}
     return config
 
 
@@ -203,9 +208,18 @@ def runs_folder(runs: Path | None) -> Path:
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
-    """--data-dir, else ablate.toml, else (None) the environment."""
-    configured = settings.read(Path()).data_dir
-    return data_dir or (Path(os.path.expanduser(configured)) if configured else None)
+    """--data-dir, else ablate.toml, else (None) the environment.
+
+    This process and those it starts are told where packs lie in the environment's own words: what a config is depends
+    on their manifests.
+    """
+    here = settings.read(Path())
+    folder = data_dir or (Path(os.path.expanduser(here.data_dir)) if here.data_dir else None)
+    if folder:
+        os.environ["ABLATE_DATA"] = str(folder.absolute())
+    if packs := settings.packs(here):
+        os.environ["ABLATE_PACKS"] = json.dumps(packs)
+    return folder
 
 
 def found(
@@ -934,6 +948,7 @@ def check(
     from ablations.checking import check_file
 
     load_plugins(plugin)
+    data_folder(None)
     passed = [check_file(file, recipe) for file in files]
     if not all(passed):
         raise typer.Exit(FAILED)
@@ -997,11 +1012,72 @@ def download(
     """Fetch a data set, once, where there is a network."""
     from vitcore.datasets import download as fetch
 
-    target = data_folder(data_dir) or (Path(os.environ["ABLATE_DATA"]) if os.environ.get("ABLATE_DATA") else None)
-    if target is None:
-        raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
+    target = data_home(data_dir)
     fetch(name, target)
     print(target)
+
+
+def data_home(data_dir: Path | None) -> Path:
+    """Where data are written. Raises ValueError."""
+    data_folder(data_dir)
+    if not os.environ.get("ABLATE_DATA"):
+        raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
+    return Path(os.environ["ABLATE_DATA"])
+
+
+@data_app.command("pack")
+def pack_data(
+    name: Annotated[str, typer.Argument(help="What the data are to be called: data=NAME.")],
+    source: Annotated[str, typer.Argument(help="A folder of class folders, a .tar of them, or timm:DATASET.")],
+    data_dir: DataDir = None,
+    size: Annotated[int, typer.Option(help="The side of the stored squares, which random crops are cut from.")] = 256,
+    crop: Annotated[
+        int, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]", show_default=False)
+    ] = 0,
+    format: Annotated[PackFormat, typer.Option(help="Decoded, or a fifth of the disk.")] = PackFormat.bytes,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: all cores]")] = None,
+) -> None:
+    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on."""
+    from vitcore.packing import Options, check, pack
+    from vitcore.sources import find_source
+
+    options = Options(size, crop, format.value)
+    check(name, options)
+    home = data_home(data_dir)
+    found_source = find_source(source, home)
+    with progress("images", len(found_source.labels)) as advance:
+        folder = pack(name, found_source, home, options, jobs or len(os.sched_getaffinity(0)), advance)
+    print(folder)
+
+
+@data_app.command()
+def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: DataDir = None) -> None:
+    """Read all of a pack, and name each file that is damaged."""
+    from vitcore.pack import MANIFEST, find, manifest
+    from vitcore.pack import verify as read
+
+    data_folder(data_dir)
+    folder = find(name)
+    if folder is None:
+        raise ValueError(f"{name}: no {name}/{MANIFEST} in --data-dir or ABLATE_DATA")
+    known = manifest(folder, name)
+    with progress("bytes", known.bytes) as advance:
+        damaged = read(folder, known, advance)
+    print("\n".join(damaged or [f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed"]))
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's standard error; what is yielded adds to it, from any thread."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,14 @@ MACHINE_ERRORS = {
     if hasattr(errno, name)
 }
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-INPUT_FILES = {"config.py", "data.py", "datasets.py", "imagefolder.py", "worker.py"}  # whose ValueErrors are told users
+INPUT_FILES = {
+    "config.py",
+    "data.py",
+    "datasets.py",
+    "imagefolder.py",
+    "pack.py",
+    "worker.py",
+}  # whose ValueErrors are told users
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,7 @@ class Pool:
             "keep_weights": self.place.keep_weights,
         }
         path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+        data = {"ABLATE_DATA": str(self.place.data_dir)} if self.place.data_dir else {}
         slot.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
             stdin=subprocess.PIPE,
@@ -221,7 +222,10 @@ class Pool:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env=os.environ | slot.environment | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
+            env=os.environ
+            | slot.environment
+            | data
+            | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
             start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
         )
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()

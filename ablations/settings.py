@@ -6,10 +6,11 @@ plugins = ["mine.py"]        # beside those named by --plugin
 checkpoints = "/scratch/me"  # where checkpoints go, else into the run directory; default of --checkpoints
 keep_weights = "baseline"    # all, baseline or none; default of --keep-weights
 
-[data]                       # names for folders: data=pets
+[data]                       # names for folders, of images or packs: data=pets
 pets = "~/datasets/pets"
 """
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Literal
@@ -48,6 +49,12 @@ def read(folder: Path) -> Settings:
         key = ".".join(str(part) for part in problem["loc"])
         known = ", ".join(Settings.model_fields)
         raise ValueError(f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})") from None
+
+
+def packs(settings: Settings) -> dict[str, str]:
+    """Those of the named folders that `ablate data pack` made: name -> folder."""
+    folders = {name: os.path.abspath(os.path.expanduser(folder)) for name, folder in settings.data.items()}
+    return {name: folder for name, folder in folders.items() if os.path.isfile(os.path.join(folder, "manifest.json"))}
 
 
 def scratch(folder: str) -> Path:

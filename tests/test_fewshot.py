@@ -84,7 +84,7 @@ def test_features_are_the_pre_logits(head: str) -> None:
     model = ViT(config).eval()
     data = load(config)
     pixels = data.test.pixels[:8]
-    logits = features(model, data, pixels) @ model.head.weight.T + model.head.bias
+    logits = features(model, data, data.test.at(slice(8))) @ model.head.weight.T + model.head.bias
     torch.testing.assert_close(logits, model(data.standardise(pixels)))
 
 
@@ -93,11 +93,12 @@ def test_accuracy_is_that_of_scikit_learn_on_the_same_images() -> None:
     model = ViT(Config(data="digits", data_seed=3, **TINY)).eval()
     data = seen_by(model)
     found = few_shot(model, data, shots=(5,))
-    tests = features(model, data, data.test.pixels).double().numpy()
+    tests = features(model, data, data.test).double().numpy()
     assert len(found.draws["fewshot5_accuracy"]) == DRAWS
     for draw, accuracy in enumerate(found.draws["fewshot5_accuracy"]):
         places = support(data.train.labels.numpy(), 5, 3, draw)
-        x, labels = features(model, data, data.train.pixels[places]).double().numpy(), data.train.labels[places].numpy()
+        chosen = data.train.at(places)
+        x, labels = features(model, data, chosen).double().numpy(), chosen.labels.numpy()
         mean, std = x.mean(axis=0), x.std(axis=0) + EPSILON
         bias = np.full((len(x), 1), BIAS)
         fitted = Ridge(alpha=L2, fit_intercept=False).fit(

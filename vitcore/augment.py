@@ -8,7 +8,7 @@ for; bytes are moved on the device that they are on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch import Tensor
 from vitcore import image_ops
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
+from vitcore.crops import cut, random_boxes
 from vitcore.noise import below, code
 from vitcore.variant import Variant
 
@@ -28,9 +29,14 @@ LEVELS = 31  # of magnitude, as in torchvision
 
 
 class Augment(Variant):
-    """Bytes (B, C, H, W) to bytes of the same shape, on the device that they are on."""
+    """Bytes (B, C, H, W) to bytes of the same shape, on the device that they are on.
+
+    One that `cuts` is given images as they are kept, which in packs are larger than those that are trained on, and
+    makes them config.image_size; the others are given what evaluation sees, the middle.
+    """
 
     slot = "augment"
+    cuts: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None: ...
 
@@ -144,6 +150,64 @@ class FlipCropRandAugment(Augment):
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         return randaugment(flip(crop(images, keys, self.options), keys), keys, self.options, self.operations)
+
+
+class Piece(NoOptions):
+    """`area`: of the image, at least so much of it. `ratio`: of the sides, at most that of width to height or back."""
+
+    area: Annotated[float, Field(gt=0, le=1)] = 0.08
+    ratio: Annotated[float, Field(ge=1)] = 4 / 3
+
+
+class RandomResizedCrop(Augment):
+    """A random box, resized to the image's size (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
+
+    Bilinear with antialiasing. Of a pack the box is in the stored square, not in the whole photograph.
+    """
+
+    numerics = 1
+    cuts = True
+
+    class Options(Piece):
+        """Of the box."""
+
+    def __init__(self, config: Config) -> None:
+        self.size = config.image_size
+        self.piece = config.options_of(self.slot, self.Options)
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return cut(images, random_boxes(keys, images.shape[-1], self.piece.area, self.piece.ratio), self.size)
+
+
+class FlipRandomResizedCrop(RandomResizedCrop):
+    """`random-resized-crop`, flipped with probability a half (arXiv 1409.4842, section 6)."""
+
+    numerics = 1
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return flip(super().__call__(images, keys), keys)
+
+
+class FlipRandomResizedCropRandAugment(FlipRandomResizedCrop):
+    """`flip-random-resized-crop`, then `randaugment` (arXiv 2205.01580, appendix A)."""
+
+    numerics = 1
+
+    class Options(Piece, Strength):
+        """Of both."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.strength = config.options_of(self.slot, self.Options)
+        self.operations = moderate(config.image_size)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_gray_or_colour(config)
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return randaugment(super().__call__(images, keys), keys, self.strength, self.operations)
 
 
 class TrivialAugment(Augment):
@@ -283,4 +347,7 @@ AUGMENT: dict[str, type[Augment]] = {
     "randaugment": RandAugment,
     "flip-crop-randaugment": FlipCropRandAugment,
     "trivial": TrivialAugment,
+    "random-resized-crop": RandomResizedCrop,
+    "flip-random-resized-crop": FlipRandomResizedCrop,
+    "flip-random-resized-crop-randaugment": FlipRandomResizedCropRandAugment,
 }

@@ -241,7 +241,7 @@ def documented(slot: str, name: str) -> None:
 def same_in_any_batch(slot: str, name: str) -> None:
     """What becomes of an image, bytes of the same shape, does not depend on the images beside it."""
     config = tiny(slot, name)
-    augment, images = AUGMENT[name](config), load(config).train.pixels[:32]
+    augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
     given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
     together = augment(images, keys)
     assert torch.equal(images, given), f"{slot}={name}: writes to the images it is given"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.crops import Window
 from vitcore.datasets import (
     BUILT_IN,
     TORCHVISION,
@@ -26,11 +28,15 @@ from vitcore.datasets import (
     Raw,
     data_home,
     download,
+    moments,
     read_digits,
     read_torchvision,
 )
 from vitcore.imagefolder import describe_folder, read_folder
+from vitcore.memory import room
+from vitcore.pack import MANIFEST, find, manifest, opened
 from vitcore.shuffle import folds, order, stratified
+from vitcore.stream import Ahead, Stored
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -42,17 +48,48 @@ FOLDER = "imagefolder:"
 
 @dataclass(frozen=True)
 class Images:
-    """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,)."""
+    """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,).
 
-    pixels: Tensor
+    Of packs, `pixels` may be stored on disk, and `window` is what evaluation sees of them.
+    """
+
+    pixels: Tensor | Stored
     labels: Tensor
     index: Indices
+    window: Window | None = None
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def to(self, device: torch.device) -> Images:
-        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+    def to(self, device: torch.device, resident: bool = False) -> Images:
+        """On that device, or to be streamed there."""
+        load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
+        return replace(self, pixels=load(device), labels=self.labels.to(device))
+
+    def at(self, places: Indices | slice) -> Images:
+        """Those at some places, in that order."""
+        where = places if isinstance(places, slice) else torch.from_numpy(places).to(self.labels.device)
+        pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
+        return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
+
+    def seen(self, pixels: Tensor) -> Tensor:
+        """What evaluation sees of images as they are kept."""
+        return self.window(pixels) if self.window else pixels
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """As evaluation sees them, in memory, `size` at a time."""
+        if not isinstance(self.pixels, Stored):
+            return map(self.seen, torch.split(self.pixels, size))
+        count = -(-len(self) // size)
+        read = self.reader(lambda number: np.arange(number * size, min((number + 1) * size, len(self))), count)
+        return (self.seen(read(number)) for number in range(count))
+
+    def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
+        """Of a batch's number, from 0 to count - 1 and best in this order, to its images as they are kept."""
+        kept = self.pixels
+        if isinstance(kept, Stored):
+            return Ahead(lambda number: kept[places(number)], count)
+        return lambda number: kept[torch.from_numpy(places(number)).to(kept.device)]
 
 
 @dataclass(frozen=True)
@@ -70,17 +107,15 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        return Data(
-            self.train.to(device),
-            self.val.to(device),
-            self.test.to(device),
-            self.mean.to(device),
-            self.std.to(device),
-        )
+        """Images that fit are kept there (vitcore.memory.room), others streamed; both give the same batches."""
+        parts = self.train, self.val, self.test
+        fit = sum(part.pixels.nbytes for part in parts) <= room(device)
+        train, val, test = (part.to(device, fit) for part in parts)
+        return Data(train, val, test, self.mean.to(device), self.std.to(device))
 
 
 def describe(name: str) -> About:
-    """What `name` stands for: a built-in dataset, or 'imagefolder:PATH'.
+    """What `name` stands for: a built-in dataset, 'imagefolder:PATH', or a pack where ABLATE_DATA or ABLATE_PACKS say.
 
     Raises ConfigError for an unknown name, and for a folder that is no dataset.
     """
@@ -90,9 +125,13 @@ def describe(name: str) -> About:
         return BUILT_IN[name]
     if name.startswith(FOLDER):
         return describe_folder(folder_of(name))
+    if (folder := find(name)) is not None:
+        return manifest(folder, name).about()
     close = difflib.get_close_matches(name, [*BUILT_IN, FOLDER], n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ""
-    raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH{hint}")
+    home = os.environ.get("ABLATE_DATA")
+    where = f"in {home} there is no {name}/{MANIFEST}" if home else "none without --data-dir or ABLATE_DATA"
+    raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 
 
 def check(config: Config) -> None:
@@ -118,9 +157,11 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     """
     check(config)
     about = describe(config.data)
+    if (folder := pack_of(config.data)) is not None:
+        return load_pack(config, folder, about)
     home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
     raw = read(config.data, home, config.image_size)
-    train, val, test = split(raw, config, about.folds)
+    train, val, test = split(raw.labels, raw.train, raw.test, config, about.folds)
     mean, std = (about.mean, about.std) if about.mean and about.std else statistics(raw)
     return Data(
         part(raw, train),
@@ -129,6 +170,25 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
         torch.tensor(mean).view(1, -1, 1, 1),
         torch.tensor(std).view(1, -1, 1, 1),
     )
+
+
+def pack_of(name: str) -> Path | None:
+    """Where the pack lies that `name` stands for; None for other data."""
+    return None if name in BUILT_IN or name.startswith(FOLDER) else find(name)
+
+
+def load_pack(config: Config, folder: Path, about: About) -> Data:
+    """Of which no image has been read yet."""
+    pack = opened(folder, about.fingerprint["sha256"])
+    size, known = config.image_size, pack.manifest
+    window = None if size == known.image_size == known.size else Window(known.image_size, size)
+    train, test = np.split(np.arange(known.images), [known.train])
+    parts = [
+        Images(Stored(pack, places), torch.from_numpy(pack.labels[places]), places, window)
+        for places in split(pack.labels, train, test, config, None)
+    ]
+    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (known.mean, known.std))
+    return Data(parts[0], parts[1], parts[2], mean, std)
 
 
 @cache  # a worker that serves many trials decodes once
@@ -144,19 +204,21 @@ def folder_of(name: str) -> Path:
     return Path(os.path.expanduser(name.removeprefix(FOLDER))).resolve()  # Path's own raises for '~nobody'
 
 
-def split(raw: Raw, config: Config, fold_count: int | None) -> tuple[Indices, Indices, Indices]:
-    """Where the training, validation and test images of one trial stand in the dataset.
+def split(
+    labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
+) -> tuple[Indices, Indices, Indices]:
+    """Where the training, validation and test images of one trial stand in the dataset, whose own two parts are given.
 
     With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition, so that any five seeds
     from a multiple of five test every image once.
     """
-    seed, train, test = config.data_seed, raw.train, raw.test
+    seed = config.data_seed
     if fold_count:
-        test = folds(raw.labels, fold_count, "folds", seed // fold_count)[seed % fold_count]
-        train = np.setdiff1d(raw.train, test)
-    val, rest = stratified(raw.labels, train, config.val_fraction, "validation", seed)
+        test = folds(labels, fold_count, "folds", seed // fold_count)[seed % fold_count]
+        train = np.setdiff1d(train, test)
+    val, rest = stratified(labels, train, config.val_fraction, "validation", seed)
     if config.data_fraction < 1:
-        rest, _ = stratified(raw.labels, rest, config.data_fraction, "fraction", seed)
+        rest, _ = stratified(labels, rest, config.data_fraction, "fraction", seed)
     return np.sort(rest), np.sort(val), np.sort(test)
 
 
@@ -167,11 +229,7 @@ def part(raw: Raw, index: Indices) -> Images:
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
     """Mean and deviation of each channel over the dataset's own training images: one for all trials."""
     channels = range(raw.images.shape[1])
-    counts = np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels])  # (C, 256)
-    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
-    mean = share @ level
-    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+    return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:

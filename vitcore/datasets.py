@@ -7,6 +7,7 @@ CIFAR's own pickles only after their md5 sums have matched.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -196,6 +197,14 @@ def download(name: str, data_dir: Path) -> None:
         raise ValueError(f"download of {name} into {data_dir} failed: {first_line(error)}") from None
 
 
+def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel, of how often it has each byte (C, 256); a deviation of 0 is 1."""
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
+    mean = share @ level
+    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+
+
 def data_home(name: str, data_dir: Path | None) -> Path:
     """Where downloaded data lie: `data_dir`, or else the environment's ABLATE_DATA."""
     home = data_dir or os.environ.get("ABLATE_DATA")
@@ -205,6 +214,19 @@ def data_home(name: str, data_dir: Path | None) -> Path:
             f"'ablate data download {name}' fetches it there"
         )
     return Path(home)
+
+
+def data_homes(name: str) -> list[Path]:
+    """Where the pack `name` may lie: where ABLATE_PACKS, a JSON object, says; or in the folder that ABLATE_DATA names.
+
+    Raises ValueError for an ABLATE_PACKS that is none.
+    """
+    try:
+        own = dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}")).get(name)
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+    home = os.environ.get("ABLATE_DATA")
+    return [Path(own)] if own else [Path(home) / name] if home else []
 
 
 def first_line(error: Exception) -> str:

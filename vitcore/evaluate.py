@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.data import Data, load
+from vitcore.data import Data, Images, load
 from vitcore.device import device_of, in_precision
 from vitcore.model import Model, build
 from vitcore.train import EVALUATION_BATCH
@@ -33,14 +33,14 @@ def seen_by(model: Model, data_dir: Path | None = None) -> Data:
 
 
 @torch.no_grad()
-def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, pixels: Tensor) -> Tensor:
-    """`function` of bytes (n, C, H, W), standardised, a batch at a time, in the precision that was trained in."""
-    batches = torch.split(pixels, EVALUATION_BATCH)
+def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
+    """`function` of n images, standardised, a batch at a time, in the precision that was trained in."""
+    batches = images.batches(EVALUATION_BATCH)
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, float]:
-    """test_accuracy@SIZE and test_loss@SIZE: the test images at another size, made from the originals.
+    """test_accuracy@SIZE and test_loss@SIZE: the test images at another size, made from the originals, or as packed.
 
     Standardised with the statistics of the size that was trained on. Raises ValueError for a size that the model does
     not take.
@@ -48,7 +48,7 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
     resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
-    logits = batched(model, model.config, trained, resized.pixels)  # (n, classes)
+    logits = batched(model, model.config, trained, resized)  # (n, classes)
     correct = logits.argmax(dim=1) == resized.labels
     return {
         f"test_accuracy@{size}": correct.float().mean().item(),

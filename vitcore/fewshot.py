@@ -20,7 +20,7 @@ from vitcore.evaluate import batched
 from vitcore.shuffle import Indices, by_class
 
 if TYPE_CHECKING:
-    from vitcore.data import Data
+    from vitcore.data import Data, Images
     from vitcore.model import Model
 
 SHOTS = (1, 5, 10, 25)  # images a class
@@ -83,7 +83,7 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
     scarcest = np.bincount(labels, minlength=classes)
-    tested = features(model, data, data.test.pixels)  # (n, D)
+    tested = features(model, data, data.test)  # (n, D)
     for count in shots:
         name = f"fewshot{count}_accuracy"
         if scarcest.min() < count:
@@ -91,9 +91,9 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
             found.notes.append(f"{name} is left out: {few}")
             continue
         for draw in range(DRAWS):
-            places = torch.from_numpy(support(labels, count, model.config.data_seed, draw)).to(data.train.labels.device)
-            seen = features(model, data, data.train.pixels[places])  # (count * K, D)
-            probe = Probe.fit(seen, data.train.labels[places].cpu(), classes)
+            support_set = data.train.at(support(labels, count, model.config.data_seed, draw))
+            seen = features(model, data, support_set)  # (count * K, D)
+            probe = Probe.fit(seen, support_set.labels.cpu(), classes)
             right = probe.scores(tested).argmax(dim=1) == data.test.labels.cpu()
             found.draws.setdefault(name, []).append(right.double().mean().item())
         found.metrics[name] = float(np.mean(found.draws[name]))
@@ -106,6 +106,6 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
     return np.concatenate([group[:count] for group in groups])
 
 
-def features(model: Model, data: Data, pixels: Tensor) -> Tensor:
+def features(model: Model, data: Data, images: Images) -> Tensor:
     """What the head's last layer reads (n, D), on the CPU."""
-    return batched(model.features, model.config, data, pixels).cpu()
+    return batched(model.features, model.config, data, images).cpu()

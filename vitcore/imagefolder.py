@@ -112,17 +112,22 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
     """One image as (C, size, size)."""
-    from PIL import Image, ImageOps
-
     with open_image(file) as image:
         try:
-            plain = image.convert("L" if channels == 1 else "RGB")
+            pixels = squared(image, size, channels)
         except (OSError, SyntaxError, ValueError) as error:
             refuse(file, f"cannot be read as an image ({error})")
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def squared(image: Image, size: int, channels: int) -> Bytes:
+    """Its shorter side resized to `size` and the middle square cut out: (size, size) or (size, size, 3)."""
+    from PIL import Image, ImageOps
+
+    plain = image.convert("L" if channels == 1 else "RGB")
     if plain.size != (size, size):
         plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(plain, np.uint8)
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    return np.asarray(plain, np.uint8)
 
 
 def open_image(file: Path) -> Image:

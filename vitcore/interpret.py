@@ -347,8 +347,8 @@ class Inside:
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     """All of the above for a model in evaluation mode and that many of its test images, in a fixed random order."""
     config = model.config
-    chosen = torch.from_numpy(order(len(data.test), "inspect")[:images].copy()).to(data.test.pixels.device)
-    pixels, labels = data.test.pixels[chosen], data.test.labels[chosen]
+    chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
+    pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
     grid, sums = model.grid(pixels), Sums()
     rolled: list[Tensor] = []
     weights = config.layers * config.heads * (math.prod(grid) + model.prefix) ** 2

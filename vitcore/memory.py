@@ -1,11 +1,16 @@
-"""Out of memory: the same work in smaller pieces."""
+"""Out of memory: the same work in smaller pieces. And how much of it images may take."""
 
-from collections.abc import Callable
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 Result = TypeVar("Result")
+SHARE = 0.25  # of the memory, for images that stay in it
 
 # What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
 # the libraries above it.
@@ -47,3 +52,31 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
         size //= 2  # after the except: only now are the tensors in the error's frames free
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # blocks of the sizes that no longer occur
+
+
+def room(device: torch.device) -> float:
+    """Bytes of images that may stay in the device's memory: a quarter of a GPU's; of the host's a quarter over all
+    cores, for there may be a worker on each."""
+    if device.type == "cuda":
+        return SHARE * torch.cuda.get_device_properties(device).total_memory
+    return SHARE * min(host_limits()) / len(os.sched_getaffinity(0))
+
+
+def host_limits() -> Iterator[float]:
+    """What the machine has, and what the process is allowed: by its limits, and by its control groups, as SLURM's."""
+    yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+        yield limit
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers in ("", "memory"):
+                yield from group_limits(Path("/sys/fs/cgroup", controllers), Path(group))
+
+
+def group_limits(root: Path, group: Path) -> Iterator[float]:
+    """Of a control group and those that it is in: version 2, or version 1."""
+    for folder in (group, *group.parents):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):
+                yield int((root / folder.relative_to("/") / name).read_text())

@@ -21,7 +21,9 @@ def order(n: int, *key: object) -> Indices:
 
 def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
     """`places` of each class in a random order of its own; `labels` are those of all images."""
-    groups = [places[labels[places] == label] for label in np.unique(labels[places])]
+    own = labels[places]
+    sorted_places = places[np.argsort(own, kind="stable")]
+    groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
     return [group[order(len(group), *key, label)] for label, group in enumerate(groups)]
 
 

@@ -31,7 +31,7 @@ from vitcore.measure import measure
 from vitcore.memory import shrinking
 from vitcore.mixing import mix
 from vitcore.model import build, ties_images
-from vitcore.noise import Keys, image_keys
+from vitcore.noise import Indices, Keys, image_keys
 from vitcore.optim import optimizer
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
@@ -151,6 +151,7 @@ class Training:
         self.augment = AUGMENT[config.augment](config)
         self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
+        self.images = data.train.reader(self.places, config.steps)
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
         self.indivisible = TIED if ties_images(self.model) else ""
         self.evaluation_batch = EVALUATION_BATCH
@@ -194,12 +195,17 @@ class Training:
         """Logits (B, classes) in float32, whatever the precision on the way there."""
         return in_precision(self.config, self.model, images, keys)
 
+    def places(self, step: int) -> Indices:
+        """Where the images of a step stand in the training data, (B,)."""
+        return self.order.places(step * self.config.batch, self.config.batch)
+
     def batch(self) -> Batch:
         """That of the step to come, augmented and mixed."""
         config, start = self.config, self.step * self.config.batch
-        places = self.order.places(start, config.batch)
-        chosen = torch.from_numpy(places).to(self.device)
-        pixels, targets = self.data.train.pixels[chosen], self.data.train.labels[chosen]
+        places = self.places(self.step)
+        pixels, targets = self.images(self.step), self.data.train.labels[torch.from_numpy(places).to(self.device)]
+        if not self.augment.cuts:
+            pixels = self.data.train.seen(pixels)
         keys = None
         if config.augment != "none" or config.dropout or config.drop_path:
             epochs = self.order.epochs(start, config.batch)
@@ -261,14 +267,14 @@ class Training:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
-            logits, self.evaluation_batch = shrinking(partial(self.logits, images.pixels), self.evaluation_batch)
+            logits, self.evaluation_batch = shrinking(partial(self.logits, images), self.evaluation_batch)
         self.model.train()
         correct = logits.argmax(dim=1) == images.labels
         return F.cross_entropy(logits, images.labels).item(), correct.cpu().numpy()
 
-    def logits(self, pixels: Tensor, size: int) -> Tensor:
-        """(n, classes) of bytes (n, C, H, W), `size` images at a time."""
-        return torch.cat([self.forward(self.data.standardise(some)) for some in torch.split(pixels, size)])
+    def logits(self, images: Images, size: int) -> Tensor:
+        """(n, classes) of n images, `size` at a time."""
+        return torch.cat([self.forward(self.data.standardise(some)) for some in images.batches(size)])
 
     def save(self) -> bytes:
         """Everything that the rest of the training depends on, as safetensors."""

@@ -1,0 +1,65 @@
+"""Random resized crops: torchvision's resampling given the box, torchvision's distribution of boxes."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms.functional import resized_crop
+
+from vitcore.crops import by_products, cut, random_boxes
+from vitcore.noise import image_keys
+
+SIDE = 64
+
+
+def keys(count: int) -> Tensor:
+    return image_keys(0, np.zeros(count, np.int64), np.arange(count))
+
+
+def images(count: int, channels: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, channels, SIDE, SIDE), generator=generator, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("size", [16, 56, 64, 96])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("resample", [cut, by_products])
+def test_a_box_is_resampled_as_torchvision_does(resample: object, channels: int, size: int) -> None:
+    """Smaller and larger: on noise, none is off by more than one level."""
+    boxes, some = random_boxes(keys(24), SIDE, 0.05, 4 / 3), images(24, channels)
+    ours = resample(some, boxes, size)  # type: ignore[operator]
+    assert ours.dtype == torch.uint8
+    for image, (top, left, height, width), piece in zip(some, boxes.tolist(), ours, strict=True):
+        theirs = resized_crop(image, top, left, height, width, [size, size], antialias=True)
+        assert (piece.int() - theirs.int()).abs().max() <= 1
+
+
+def test_boxes_are_distributed_as_torchvisions() -> None:
+    """Top, left, height and width, each and in pairs, by Kolmogorov and Smirnov against torchvision's draws."""
+    torch.manual_seed(0)
+    one = torch.zeros(1, SIDE, SIDE)
+    theirs = np.array([RandomResizedCrop.get_params(one, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)])
+    ours = random_boxes(keys(4000), SIDE, 0.08, 4 / 3).numpy()
+    combinations = [np.eye(4), np.array([[0, 0, 1, 1], [0, 0, 1, -1], [1, 0, 1, 0], [0, 1, 0, 1], [1, -1, 0, 0]])]
+    for weights in np.concatenate(combinations):
+        assert stats.ks_2samp(ours @ weights, theirs @ weights).pvalue > 1e-3
+    assert (ours[:, 0] + ours[:, 2]).max() <= SIDE
+    assert (ours[:, 1] + ours[:, 3]).max() <= SIDE
+
+
+def test_no_box_that_fits_is_all_of_the_image() -> None:
+    """Nearly square images only, and then sides of 4 to 1: the fallback after ten tries, as torchvision's."""
+    boxes = random_boxes(keys(200), SIDE, 0.999, 1e6)
+    fallback = torch.tensor([0, 0, SIDE, SIDE])
+    assert (boxes == fallback).all(dim=1).float().mean() > 0.9
+
+
+def test_a_box_is_a_function_of_the_key() -> None:
+    """Neither of the batch nor of the order; another epoch, another box."""
+    some = keys(50)
+    boxes = random_boxes(some, SIDE, 0.08, 4 / 3)
+    assert torch.equal(random_boxes(some.flip(0), SIDE, 0.08, 4 / 3).flip(0), boxes)
+    other = random_boxes(image_keys(0, np.ones(50, np.int64), np.arange(50)), SIDE, 0.08, 4 / 3)
+    assert (other != boxes).any(dim=1).float().mean() > 0.9

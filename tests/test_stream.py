@@ -1,0 +1,216 @@
+"""Packs in training: what fits stays in memory, the rest is streamed, and nobody can tell which from the result."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from in_process import called
+from photographs import photographs
+from torchvision.transforms.functional import center_crop
+
+from vitcore import Config, data, memory, train
+from vitcore.contracts import same_in_any_batch
+from vitcore.data import Data, load
+from vitcore.evaluate import at_size, restored
+from vitcore.fewshot import few_shot
+from vitcore.interpret import inspect
+from vitcore.model import build
+from vitcore.packing import Options, pack
+from vitcore.run import Memory
+from vitcore.sources import find_source
+from vitcore.stream import Stored
+from vitcore.train import Training
+
+COUNTS = {"train/cat": 40, "train/dog": 41, "test/cat": 9, "test/dog": 8}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack `photos` of 24 x 24, of which evaluation sees 21, and `small` as JPEG."""
+    root = tmp_path_factory.mktemp("stream")
+    source = find_source(str(photographs(root / "photos", COUNTS, (32, 24))), None)
+    pack("photos", source, root, Options(size=24))
+    pack("small", source, root, Options(size=24, format="jpeg"))
+    return root
+
+
+@pytest.fixture(autouse=True)
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_DATA", str(home))
+    monkeypatch.delenv("ABLATE_PACKS", raising=False)
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"data": "photos", "width": 8, "depth": 1, "heads": 2, "patch": 7, "steps": 12, "batch": 16}
+    return Config(**(defaults | {"evaluations": 2, "augment": "flip-random-resized-crop", "dropout": 0.1} | settings))
+
+
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "room", lambda device: 0.0)
+
+
+def both(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Data, Data]:
+    """Resident, and streamed."""
+    resident = load(config).to(CPU)
+    with monkeypatch.context() as patch:
+        no_room(patch)
+        streamed = load(config).to(CPU)
+    assert not isinstance(resident.train.pixels, Stored)
+    assert isinstance(streamed.train.pixels, Stored)
+    return resident, streamed
+
+
+@pytest.mark.parametrize("name", ["photos", "small"])
+@pytest.mark.parametrize("augment", ["none", "flip-crop", "random-resized-crop"])
+def test_streamed_batches_are_the_resident_ones(augment: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, over three epochs, in any order that they are asked for; those of evaluations too."""
+    config = tiny(data=name, augment=augment)
+    resident, streamed = (Training(config, one) for one in both(config, monkeypatch))
+    for step in (*range(12), 3, 3, 9):
+        resident.step = streamed.step = step
+        one, other = resident.batch(), streamed.batch()
+        assert one.images.shape == (16, 3, 21, 21)
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.targets, other.targets)
+    for part in ("val", "test"):
+        whole, stored = (getattr(training.data, part) for training in (resident, streamed))
+        assert torch.equal(torch.cat(list(whole.batches(5))), torch.cat(list(stored.batches(5))))
+        assert whole.index.tolist() == stored.index.tolist()
+
+
+def test_evaluation_sees_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the pack's own size torchvision's centre crop; at another that crop, resampled."""
+    for size in (21, 14, 28):
+        config = tiny(image_size=size)
+        test = load(config).to(CPU).test
+        middle = center_crop(test.pixels, [21, 21])
+        expected = F.interpolate(middle.float(), (size, size), mode="bilinear", antialias=True)
+        seen = torch.cat(list(test.batches(100)))
+        assert seen.dtype == torch.uint8
+        assert (seen.float() - expected).abs().max() <= 1
+
+
+def test_a_streamed_training_is_the_resident_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights, metrics and answers, also when it is stopped in the middle of an epoch and goes on."""
+    runs = Memory(), Memory(), Memory()
+    train(tiny(), runs[0])
+    no_room(monkeypatch)
+    train(tiny(), runs[1])
+    for at in (3, 4):
+        left = iter(range(at))
+        train(tiny(), runs[2], stop=lambda left=left: next(left, None) is None)
+    assert train(tiny(), runs[2]).status == "finished"
+    for run in runs[1:]:
+        assert run.weights == runs[0].weights
+        assert [line["val_loss"] for line in run.lines] == [line["val_loss"] for line in runs[0].lines]
+        assert np.array_equal(run.correct, runs[0].correct)
+
+
+def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few-shot, another size and the look inside read packs too."""
+    config = tiny(position="sincos2d", pool="gap", dropout=0.0)
+    run = Memory()
+    train(config, run)
+    found = []
+    for _ in range(2):
+        model = restored(config, run.weights)
+        seen = load(config).to(CPU)
+        inside = inspect(model, seen, 7)
+        found.append((few_shot(model, seen, (1, 5)).metrics, at_size(model, 28), inside.arrays["images"].tolist()))
+        no_room(monkeypatch)
+    assert found[0] == found[1]
+    assert found[0][0]["fewshot5_accuracy"] >= 0
+
+
+def test_a_flipped_byte_ends_a_trial_without_a_result(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ablate train` names the shard; nothing is published."""
+    (tmp_path / "data").mkdir()
+    subprocess.run(["cp", "-r", str(home / "photos"), str(tmp_path / "data")], check=True)
+    path = tmp_path / "data" / "photos" / "shard-00004.bytes"
+    content = bytearray(path.read_bytes())
+    content[7] ^= 16
+    path.write_bytes(content)
+    words = ["data=photos", "width=8", "depth=1", "heads=2", "patch=7", "steps=3", "batch=80"]
+    places = ("--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path / "data"))
+    status, _, errors = called(monkeypatch, "train", *words, *places)
+    assert (status, "damaged" in errors) == (1, True)
+    assert not list((tmp_path / "runs").glob("trials/*/result.json"))
+    (failure,) = (tmp_path / "runs").glob("trials/*/attempts/*/failure.json")
+    assert str(path) in failure.read_text()
+    assert json.loads(failure.read_text())["kind"] == "input"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vitcore import Config, data, train
+from vitcore.run import Memory
+
+class OnDisk(Memory):
+    def save_checkpoint(self, step, payload):
+        Path(sys.argv[1]).with_suffix(".new").write_bytes(payload)
+        os.replace(Path(sys.argv[1]).with_suffix(".new"), sys.argv[1])
+        if sys.argv[2] != "-" and step >= int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    def checkpoint(self):
+        return Path(sys.argv[1]).read_bytes() if os.path.exists(sys.argv[1]) else None
+    def save_weights(self, payload):
+        Path(sys.argv[3]).write_bytes(payload)
+
+data.room = lambda device: 0.0
+train(Config.model_validate_json(sys.argv[4]), OnDisk(), checkpoint_seconds=0.0)
+"""
+
+
+def test_sigkill_in_the_middle_of_an_epoch_changes_no_bit(tmp_path: Path) -> None:
+    """A streamed training in processes killed at steps 2 and 7 (4.6 an epoch): the weights of one never killed."""
+
+    def run(checkpoint: str, kill_at: str, weights: str) -> int:
+        words = [str(tmp_path / checkpoint), kill_at, str(tmp_path / weights), tiny().model_dump_json()]
+        return subprocess.run([sys.executable, "-c", KILLED, *words], env=os.environ.copy()).returncode
+
+    assert run("whole", "-", "whole.weights") == 0
+    assert [run("parts", at, "parts.weights") for at in ("2", "7", "-")] == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert (tmp_path / "parts.weights").read_bytes() == (tmp_path / "whole.weights").read_bytes()
+
+
+def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all cores, for a worker each; the narrowest limit counts, those of control groups above too."""
+    monkeypatch.setattr(memory, "host_limits", lambda: iter([64e9, 16e9]))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    assert memory.room(CPU) == 1e9
+    (tmp_path / "slurm" / "job").mkdir(parents=True)
+    (tmp_path / "slurm" / "memory.max").write_text("1000\n")
+    (tmp_path / "slurm" / "job" / "memory.max").write_text("max\n")
+    assert list(memory.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
+    assert min(memory.host_limits()) == 16e9
+
+
+def test_cutting_augmentations_keep_their_contract_on_packs() -> None:
+    """What becomes of an image does not depend on the batch that it is in."""
+    for name in ("random-resized-crop", "flip-random-resized-crop-randaugment"):
+        same_in_any_batch("augment", name)
+
+
+def test_a_new_pack_needs_no_more_than_its_manifest_to_be_described(home: Path) -> None:
+    """Planning reads no shard: a config of a pack whose shards are elsewhere can be made, and trained it is refused."""
+    shard = home / "photos" / "shard-00000.bytes"
+    shard.rename(home / "elsewhere")
+    try:
+        assert build(tiny()).config.classes == 2
+        data.opened.cache_clear()
+        with pytest.raises(ValueError, match=str(shard)):
+            load(tiny())
+    finally:
+        (home / "elsewhere").rename(shard)

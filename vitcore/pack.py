@@ -1,0 +1,259 @@
+"""A pack: a dataset decoded once, in shards from which any image is read at once.
+
+    DIR/NAME/manifest.json             what there is; written last, so that all is there where it is
+    DIR/NAME/index.npy                 a record an image: label, CRC-32, place in its shard
+    DIR/NAME/shard-00000.bytes ...     images (C, S, S) end to end, or as JPEG; training images first
+
+The manifest holds the sums of the others and its own fingerprint, which is the identity of the data. What is fast is
+checked when a pack is opened: the fingerprint, the index, the size of each shard. An image is held to its CRC-32 the
+first time that a process reads it, so that no byte of a shard that changed is ever trained on; `verify` reads all.
+
+Shards are read, not mapped: it is the same copy out of the same page cache, but a shard that is cut short meanwhile is
+an error with its name, not a SIGBUS, and no page of it counts as the job's memory, for which SLURM may end it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import threading
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from vitcore.config import ConfigError, Options
+from vitcore.datasets import About, Bytes, Indices, data_homes
+
+MANIFEST, INDEX = "manifest.json", "index.npy"
+RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
+BLOCK = 2**22  # bytes that are hashed at once
+
+Format = Literal["bytes", "jpeg"]
+Channels = Literal[1, 3]
+Count = Annotated[int, Field(ge=1)]
+Sum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Records = np.ndarray[Any, np.dtype[np.void]]
+
+
+class Shard(Options):
+    """One file of images, end to end."""
+
+    file: Annotated[str, Field(pattern=r"^shard-\d{5}\.(bytes|jpeg)$")]
+    images: Count
+    bytes: Count
+    sha256: Sum
+
+
+class Manifest(Options):
+    """What a pack holds: `train` images, then `test` ones, (channels, size, size) each.
+
+    `image_size` is the side of the middle square that evaluation sees, and the default of config.image_size. mean, std:
+    of the training images' bytes, a value a channel.
+    """
+
+    version: Literal[1] = 1
+    name: str
+    classes: list[str]
+    train: Count
+    test: Count
+    size: Count
+    image_size: Count
+    channels: Channels
+    format: Format
+    mean: list[float]
+    std: list[float]
+    index: Sum
+    shards: list[Shard]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of all of it."""
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def images(self) -> int:
+        return self.train + self.test
+
+    @property
+    def bytes(self) -> int:
+        """On disk."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def about(self) -> About:
+        return About(
+            image_size=self.image_size,
+            channels=self.channels,
+            classes=len(self.classes),
+            train_size=self.train,
+            test_size=self.test,
+            fingerprint={"pack": self.name, "sha256": self.fingerprint},
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+        )
+
+
+def find(name: str) -> Path | None:
+    """The folder of the pack of this name, where there is a manifest; see `vitcore.datasets.data_homes`."""
+    if not NAME.fullmatch(name):
+        return None
+    return next((home for home in data_homes(name) if (home / MANIFEST).is_file()), None)
+
+
+def manifest(folder: Path, name: str) -> Manifest:
+    """Raises ConfigError, with the file, for one that is damaged or of another pack."""
+    path = folder / MANIFEST
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    found = read_manifest(path, status.st_mtime_ns, status.st_size)
+    if found.name != name:
+        raise ConfigError(f"{path}: is the manifest of '{found.name}', not of '{name}'")
+    return found
+
+
+@cache  # every Config of a study asks for it
+def read_manifest(path: Path, changed: int, size: int) -> Manifest:
+    try:
+        content = json.loads(path.read_bytes())
+        fingerprint = content.pop("fingerprint")
+        found = Manifest(**content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        raise ConfigError(f"{path}: damaged, or of another version of this program ({error})") from None
+    if found.fingerprint != fingerprint:
+        raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says")
+    return found
+
+
+@cache  # what was checked in this process stays checked
+def opened(folder: Path, fingerprint: str) -> Pack:
+    """The pack in `folder`, which `manifest` has read. Raises ValueError naming the file that is damaged."""
+    path = folder / MANIFEST
+    found = json.loads(path.read_bytes())
+    if found.pop("fingerprint") != fingerprint:
+        raise ValueError(f"{path}: changed while it was read")
+    return Pack(folder, Manifest(**found))
+
+
+class Pack:
+    """A pack whose files are of the right sizes, and its images. Raises ValueError naming each file that is not."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.records = read_index(folder, manifest)
+        self.labels: Indices = self.records["label"].astype(np.int64)
+        check_sizes(folder, manifest)
+        counts = [shard.images for shard in manifest.shards]
+        self.shard_of = np.repeat(np.arange(len(counts)), counts)
+        self.checked = np.zeros(manifest.images, bool)
+        self.files: dict[int, int] = {}
+        self.lock = threading.Lock()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.manifest.channels, self.manifest.size, self.manifest.size
+
+    def read(self, places: Indices, into: Bytes) -> None:
+        """The images at `places` (B,) of the pack, into (B, C, S, S); by any thread. Raises ValueError if damaged."""
+        for row in np.argsort(places, kind="stable"):  # in the order of the disk
+            self.read_one(int(places[row]), into[row])
+
+    def read_one(self, place: int, into: Bytes) -> None:
+        record, shard = self.records[place], int(self.shard_of[place])
+        plain = self.manifest.format == "bytes"
+        content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
+        got = os.preadv(self.file(shard), [content], int(record["offset"]))
+        whole = got == len(content) and (self.checked[place] or zlib.crc32(content) == record["crc"])
+        if not whole:
+            raise ValueError(f"{self.path(shard)}: damaged, at byte {record['offset']} (image {place} of the pack)")
+        self.checked[place] = True
+        if not plain:
+            into[:] = decode(content, self.manifest.channels)
+
+    def path(self, shard: int) -> Path:
+        return self.folder / self.manifest.shards[shard].file
+
+    def file(self, shard: int) -> int:
+        """Its descriptor, open as long as the process lives."""
+        with self.lock:
+            if shard not in self.files:
+                self.files[shard] = os.open(self.path(shard), os.O_RDONLY | os.O_CLOEXEC)
+                if hasattr(os, "posix_fadvise"):  # what lies behind an image is not wanted next
+                    os.posix_fadvise(self.files[shard], 0, 0, os.POSIX_FADV_RANDOM)
+            return self.files[shard]
+
+
+def decode(content: bytes | memoryview, channels: int) -> Bytes:
+    """A JPEG as (C, S, S)."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as image:
+        return planes(np.asarray(image.convert("L" if channels == 1 else "RGB")))
+
+
+def planes(pixels: Bytes) -> Bytes:
+    """(S, S) or (S, S, 3) to (C, S, S)."""
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def read_index(folder: Path, manifest: Manifest) -> Records:
+    """Raises ValueError where it is not the one that the manifest was written with."""
+    path = folder / INDEX
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    if hashlib.sha256(content).hexdigest() != manifest.index:
+        raise ValueError(f"{path}: damaged, or of another pack than {folder / MANIFEST}")
+    records: Records = np.load(io.BytesIO(content), allow_pickle=False)
+    return records
+
+
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Raises ValueError naming the first shard that is missing, cut short or not this pack's."""
+    for shard in manifest.shards:
+        path = folder / shard.file
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+        if size != shard.bytes:
+            raise ValueError(f"{path}: damaged or half copied: {size:,} bytes, not {shard.bytes:,}")
+
+
+def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> list[str]:
+    """Reads all of a pack, telling `advance` how many bytes it has read: a line for each file that is damaged."""
+    found = []
+    try:
+        read_index(folder, manifest)
+    except ValueError as error:
+        found.append(str(error))
+    for shard in manifest.shards:
+        path = folder / shard.file
+        try:
+            total, size = digest(path, advance), path.stat().st_size
+        except OSError as error:
+            found.append(f"{path}: cannot be read ({error.strerror})")
+            continue
+        if total != shard.sha256:
+            found.append(f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another")
+    return found
+
+
+def digest(path: Path, advance: Callable[[int], object] = lambda size: None) -> str:
+    """sha256 of a file, in hexadecimal."""
+    total = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            total.update(block)
+            advance(len(block))
+    return total.hexdigest()
