@@ -12,6 +12,7 @@ from typing import Any
 from vitcore.config import Config, of_architecture
 from vitcore.data import describe
 from vitcore.position import POSITION
+from vitcore.transfer import fingerprint
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch"})
@@ -43,6 +44,8 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "cutmix": lambda config: 0.0,
     "ema": lambda config: 0.0,
     "precision": lambda config: "float32",
+    "objective": lambda config: "classification",
+    "init_from": lambda config: "none",
 }
 
 # Raised when a change alters what the rest of vitcore computes; 1 is neutral, as for a field.
@@ -57,6 +60,8 @@ def identity(config: Config) -> dict[str, Any]:
         if name not in HOW_IT_RUNS and not (name in NEUTRAL and value == NEUTRAL[name](config))
     }
     fields["data"] = describe(config.data).fingerprint
+    if "init_from" in fields:
+        fields["init_from"] = fingerprint(config.init_from)
     versions = {slot: variants[getattr(config, slot)].version() for slot, variants in VARIANTS.items()}
     if config.model:  # which has no part of ours, whatever the fields say
         fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
