@@ -6,7 +6,7 @@ Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in t
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from vitcore.config import Config, of_architecture
@@ -110,12 +110,15 @@ def unseeded(config: Config) -> dict[str, Any]:
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 
-def trial_ids(config: Config, seeds: Iterable[int], data_seed: int | None) -> Iterator[str]:
-    """The trial's id with each of these seeds, of which nothing else in the identity depends.
+def trial_ids(
+    config: Config, seeds: Iterable[int], data_seed: int | None, starts: Mapping[int, str] | None = None
+) -> Iterator[str]:
+    """The trial's id with each of these seeds, of which nothing else in the identity depends but where it starts.
 
-    data_seed: where one is written; None: it is the seed, and so neutral.
+    data_seed: where one is written; None: it is the seed, and so neutral. starts: by seed, the trial to start from.
     """
     shared = unseeded(config)
     for seed in seeds:
         own = {} if data_seed in (None, seed) else {"data_seed": data_seed}
-        yield digest({**shared, "seed": seed, **own})
+        start = {"init_from": starts[seed]} if starts else {}
+        yield digest({**shared, "seed": seed, **own, **start})
