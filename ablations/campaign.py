@@ -106,10 +106,11 @@ class Look:
     queued: int
     submitted: int
     arrays: int
-    waiting: int  # neither over, failed, queued nor submitted: no slot is free for them
+    waiting: int  # neither over, failed, blocked, queued nor submitted: no slot is free for them
     last_job: str  # "queued", "submitted" or "" where none is needed
     hours: float
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
+    blocked: int = 0  # what they start from failed
 
 
 def device(profile: profiles.Profile) -> Device:
@@ -259,10 +260,19 @@ def look(campaign: Campaign, inside: bool) -> Look:
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
     free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
-    shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile.task_minutes)
-    shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if shares else []
-    sent = send_shares(campaign, shares, bounds.max_array_size, shunned)
-    submitted = sum(map(len, shares[: len(sent) * bounds.max_array_size]))
+    shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
+    where = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
+    sent: list[int] = []
+    for some in [] if campaign.cancelled else generations(todo, place.runs):
+        takable = [job for job in some if runner.parent_state(place.runs, job) == "finished" or parent(job) in where]
+        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        before = sorted({where[one] for job in takable if (one := parent(job)) in where})
+        arrays = send_shares(campaign, shares, bounds.max_array_size, shunned, before)
+        taken = shares[: len(arrays) * bounds.max_array_size]
+        free -= len(taken)
+        where |= {job.id: arrays[i // bounds.max_array_size] for i, share in enumerate(taken) for job in share}
+        sent += arrays
+    submitted = sum(job.id in where for job in todo)
     unfinished = "todo" in states.values() and not campaign.cancelled
     return Look(
         over=list(states.values()).count("over"),
@@ -274,7 +284,23 @@ def look(campaign: Campaign, inside: bool) -> Look:
         last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
         hours=sum(seconds[job.id] for job in todo) / 3600,
         shunned=tuple(shunned),
+        blocked=list(states.values()).count("blocked"),
     )
+
+
+def generations(todo: Sequence[Job], runs: Path) -> list[list[Job]]:
+    """What can begin, then what starts from that, and so on: each is handed over to begin when those before have ended.
+
+    Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
+    """
+    open_trials = {job.id for job in todo}
+    depth = [sum(key in open_trials for key in job.parents) for job in todo]
+    return [[job for job, own in zip(todo, depth, strict=True) if own == level] for level in sorted(set(depth))]
+
+
+def parent(job: Job) -> str:
+    """The id of the trial that it starts from; "" where there is none."""
+    return next(iter(job.parents), "")
 
 
 def slots(bound: limits.Bound, lasts_there: int) -> int:
@@ -303,22 +329,26 @@ def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: f
 
 
 def send_shares(
-    campaign: Campaign, shares: Sequence[Sequence[Job]], size: int, shunned: Sequence[str] = ()
+    campaign: Campaign,
+    shares: Sequence[Sequence[Job]],
+    size: int,
+    shunned: Sequence[str] = (),
+    after: Sequence[int] = (),
 ) -> list[int]:
-    """One sbatch for each `size` shares; the job ids. What a full queue refuses is left for a later look.
+    """One sbatch for each `size` shares, to begin after these jobs; the job ids. What a full queue refuses is left.
 
     Where SLURM has no other nodes than those shunned, they are good enough.
     """
     tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
     sent: list[int] = []
     try:
-        sent.extend(send(campaign, tasks, size, shunned=shunned))
+        sent.extend(send(campaign, tasks, size, after, shunned=shunned))
     except Refused as refusal:
         if limits.FULL.search(str(refusal)):
             return sent
         if not shunned or sent:
             raise
-        return send_shares(campaign, shares, size)
+        return send_shares(campaign, shares, size, after=after)
     return sent
 
 

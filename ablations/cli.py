@@ -439,6 +439,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
+    from ablations import starts
     from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
@@ -452,6 +453,7 @@ def train(
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
     check(config)
+    starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
     ensure_writable(place.runs)
@@ -561,7 +563,7 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
 def finish(tally: "Tally", asked: int) -> None:
     """Exit status 0 only if all that was asked is done."""
     if tally.stopped:
-        left = asked - len(tally.done) - len(tally.failed)
+        left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
         print(
             f"interrupted: {len(tally.done)} trials done, {left} left; the same command goes on",
             file=sys.stderr,
@@ -573,7 +575,10 @@ def finish(tally: "Tally", asked: int) -> None:
     if tally.failed:
         ids = " ".join(list(tally.failed)[:3])
         print(f"{len(tally.failed)} trials failed: `ablate retry {ids}` lets them run again", file=sys.stderr)
-    if tally.failed or tally.interrupted:
+    if tally.blocked:
+        causes = "; ".join(dict.fromkeys(tally.blocked.values()))
+        print(f"{len(tally.blocked)} trials blocked ({causes})", file=sys.stderr)
+    if tally.failed or tally.interrupted or tally.blocked:
         raise typer.Exit(FAILED)
 
 

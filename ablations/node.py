@@ -36,9 +36,10 @@ def share(folder: str, *ids: str) -> int:
         jobs, campaign.place(), Lines(), workers(campaign), deadline=deadline, called_off=lambda: campaign.cancelled
     )
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
-    print(f"{len(tally.done)} over, {len(tally.failed)} failed, {interrupted}of {len(jobs)}", flush=True)
+    blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
+    print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
     make_sure_of_last(campaign)
-    return FAILED if tally.failed or tally.interrupted else 0
+    return FAILED if tally.failed or tally.interrupted or tally.blocked else 0
 
 
 def make_sure_of_last(campaign: Campaign) -> None:
@@ -99,7 +100,7 @@ def last(folder: str) -> int:
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
         campaigns.dismiss_lasts(campaign)
-    return FAILED if found.failed else 0
+    return FAILED if found.failed or found.blocked else 0
 
 
 def watch(folder: str) -> int:

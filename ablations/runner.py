@@ -79,6 +79,7 @@ class Tally:
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)  # what they start from failed
     interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
 
@@ -119,7 +120,7 @@ def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
 
 
 def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
-    """('over' | 'failed' | 'todo', why): a failure counts only against the code it happened under."""
+    """('over' | 'failed' | 'blocked' | 'todo', why): a failure counts only against the code it happened under."""
     trial = store.trial(runs, job.id)
     state = evals.state(trial, job.evals)
     if state.over:
@@ -127,7 +128,34 @@ def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
     failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
     if failure is not None and failure.get("code") == code:
         return "failed", state.reason
+    if why := blocked(runs, job, code):
+        return "blocked", why
     return "todo", state.reason
+
+
+def blocked(runs: Path, job: Job, code: str) -> str:
+    """Why the trial can never start from what it is to start from; "" where it can, or will be able to."""
+    for key, name in job.parents.items():
+        trial = store.trial(runs, key)
+        state = trial.state()
+        if state.status == "finished":
+            return "" if weights(state).exists() else f"the weights of {name}, trial {key}, were not kept"
+        if state.status == "diverged":
+            return f"{name} diverged"
+        if state.status == "failed" and (trial.failure() or {}).get("code") == code:
+            return f"{name} failed: {state.reason}"
+    return ""
+
+
+def weights(state: store.TrialState) -> Path:
+    assert state.attempt is not None
+    return state.attempt / "weights.safetensors"
+
+
+def parent_state(runs: Path, job: Job) -> str:
+    """The status of the trial that it starts from; finished where it starts from none."""
+    nearest = next(iter(job.parents), None)
+    return "finished" if nearest is None else store.trial(runs, nearest).state().status
 
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
@@ -195,14 +223,34 @@ class Pool:
                 self.send(slot, following)
 
     def next_job(self) -> Job | None:
-        """The first waiting trial that the disk does not call over: another run may have finished it."""
+        """The first waiting trial that the disk does not call over: another run may have finished it.
+
+        One that is to start from a trial that has not finished is held until that has.
+        """
         while self.waiting:
             job = self.waiting.popleft()
             state, reason = outcome(self.place.runs, job, self.place.code)
             if state == "todo":
-                return job
-            self.finish(job, "finished" if state == "over" else "failed", {"cause": reason, "elsewhere": True})
+                if (before := parent_state(self.place.runs, job)) == "finished":
+                    return job
+                self.await_parent(job, before)
+            else:
+                kind = "finished" if state == "over" else state
+                self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
+
+    def await_parent(self, job: Job, state: str) -> None:
+        """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
+        key, name = next(iter(job.parents.items()))
+        mine = [
+            *self.waiting,
+            *(held for _, held in self.held.values()),
+            *(slot.job for slot in self.slots if slot.job),
+        ]
+        if state == "running" or any(one.id == key for one in mine):
+            self.hold(job, HELD_SECONDS)
+        else:
+            self.interrupt(job, f"it starts from {name}, which is not over")
 
     def start(self, slot: Slot) -> None:
         order = {
@@ -323,10 +371,15 @@ class Pool:
     def finish(self, job: Job, kind: str, detail: Json) -> None:
         if kind == "failed":
             self.tally.failed[job.id] = detail.get("cause", "unknown")
+        elif kind == "blocked":
+            self.tally.blocked[job.id] = detail["cause"]
         else:
             self.tally.done.append(job.id)
         self.display.over(job, kind, detail)
         self.on_over(job)
+        for key, (_, waiting) in list(self.held.items()):
+            if job.id in waiting.parents:  # it need not wait for its next look
+                self.held[key] = (0.0, waiting)
 
     def bury(self, slot: Slot, code: int) -> None:
         """A worker died: its trial goes on in another, which gives up a trial that keeps killing them."""
@@ -407,13 +460,14 @@ def run(
                 store.trial(place.runs, job.id, place.checkpoints).sweep()
                 settled.done.append(job.id)
             else:
-                settled.failed[job.id] = reason
-                display.over(job, "failed", {"cause": reason, "elsewhere": True})
+                (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
+                display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
     if todo:
         tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
+        settled.blocked |= tally.blocked
         settled.interrupted = tally.interrupted
         settled.stopped = tally.stopped
     return settled

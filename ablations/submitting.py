@@ -40,13 +40,15 @@ def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profil
     """The scripts that a submission would hand over; nothing is written."""
     asked = [job for job in jobs(plans) if runner.outcome(place.runs, job, place.code)[0] == "todo"]
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
-    shares = campaigns.split(asked, seconds, len(asked), 60 * profile.task_minutes)
+    generations = campaigns.generations(asked, place.runs)
+    apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
     text = submission.script(folder, len(shares), parameters, folder.parent.parent / "code")
-    return (
-        f"# {len(asked)} trials in {len(shares)} tasks, {cost(sum(seconds[job.id] for job in asked), profile)}\n{text}"
-    )
+    after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
+    price = cost(sum(seconds[job.id] for job in asked), profile)
+    return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
 
 
 def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
@@ -80,6 +82,8 @@ def told(look: Look, profile: profiles.Profile) -> str:
     ]
     if look.failed:
         parts.append(f"{look.failed} failed (`ablate retry`)")
+    if look.blocked:
+        parts.append(f"{look.blocked} blocked by the failure of what they start from")
     if look.waiting:
         parts.append(f"{look.waiting} wait for free slots: the last job submits them")
     lines = [", ".join(parts)]

@@ -28,6 +28,7 @@ from vitcore.identity import identity, trial_id
 from vitcore.memory import OutOfMemory
 from vitcore.run import Outcome
 from vitcore.train import train
+from vitcore.transfer import is_trial
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
@@ -107,7 +108,7 @@ class Worker:
                 device, accelerator = hardware(config), device_of(config)
                 attempt.write_env(provenance.environment(device, accelerator, config.threads, self.plugins))
                 attempt.on_progress = self.report
-                outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
+                outcome = train(config, attempt, data_dir=self.data_dir, parent=self.parent_of(config), stop=self.stop)
                 if outcome.micro_batch:
                     attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
                 if outcome.status != "stopped":
@@ -121,6 +122,15 @@ class Worker:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
+
+    def parent_of(self, config: Config) -> bytes | None:
+        """The weights of the trial that this one starts from, verified. Raises ConfigError where they are not there."""
+        if not is_trial(config.init_from):
+            return None
+        trial = store.trial(self.runs, config.init_from)
+        if trial.state().status != "finished":
+            raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
+        return evaluating.weights(trial)
 
     def ensure_device(self, config: Config) -> None:
         """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""

@@ -22,6 +22,16 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
     return sorted((plan for plan in found if plan["name"] in wanted), key=lambda plan: order(plan, studies))
 
 
+def trained(plan: Mapping[str, Any]) -> list[Json]:
+    """Everything of a plan that is trained: the stages, each after what it starts from, then the arms."""
+    return [*plan.get("stages", []), *plan["arms"]]
+
+
+def evals_of(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """What a trial of it owes besides its result: a stage says so itself, an arm owes what its plan lists."""
+    return list(entry["evals"] if "evals" in entry else plan.get("evals", []))
+
+
 def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
     """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
     if not plans:

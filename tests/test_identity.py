@@ -46,6 +46,7 @@ def test_every_other_field_is_identity() -> None:
         "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
         "weight_decay_on": "all", "dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
         "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
+        "objective": "masked-patch", "init_from": "0123456789ab",
     }  # fmt: skip
     assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
     ids = {trial_id(Config(**{field: value})) for field, value in other.items()}

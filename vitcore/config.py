@@ -132,6 +132,8 @@ class Config(Options):
     options: dict[str, Any] = {}
 
     # the training
+    objective: str = "classification"
+    init_from: str = "none"  # weights to start from: a file, or a trial by its id
     steps: Count = 1000
     batch: Count = 128
     optimizer: str = "adamw"
@@ -183,10 +185,14 @@ class Config(Options):
         """The combinations that can be built; raises ConfigError for the others."""
         from vitcore.initial import INIT  # late: torch
         from vitcore.position import POSITION
+        from vitcore.transfer import checked
         from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
         if not self.model:
             self.check_sizes()
+        object.__setattr__(self, "init_from", checked(self.init_from))
+        if self.model and self.init_from != "none":
+            raise ConfigError(f"init_from={self.init_from}: model={self.model} has other parts: none")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"device={self.device}: one of auto, cpu, cuda")
         named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
