@@ -14,7 +14,7 @@ from vitcore.data import describe
 from vitcore.position import POSITION
 from vitcore.variants import VARIANTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch"})
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch", "gpus"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
+from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
 from vitcore.device import device_of, in_precision, torch_threads
 from vitcore.divergence import DivergedError, Suspicion
@@ -33,6 +34,7 @@ from vitcore.mixing import mix
 from vitcore.model import build, ties_images
 from vitcore.noise import Keys, image_keys
 from vitcore.optim import optimizer
+from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 
@@ -69,19 +71,23 @@ def train(
     data_dir: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
+    ranks: Alone = ALONE,
 ) -> Outcome:
     """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
     A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
     0: before every step.
-    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
+    Without a `run`, only the outcome is kept. `ranks`: the `config.gpus` processes that call this together; the first
+    one's run is written to. Raises ValueError where data are missing or not what `config` says.
     """
+    if config.gpus != ranks.count:
+        raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
     with torch_threads(config.threads):
         data = load(config, data_dir).to(torch.device(device_of(config)))
         suspicion: Suspicion | None = None
         while True:
-            training = begin(config, data, run, suspicion)
+            training = begin(config, data, run, suspicion, ranks)
             try:
                 return loop(training, run, stop, checkpoint_seconds)
             except DivergedError as diverged:
@@ -91,10 +97,10 @@ def train(
             del training  # two of them may not fit
 
 
-def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None) -> Training:
+def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None, ranks: Alone) -> Training:
     """From the newest checkpoint, all of which are finite, or from the start; a new suspicion is put on record."""
-    training = Training(config, data)
-    if (payload := run.checkpoint()) is not None:
+    training = Training(config, data, ranks)
+    if (payload := ranks.told(run.checkpoint)) is not None:
         training.restore(payload)
     if suspicion is not None:
         training.suspicion = suspicion
@@ -104,7 +110,7 @@ def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None) -> 
 
 def save(training: Training, run: Run) -> None:
     """A checkpoint; none of what is no longer finite, which the next evaluation tells: what led there stays."""
-    if training.finite():
+    if training.ranks.rank == 0 and training.finite():
         run.save_checkpoint(training.step, training.save())
 
 
@@ -116,7 +122,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     pause = checkpoint_seconds
     while training.step < config.steps:
         now = time.monotonic()
-        if (stopping := stop()) or now - saved >= pause:
+        if (stopping := training.ranks.agreed(stop)) or now - saved >= pause:
             save(training, run)
             saved = time.monotonic()
             pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
@@ -142,9 +148,11 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 class Training:
     """The state of a training, all of which is in its checkpoint, and what moves it by one step."""
 
-    def __init__(self, config: Config, data: Data) -> None:
-        self.config, self.data, self.device = config, data, data.mean.device
-        self.model = build(config).to(self.device)
+    def __init__(self, config: Config, data: Data, ranks: Alone = ALONE) -> None:
+        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
+        self.model = ranks.prepared(build(config)).to(self.device)
+        self.replica = ranks.replica(self.model)
+        self.part = ranks.part(config.batch)
         if config.compile:
             self.model.compile()
         self.average = Average(self.model, config.ema) if config.ema else None
@@ -164,23 +172,24 @@ class Training:
     def advance(self) -> None:
         """One step: gradients, their global norm clipped, the optimiser."""
         gradients = partial(self.gradients, self.batch())
-        loss, self.micro_batch = shrinking(gradients, self.micro_batch, self.indivisible)
+        loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.config) * group["lr_scale"]
         self.optimizer.step()
-        self.losses[self.since] = loss
+        self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
         if self.average:
             self.average.update(self.step)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Those of the mean loss over the batch, which is returned: summed over micro-batches of `size` images."""
+        """Those of the mean loss over the whole batch; this rank's part of that loss. `size` images at a time."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for some in batch.split(size):
-            loss = self.objective(some) * (len(some.images) / len(batch.images))
+        for some in self.replica.each(batch.split(size)):
+            share = self.ranks.count * len(some.images) / self.config.batch
+            loss = self.replica.loss(self.objective, some) * share
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
@@ -195,14 +204,14 @@ class Training:
         return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
-        """That of the step to come, augmented and mixed."""
+        """This rank's part of that of the step to come, augmented and mixed."""
         config, start = self.config, self.step * self.config.batch
-        places = self.order.places(start, config.batch)
+        places = self.order.places(start, config.batch)[self.part]
         chosen = torch.from_numpy(places).to(self.device)
         pixels, targets = self.data.train.pixels[chosen], self.data.train.labels[chosen]
         keys = None
         if config.augment != "none" or config.dropout or config.drop_path:
-            epochs = self.order.epochs(start, config.batch)
+            epochs = self.order.epochs(start, config.batch)[self.part]
             keys = image_keys(config.seed, epochs, self.data.train.index[places])
             pixels = self.augment(pixels, keys)
             keys = keys.to(self.device)
@@ -260,9 +269,11 @@ class Training:
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
         self.model.eval()
+        mine = partial(self.logits, images.pixels[self.ranks.share(len(images))])
         with self.average.in_place() if self.average else nullcontext():
-            logits, self.evaluation_batch = shrinking(partial(self.logits, images.pixels), self.evaluation_batch)
+            logits, self.evaluation_batch = shrinking(mine, self.evaluation_batch)
         self.model.train()
+        logits = self.ranks.gathered(logits, len(images))
         correct = logits.argmax(dim=1) == images.labels
         return F.cross_entropy(logits, images.labels).item(), correct.cpu().numpy()
 
