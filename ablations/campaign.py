@@ -268,7 +268,7 @@ def look(campaign: Campaign, inside: bool) -> Look:
         arrays=len(sent),
         waiting=len(todo) - submitted,
         last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
-        hours=sum(seconds[job.id] for job in todo) / 3600,
+        hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         shunned=tuple(shunned),
     )
 
@@ -330,7 +330,7 @@ def send(
         chosen = profiles.submitit_parameters(campaign.profile, tag, shunned) | (
             {"dependency": queue.ends(after)} if after else {}
         )
-        return chosen if gpus else {key: value for key, value in chosen.items() if key != "gres"}
+        return chosen if gpus else {key: value for key, value in chosen.items() if key not in ("gres", "nodes")}
 
     return submission.send_all(
         campaign.folder / "arrays", f"{PREFIX}:{campaign.folder.name}", tasks, parameters, campaign.code, size

@@ -95,7 +95,7 @@ def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) ->
         missing = {arm["name"]: left & {trial["id"] for trial in arm["trials"]} for arm in plan["arms"]}
         for arm, guess in guesses(plan, runs, device, [arm for arm in plan["arms"] if missing[arm["name"]]]):
             sources[guess.source] += 1
-            total += guess.seconds * len(missing[arm["name"]])
+            total += guess.seconds * ranks(arm["config"]) * len(missing[arm["name"]])
         left.difference_update(*missing.values())
     return Cost(total / 3600, device, sources)
 
@@ -118,8 +118,13 @@ def guess(arm: Json, runs: Path, device: Device, measured: Mapping[str, float], 
 
 
 def work(flops: float, config: Mapping[str, Any]) -> float:
-    """Training FLOPs: the backward pass costs twice the forward pass."""
-    return 3.0 * flops * float(config["steps"] * config["batch"])
+    """Training FLOPs on each GPU: the backward pass costs twice the forward pass."""
+    return 3.0 * flops * float(config["steps"] * config["batch"]) / ranks(config)
+
+
+def ranks(config: Mapping[str, Any]) -> int:
+    """On how many GPUs at once."""
+    return int(config.get("gpus", 1))  # not in plans of earlier versions
 
 
 def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
@@ -128,7 +133,8 @@ def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
         state = store.trial(runs, one["id"]).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
             continue
-        if device.made(environment(state.attempt), arm["config"]["threads"]):
+        env = environment(state.attempt)
+        if device.made(env, arm["config"]["threads"]) and env.get("ranks", 1) == ranks(arm["config"]):
             yield state.result["train_seconds"]
 
 

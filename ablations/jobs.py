@@ -51,6 +51,11 @@ class Job:
     study: str
     evals: tuple[str, ...] = ()  # what it owes besides its result
 
+    @property
+    def ranks(self) -> int:
+        """How many processes train it together."""
+        return int(self.config.get("gpus", 1))  # not in plans of earlier versions
+
     def also(self, evals: Iterable[str]) -> "Job":
         """With what another plan wants of the same trial."""
         return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))

@@ -27,7 +27,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    order = Order(**json.loads(sys.argv[1]))
+    order = Order(**json.loads(sys.argv[1])).placed()
     store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
     try:
         serve(order, store)

@@ -2,6 +2,7 @@
 
     worker (rank 0) --starts--> python -m ablations.rank (ranks 1 ... N - 1)
 
+In a job of SLURM's on several nodes those on the other nodes are the tasks of one srun, a task a GPU.
 Where one ends before its time, the attempt does: its trial goes on from the checkpoint in another one. None outlives
 the worker.
 """
@@ -9,18 +10,20 @@ the worker.
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ablations.runner import nodes
 from vitcore.config import Config
 from vitcore.device import device_of
 from vitcore.ranks import ALONE, Alone, TCPStore, exchange_failed, joined
@@ -40,7 +43,10 @@ class RankLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Order:
-    """What a further rank is told. `local`: which of the GPUs that its node sees is its own."""
+    """What a further rank is told. `local`: which of the GPUs that its node sees is its own.
+
+    `tasks`: it is for all tasks of an srun, the first of which is `rank`.
+    """
 
     config: Json
     plugins: Sequence[str]
@@ -50,10 +56,20 @@ class Order:
     port: int
     rank: int
     local: int
+    tasks: bool = False
+
+    def placed(self) -> "Order":
+        """That of this process, where it is one of such tasks."""
+        if not self.tasks:
+            return self
+        rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
+        return replace(self, rank=self.rank + rank, local=local, tasks=False)
 
     @property
     def device(self) -> torch.device:
-        return torch.device(self.accelerator, self.local) if self.accelerator == "cuda" else torch.device("cpu")
+        if self.accelerator != "cuda":
+            return torch.device("cpu")
+        return torch.device("cuda", self.local % torch.cuda.device_count())  # a task may see its own alone
 
 
 @contextmanager
@@ -79,16 +95,23 @@ def together(config: Config, plugins: Iterable[str], data_dir: Path | None) -> I
         crew.end()
 
 
+def command(order: Order) -> list[str]:
+    return [sys.executable, "-P", "-m", "ablations.rank", json.dumps(asdict(order))]
+
+
 class Crew:
     """The further ranks, seen from the first."""
 
     def __init__(self, config: Config, plugins: Sequence[str], data_dir: Path | None) -> None:
         self.config, self.plugins, self.data_dir = config, plugins, data_dir
-        self.host = "127.0.0.1"
+        self.here = config.gpus // nodes()  # of the ranks
+        self.host = "127.0.0.1" if self.here == config.gpus else socket.gethostname()
         self.store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
         self.others = range(1, config.gpus)
         self.over = threading.Event()
-        self.processes = {rank: self.start(rank) for rank in self.others}
+        self.processes = {rank: self.start(rank) for rank in range(1, self.here)}
+        if self.here < config.gpus:
+            self.processes[self.here] = self.start_elsewhere()
         threading.Thread(target=self.watch, daemon=True).start()
 
     def order(self, rank: int) -> Order:
@@ -98,8 +121,22 @@ class Crew:
 
     def start(self, rank: int) -> "subprocess.Popen[bytes]":
         """It writes where this process does, and ends when the pipe to it closes, at the latest with this process."""
-        command = [sys.executable, "-P", "-m", "ablations.rank", json.dumps(asdict(self.order(rank)))]
-        return subprocess.Popen(command, stdin=subprocess.PIPE)
+        return subprocess.Popen(command(self.order(rank)), stdin=subprocess.PIPE)
+
+    def start_elsewhere(self) -> "subprocess.Popen[bytes]":
+        """All on the other nodes of the job, whose standard inputs are that of srun."""
+        others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+        options = {
+            "relative": 1,
+            "nodes": others,
+            "ntasks": others * self.here,
+            "ntasks-per-node": self.here,
+            "cpus-per-task": max(1, cores // self.here),
+            "kill-on-bad-exit": 1,
+        }
+        srun = ["srun", "--overlap", "--unbuffered", *(f"--{name}={value}" for name, value in options.items())]
+        order = replace(self.order(self.here), tasks=True)
+        return subprocess.Popen([*srun, *command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
         """Until all are there. Raises RankLost."""

@@ -1,19 +1,30 @@
 """gpus=N: several processes take the steps of one; here real ones, on the CPU, joined by gloo."""
 
 import itertools
+import os
+import signal
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.torch
+import synthetic
 import torch
+from in_process import called
 from torch import Tensor
 
-from ablations import plugins
+from ablations import estimate, plugins, runner
+from ablations.jobs import Job
+from ablations.paces import Device
 from ablations.ranks import RankLost, together
+from results import lease, store
+from results.tables import table
 from vitcore import Config, train
 from vitcore.config import ConfigError
+from vitcore.identity import trial_id
 from vitcore.ranks import Several
 from vitcore.run import Memory, Outcome
 
@@ -180,3 +191,126 @@ def test_impossible_numbers_of_ranks_are_refused() -> None:
         Config(device="cpu", model="timm/resnet18", gpus=2)
     with pytest.raises(ConfigError, match=r"^gpus=2: here is 1 process of 1"):
         train(tiny(gpus=2))
+
+
+# -- through the worker ------------------------------------------------------------------------------------------------
+
+
+class Quiet:
+    """A display that says nothing."""
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def job(**settings: Any) -> Job:
+    config = tiny(**settings)
+    return Job(trial_id(config), config.model_dump(), "an arm", "")
+
+
+def below(pid: int) -> list[int]:
+    """The further ranks of a worker."""
+    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.rank"], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL for the other rank, then for the worker: each time from the checkpoint, and no process stays."""
+    monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
+    settings: dict[str, Any] = {"width": 64, "patch": 1, "steps": 300}
+    asked = job(**settings, gpus=2)
+    trial = store.trial(tmp_path, asked.id)
+    killed: list[tuple[int, list[int]]] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(0.02) and len(killed) < 2:
+            attempts = trial.attempts()
+            if len(attempts) == len(killed) + 1 and list(attempts[-1].glob("checkpoints/*.safetensors")):
+                worker = int(lease.read(attempts[-1])["pid"])
+                ranks = below(worker)
+                os.kill(worker if killed else ranks[0], signal.SIGKILL)
+                killed.append((worker, ranks))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        tally = runner.run([asked], runner.Place(tmp_path, None), Quiet())
+    finally:
+        over.set()
+        killer.join()
+    assert tally.done == [asked.id]
+    first, second, third = trial.attempts()
+    failure = store.read_json(first / "failure.json")
+    assert failure["kind"] == "machine"
+    assert failure["cause"] == "RankLost: rank 1 was lost (signal SIGKILL)"
+    for later, before in ((second, first), (third, second)):
+        resumed = store.read_json(later / "env.json")["resumed_from"]
+        assert (resumed["attempt"], resumed["step"] > 0) == (before.name, True)
+    for worker, ranks in killed:
+        assert all(lease.started(pid) is None for pid in (worker, *ranks))
+    calm, stormy = Memory(), Memory()
+    trained(tiny(**settings), calm)
+    stormy.weights = (third / "weights.safetensors").read_bytes()
+    assert difference(calm, stormy) < 1e-4
+
+
+def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ablate train gpus=2 device=cpu`: the environment says so, the id does not; more than there are are refused."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
+    status, _, said = called(monkeypatch, *words, "gpus=2", "device=auto")
+    assert status == 2
+    assert "gpus=2: here there are 0; as many processes without one: device=cpu" in said
+    assert not (tmp_path / "runs").exists()
+    assert called(monkeypatch, *words, "gpus=2", "device=cpu")[0] == 0
+    (path,) = (tmp_path / "runs/trials").iterdir()
+    assert store.read_json(path / "attempts/0001/env.json")["ranks"] == 2
+    assert called(monkeypatch, *words)[0] == 0
+    assert len(list((tmp_path / "runs/trials").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("ranks", "devices"), [(1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"]), (3, ["0,1,2"]), (4, ["0,1,2,3"])]
+)
+def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four GPUs: a worker for as many as each trial takes, with those alone in sight."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in runner.slots(jobs, None)] == devices
+    with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
+        runner.slots([job(gpus=5, device="auto")], None)
+
+
+def test_trials_of_as_many_gpus_run_together() -> None:
+    """The widest first, otherwise in their order."""
+    jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
+    assert [[one.config["seed"] for one in group] for group in runner.by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
+
+
+def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
+    """Half the seconds on two GPUs cost as much."""
+    plan = synthetic.position()
+    for arm in plan["arms"]:
+        arm["config"] |= {"steps": 100, "batch": 16}
+    wider = {**plan, "arms": [{**arm, "config": arm["config"] | {"gpus": 2}} for arm in plan["arms"]]}
+    device, ids = Device(gpu=True), {trial["id"] for arm in plan["arms"] for trial in arm["trials"]}
+    one, two = (estimate.cost([some], tmp_path, device, ids).hours for some in (plan, wider))
+    assert two == pytest.approx(one)
+    alone, together = (estimate.seconds([some], tmp_path, device) for some in (plan, wider))
+    start = estimate.START_SECONDS
+    assert {key: 2 * (together[key] - start) for key in ids} == pytest.approx({key: alone[key] - start for key in ids})
+
+
+def test_table_names_the_trials_of_another_number_of_ranks() -> None:
+    """Nothing on record is one."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    key = synthetic.trial_id(plan, "position=none", 3)
+    records[key] = synthetic.changed(records[key], ranks="2")
+    notes = table(synthetic.results(plan, records))["notes"]
+    assert notes == ["ranks differs between trials: 1 (19), 2 (position=none seed 3)"]
