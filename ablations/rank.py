@@ -7,6 +7,7 @@ standard input; by no signal that SLURM or a terminal sends to all: the worker d
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -43,6 +44,8 @@ def main() -> None:
 def serve(order: Order, store: TCPStore) -> None:
     plugins.load([Path(file) for file in order.plugins])
     config = Config(**order.config)
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    print(f"rank {order.rank} of {config.gpus} on {node}, {order.device}", flush=True)
     store.set(f"{READY}/{order.rank}", "")
     with joined(store, order.rank, config.gpus, order.device) as ranks:
         train(config, data_dir=Path(order.data_dir) if order.data_dir else None, ranks=ranks)

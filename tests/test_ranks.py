@@ -135,8 +135,13 @@ import torch
 from vitcore.position import POSITION, Position
 
 class Faulty(Position):
-    '''Goes wrong on one rank.'''
+    '''Goes wrong on one rank, and has a parameter that nothing reads.'''
     numerics = 1
+    def __init__(self, config):
+        super().__init__(config)
+        self.unused = torch.nn.Parameter(torch.empty(3))
+    def initial(self, name, values, generator):
+        values.zero_()
     def tokens(self, x, layer, grid):
         if not x.is_meta and dist.is_initialized() and dist.get_rank() == 1 and torch.is_grad_enabled():
             {action}

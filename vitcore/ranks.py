@@ -7,6 +7,7 @@ process; `Several` answers for many. NCCL carries what is on GPUs, gloo what is 
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -98,6 +99,7 @@ class Several(Alone):
         self.rank, self.count, self.device = rank, count, device
 
     def prepared(self, model: Model) -> Model:
+        gc.collect()  # DistributedDataParallel refers to itself: with it goes the model of a training given up
         if not ties_images(model):
             return model
         from timm.layers.norm_act import convert_sync_batchnorm  # late: takes seconds; knows timm's own layers too
