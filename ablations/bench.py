@@ -41,7 +41,7 @@ def step(config: Config, method: Method, digests: dict[str, str]) -> Json:
 
 def about(config: Config, method: Method, digests: dict[str, str]) -> Json:
     """What a number depends on."""
-    machine = environment(hardware(config), device_of(config), config.threads, digests)
+    machine = environment(config, hardware(config), device_of(config), digests)
     return {
         "machine": machine | {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()},
         "config": config.model_dump(),

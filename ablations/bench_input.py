@@ -40,7 +40,9 @@ def pil_batch(training: Training) -> Callable[[], Tensor]:
         transforms.ToTensor(),
         transforms.Normalize(mean, std),
     ])  # fmt: skip
-    arrays = train.pixels.cpu().permute(0, 2, 3, 1).squeeze(-1).numpy()  # (n, H, W, C), or (n, H, W)
+    arrays = (
+        torch.cat([*train.batches(512)]).cpu().permute(0, 2, 3, 1).squeeze(-1).numpy()
+    )  # (n, H, W, C), or (n, H, W)
 
     def batch() -> Tensor:
         places = training.order.places(training.step * config.batch, config.batch)

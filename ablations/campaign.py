@@ -282,7 +282,7 @@ def look(campaign: Campaign, inside: bool) -> Look:
         arrays=len(sent),
         waiting=len(todo) - submitted,
         last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
-        hours=sum(seconds[job.id] for job in todo) / 3600,
+        hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         shunned=tuple(shunned),
         blocked=list(states.values()).count("blocked"),
     )
@@ -342,7 +342,7 @@ def send_shares(
     tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
     sent: list[int] = []
     try:
-        sent.extend(send(campaign, tasks, size, after, shunned=shunned))
+        sent.extend(send(campaign, tasks, size, shunned=shunned, when=following(after)))
     except Refused as refusal:
         if limits.FULL.search(str(refusal)):
             return sent
@@ -363,7 +363,7 @@ def send(
     def parameters(tag: str) -> dict[str, Any]:
         chosen = profiles.submitit_parameters(campaign.profile, tag, shunned)
         chosen["additional_parameters"] |= when
-        return chosen if gpus else {key: value for key, value in chosen.items() if key != "gres"}
+        return chosen if gpus else {key: value for key, value in chosen.items() if key not in ("gres", "nodes")}
 
     return submission.send_all(
         campaign.folder / "arrays", f"{PREFIX}:{campaign.folder.name}", tasks, parameters, campaign.code, size
@@ -386,10 +386,15 @@ def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int]
     mine = [task.job.job_id for task in waiting if task.function == LAST]
     there = any([not before or queue.postpone(job_id, before) for job_id in mine])
     if not there and (both or not watched):
-        submit_one(campaign, LAST, {"dependency": queue.ends(before)} if before else {})
+        submit_one(campaign, LAST, following(before))
     if both and not watched:
         submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
     return "queued" if there or watched else "submitted"
+
+
+def following(jobs: Sequence[int]) -> dict[str, str]:
+    """For `send`: once these have ended, however; none: at once."""
+    return {"dependency": queue.ends(jobs)} if jobs else {}
 
 
 def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:

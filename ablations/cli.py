@@ -409,6 +409,7 @@ def run(
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
     ensure_data(todo, place)
+    ensure_gpus(todo)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
@@ -456,6 +457,7 @@ def train(
     starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
+    ensure_gpus([job])
     ensure_writable(place.runs)
     tally = train_here([job], place, 1)
     state = store.trial(place.runs, job.id).state()
@@ -518,6 +520,13 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
         read_torchvision(name, data_home(name, place.data_dir))
 
 
+def ensure_gpus(jobs: "list[Job]") -> None:
+    """Raises ValueError before anything is written for a trial of more GPUs than there are."""
+    from ablations import runner
+
+    runner.check_gpus(jobs, len(runner.gpus()), runner.nodes(), "here")
+
+
 def profile_device(profile: str, recipe: str) -> "Device":
     """What the jobs of a SLURM profile run on, where the recipe's resources fill what it leaves open."""
     from ablations.campaign import device
@@ -554,7 +563,8 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
 
     todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
     with Live(Console(stderr=True), len(todo)) as display:
-        if login.here() and (wanted := len(runner.slots(todo, workers))) > login.MOST:
+        wanted = max((len(runner.slots(group, workers)) for group in runner.by_ranks(todo)), default=0)
+        if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
             workers = login.MOST
         return runner.run(jobs, place, display, workers, on_over)
@@ -615,6 +625,7 @@ def submit(
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     ensure_data(jobs.jobs(plans), place)
+    submitting.check_gpus(chosen, plans)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, jobs.jobs(plans), place.runs, device(chosen))
     if dry_run:

@@ -96,7 +96,7 @@ def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) ->
         entries = [arm for arm in trained(plan) if left & ids(arm)]
         for arm, guess in guesses(plan, runs, device, entries):
             sources[guess.source] += 1
-            total += guess.seconds * len(left & ids(arm))
+            total += guess.seconds * ranks(arm["config"]) * len(left & ids(arm))
         left.difference_update(*map(ids, entries))
     return Cost(total / 3600, device, sources)
 
@@ -123,8 +123,13 @@ def guess(arm: Json, runs: Path, device: Device, measured: Mapping[str, float], 
 
 
 def work(flops: float, config: Mapping[str, Any]) -> float:
-    """Training FLOPs: the backward pass costs twice the forward pass."""
-    return 3.0 * flops * float(config["steps"] * config["batch"])
+    """Training FLOPs on each GPU: the backward pass costs twice the forward pass."""
+    return 3.0 * flops * float(config["steps"] * config["batch"]) / ranks(config)
+
+
+def ranks(config: Mapping[str, Any]) -> int:
+    """On how many GPUs at once."""
+    return int(config.get("gpus", 1))  # not in plans of earlier versions
 
 
 def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
@@ -133,7 +138,8 @@ def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
         state = store.trial(runs, one["id"]).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
             continue
-        if device.made(environment(state.attempt), arm["config"]["threads"]):
+        env = environment(state.attempt)
+        if device.made(env, arm["config"]["threads"]) and env.get("ranks", 1) == ranks(arm["config"]):
             yield state.result["train_seconds"]
 
 

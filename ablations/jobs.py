@@ -53,6 +53,11 @@ class Job:
     evals: tuple[str, ...] = ()  # what it owes besides its result
     parents: dict[str, str] = field(default_factory=dict)  # what it starts from, nearest first: id -> what it is called
 
+    @property
+    def ranks(self) -> int:
+        """How many processes train it together."""
+        return int(self.config.get("gpus", 1))  # not in plans of earlier versions
+
     def also(self, evals: Iterable[str]) -> "Job":
         """With what another plan wants of the same trial."""
         return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))

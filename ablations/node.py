@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,8 @@ def share(folder: str, *ids: str) -> int:
     planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
     jobs = [planned[key] for key in ids if key in planned]
     deadline = end - margin(campaign)
-    tally = runner.run(
-        jobs, campaign.place(), Lines(), workers(campaign), deadline=deadline, called_off=lambda: campaign.cancelled
-    )
+    most = workers(campaign, jobs)
+    tally = runner.run(jobs, campaign.place(), Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
@@ -69,9 +69,10 @@ def on_notice(end: float) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def workers(campaign: Campaign) -> int | None:
-    """One a GPU; without GPUs one a core that SLURM gave to the task."""
-    return None if campaign.profile.gpus else int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
+    """As many as the GPUs allow; without GPUs as many as the cores that SLURM gave to the task."""
+    cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
+    return None if campaign.profile.gpus else max(1, cores // ranks)
 
 
 class Lines:

@@ -51,7 +51,8 @@ def overview(
 def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
-    running = min(todo, workers or len(gpus()) or cores())
+    ranks = max((estimate.ranks(arm["config"]) for arm in trained(plan)), default=1)
+    running = min(todo, workers or max(1, (len(gpus()) or cores()) // ranks))
     return {
         "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keeps(keep, key, [plan])),
         "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),

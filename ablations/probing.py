@@ -23,9 +23,14 @@ WARM_UP, STEPS = 5, 50
 def probe(
     plans: Iterable[Json], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Measures every pace that has none yet on this device and files it at once: what is interrupted goes on."""
+    """Measures every pace that has none yet on this device and files it at once: what is interrupted goes on.
+
+    Raises ValueError for an arm of several GPUs.
+    """
     for arm in [arm for plan in plans for arm in trained(plan)]:
         config = Config(**arm["config"])
+        if config.gpus > 1:
+            raise ValueError(f"--probe measures steps of one process, and {arm['name']} has gpus={config.gpus}")
         device = Device(device_of(config) == "cuda", hardware(config))
         key = paces.key(arm["config"])
         if key in paces.read(runs, device):

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -88,8 +89,9 @@ class Tally:
 
 
 def cores() -> int:
-    """The cores that this process may use: affinity and the control group's quota."""
+    """The cores that this process may use: affinity, what SLURM gave to the task, and the control group's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, min(available, int(quota) // int(period))) if quota != "max" else available
@@ -105,15 +107,49 @@ def gpus() -> list[str]:
     return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
 
 
+def nodes() -> int:
+    """Those of this job of SLURM's. A trial of several GPUs takes its share on each."""
+    return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
 def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
-    """One worker a GPU, or a core where there is none; never more than trials."""
-    devices = [] if all(job.config["device"] == "cpu" for job in jobs) else gpus()
-    number = min(asked or len(devices) or cores(), len(jobs))
+    """One worker a GPU, or a core where there is none, or for as many as each trial takes; never more than trials.
+
+    The jobs take as many GPUs each. Raises ValueError where there are fewer.
+    """
+    ranks = max((job.ranks for job in jobs), default=1)
+    devices = [] if on_cpu(jobs) else gpus()
+    check_gpus(jobs, len(devices), nodes(), "here")
+    spread = nodes() if ranks > 1 else 1
+    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
+    number = min(asked or len(groups) or max(1, cores() // ranks), len(jobs)) if spread == 1 else min(1, len(jobs))
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return [
-        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": devices[n % len(devices)]} if devices else {}))
+        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": ",".join(groups[n % len(groups)])} if groups else {}))
         for n in range(number)
     ]
+
+
+def on_cpu(jobs: Iterable[Job]) -> bool:
+    return all(job.config["device"] == "cpu" for job in jobs)
+
+
+def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
+    """Raises ValueError for a trial of more GPUs than `count` nodes of `each` have, or of unequal shares of them."""
+    for job in jobs:
+        if job.ranks == 1:
+            continue
+        if job.config["device"] != "cpu" and job.ranks > each * count:
+            total = f"{each * count}" + (f" ({each} on each of {count} nodes)" if count > 1 else "")
+            raise ValueError(f"gpus={job.ranks}: {where} there are {total}; as many processes without one: device=cpu")
+        if job.ranks % count:
+            raise ValueError(f"gpus={job.ranks}: {where} there are {count} nodes: a multiple of that")
+
+
+def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Those that take as many GPUs together, the most first; otherwise in their order."""
+    ordered = sorted(jobs, key=lambda job: -job.ranks)
+    return [list(group) for _, group in groupby(ordered, key=lambda job: job.ranks)]
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
@@ -166,6 +202,7 @@ class Pool:
 
     def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
         self.place = place
+        self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
@@ -257,7 +294,7 @@ class Pool:
             "runs": str(self.place.runs),
             "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
             "plugins": [str(path) for path in self.place.plugins],
-            "gpu": self.place.gpu,
+            "gpu": self.place.gpu and not self.on_cpu,
             "checkpoints": str(self.place.checkpoints) if self.place.checkpoints else None,
             "keep_weights": self.place.keep_weights,
         }
@@ -463,11 +500,13 @@ def run(
                 (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
                 display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
-    if todo:
-        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline, called_off)
+    for group in by_ranks(todo):
+        if settled.stopped:
+            break
+        tally = Pool(group, place, slots(group, workers), display).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.blocked |= tally.blocked
-        settled.interrupted = tally.interrupted
+        settled.interrupted |= tally.interrupted
         settled.stopped = tally.stopped
     return settled

@@ -238,6 +238,7 @@ def starts(study: StudyResults) -> list[str]:
     values = study.trials.assign(stage=study.trials["arm"].map(stage)).drop_duplicates(["stage", "seed"])
     probed = values[values[START].notna()].groupby("stage", sort=False)[START]
     said = [
-        f"{name} {mean:.1%} (n = {count})" for name, mean, count in zip(probed.groups, probed.mean(), probed.count())
+        f"{name} {mean:.1%} (n = {count})"
+        for name, mean, count in zip(probed.groups, probed.mean(), probed.count(), strict=True)
     ]
     return [f"5-shot accuracy of what arms start from: {', '.join(said)}"] if said else []

@@ -160,6 +160,7 @@ class Config(Options):
     threads: Count = 1
     compile: bool = False
     micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
+    gpus: Count = 1  # of one trial, each with its part of every batch; with device=cpu: processes
 
     @model_validator(mode="before")
     @classmethod
@@ -226,6 +227,10 @@ class Config(Options):
             from vitcore.model import check_micro_batch
 
             check_micro_batch(self)
+        if self.gpus > 1:
+            from vitcore.ranks import check_ranks
+
+            check_ranks(self)
         return self
 
     def check_sizes(self) -> None:

@@ -15,7 +15,7 @@ from vitcore.position import POSITION
 from vitcore.transfer import fingerprint
 from vitcore.variants import VARIANTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch"})
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch", "gpus"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {

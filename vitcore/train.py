@@ -23,6 +23,7 @@ from torch import Tensor
 
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
+from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
 from vitcore.device import device_of, in_precision, torch_threads
 from vitcore.divergence import DivergedError, Suspicion
@@ -33,6 +34,7 @@ from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
 from vitcore.objective import OBJECTIVE
 from vitcore.optim import optimizer
+from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 from vitcore.transfer import Weights, take_over, weights_for
@@ -71,21 +73,25 @@ def train(
     parent: bytes | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
+    ranks: Alone = ALONE,
 ) -> Outcome:
     """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
     A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
     0: before every step.
-    `parent`: the weights, as safetensors, of the trial that `init_from` names. Without a `run`, only the outcome is
+    `parent`: the weights, as safetensors, of the trial that `init_from` names. `ranks`: the `config.gpus` processes
+    that call this together; the first one's run is written to, its parent taken. Without a `run`, only the outcome is
     kept. Raises ValueError where data are missing or not what `config` says.
     """
+    if config.gpus != ranks.count:
+        raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
     with torch_threads(config.threads):
         data = load(config, data_dir).to(torch.device(device_of(config)))
-        start = weights_for(config, parent)
+        start = weights_for(config, ranks.told(lambda: parent))
         suspicion: Suspicion | None = None
         while True:
-            training = begin(config, data, run, suspicion, start)
+            training = begin(config, data, run, suspicion, start, ranks)
             try:
                 return loop(training, run, stop, checkpoint_seconds)
             except DivergedError as diverged:
@@ -95,10 +101,12 @@ def train(
             del training  # two of them may not fit
 
 
-def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None, start: Weights | None = None) -> Training:
+def begin(
+    config: Config, data: Data, run: Run, suspicion: Suspicion | None, start: Weights | None, ranks: Alone
+) -> Training:
     """From the newest checkpoint, all of which are finite, or from the start; a new suspicion is put on record."""
-    training = Training(config, data, start)
-    if (payload := run.checkpoint()) is not None:
+    training = Training(config, data, start, ranks)
+    if (payload := ranks.told(run.checkpoint)) is not None:
         training.restore(payload)
     if suspicion is not None:
         training.suspicion = suspicion
@@ -108,7 +116,7 @@ def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None, sta
 
 def save(training: Training, run: Run) -> None:
     """A checkpoint; none of what is no longer finite, which the next evaluation tells: what led there stays."""
-    if training.finite():
+    if training.ranks.rank == 0 and training.finite():
         run.save_checkpoint(training.step, training.save())
 
 
@@ -120,7 +128,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     pause = checkpoint_seconds
     while training.step < config.steps:
         now = time.monotonic()
-        if (stopping := stop()) or now - saved >= pause:
+        if (stopping := training.ranks.agreed(stop)) or now - saved >= pause:
             save(training, run)
             saved = time.monotonic()
             pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
@@ -147,12 +155,14 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 class Training:
     """The state of a training, all of which is in its checkpoint, and what moves it by one step."""
 
-    def __init__(self, config: Config, data: Data, start: Weights | None = None) -> None:
-        self.config, self.data, self.device = config, data, data.mean.device
+    def __init__(self, config: Config, data: Data, start: Weights | None = None, ranks: Alone = ALONE) -> None:
+        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
         self.goal = OBJECTIVE[config.objective](config)
-        self.model = build(config).to(self.device)
+        self.model = ranks.prepared(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
+        self.replica = ranks.replica(self.model)
+        self.part = ranks.part(config.batch)
         if config.compile:
             self.model.compile()
         self.average = Average(self.model, config.ema) if config.ema else None
@@ -173,23 +183,24 @@ class Training:
     def advance(self) -> None:
         """One step: gradients, their global norm clipped, the optimiser."""
         gradients = partial(self.gradients, self.batch())
-        loss, self.micro_batch = shrinking(gradients, self.micro_batch, self.indivisible)
+        loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.config) * group["lr_scale"]
         self.optimizer.step()
-        self.losses[self.since] = loss
+        self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
         if self.average:
             self.average.update(self.step)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Those of the mean loss over the batch, which is returned: summed over micro-batches of `size` images."""
+        """Those of the mean loss over the whole batch; this rank's part of that loss. `size` images at a time."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for some in batch.split(size):
-            loss = self.objective(some) * (len(some.images) / len(batch.images))
+        for some in self.replica.each(batch.split(size)):
+            share = self.ranks.count * len(some.images) / self.config.batch
+            loss = self.replica.loss(self.objective, some) * share
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
@@ -203,11 +214,11 @@ class Training:
         return in_precision(self.config, self.model, images, keys)
 
     def places(self, step: int) -> Indices:
-        """Where the images of a step stand in the training data, (B,)."""
-        return self.order.places(step * self.config.batch, self.config.batch)
+        """Where this rank's images of a step stand in the training data."""
+        return self.order.places(step * self.config.batch, self.config.batch)[self.part]
 
     def batch(self) -> Batch:
-        """That of the step to come, augmented and mixed."""
+        """This rank's part of that of the step to come, augmented and mixed."""
         config, start = self.config, self.step * self.config.batch
         places = self.places(self.step)
         pixels, labels = self.images(self.step), self.data.train.labels[torch.from_numpy(places).to(self.device)]
@@ -215,7 +226,7 @@ class Training:
             pixels = self.data.train.seen(pixels)
         keys = None
         if config.augment != "none" or config.dropout or config.drop_path or self.goal.keyed:
-            epochs = self.order.epochs(start, config.batch)
+            epochs = self.order.epochs(start, config.batch)[self.part]
             keys = image_keys(config.seed, epochs, self.data.train.index[places])
             pixels = self.augment(pixels, keys)
             keys = keys.to(self.device)
@@ -275,11 +286,11 @@ class Training:
         """Cross-entropy, and for each image (n,) whether it is right, or how much of it."""
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
-            (answers, targets), self.evaluation_batch = shrinking(
-                partial(self.answers, images), self.evaluation_batch
-            )
+            mine = partial(self.answers, images.at(self.ranks.share(len(images))))
+            (answers, targets), self.evaluation_batch = shrinking(mine, self.evaluation_batch)
         self.model.train()
-        loss, correct = self.goal.verdict(answers, targets)
+        whole = (self.ranks.gathered(some, len(images)) for some in (answers, targets))
+        loss, correct = self.goal.verdict(*whole)
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
