@@ -14,6 +14,7 @@ from ablations.plain import plain
 from ablations.progress import clock
 from ablations.retrying import advice
 from ablations.status import KINDS
+from slurm.queue import is_held
 
 Json = dict[str, Any]
 BAR = 24
@@ -27,6 +28,7 @@ COLOURS = {
     "unknown": "bold magenta",
     "interrupted": "yellow",
     "failed": "bold red",
+    "blocked": "red",
     "missing": "dim",
 }
 SHOWN = {"missing": "not begun"}  # what a reader takes for lost otherwise
@@ -40,7 +42,8 @@ def board(views: Sequence[Json], where: str = "") -> Text:
 
 
 def study(view: Json, where: str) -> Text:
-    blocks = [headline(view), *rows(view), *running(view["arms"]), *queued(view["arms"])]
+    entries = [*view["stages"], *view["arms"]]
+    blocks = [headline(view), *rows(view), *running(entries), *queued(entries)]
     return Text("\n").join([*blocks, *failed(view, where), *ended(view), *given_up(view)])
 
 
@@ -55,11 +58,14 @@ def headline(view: Json) -> Text:
 def rows(view: Json) -> list[Text]:
     """A header and an aligned row an arm, with the kinds of which there are any."""
     kinds = [kind for kind in KINDS if view[kind]]
-    width = max(len(plain(arm["arm"])) for arm in view["arms"])
+    arrow = "> " if view["stages"] else ""  # an arm after what it starts from
+    named = [(arm, plain(arm["arm"])) for arm in view["stages"]]
+    named += [(arm, arrow + plain(arm["arm"])) for arm in view["arms"]]
+    width = max(len(name) for _, name in named)
     names = [SHOWN.get(kind, kind) for kind in kinds]
     lines = [Text(f"  {'':{width}}" + "".join(f"  {name}" for name in names), "dim")]
-    for arm in view["arms"]:
-        line = Text(f"  {plain(arm['arm']):{width}}")
+    for arm, label in named:
+        line = Text(f"  {label:{width}}")
         for kind, name in zip(kinds, names, strict=True):
             line.append(f"  {arm[kind] or '-':>{len(name)}}", COLOURS[kind] if arm[kind] else "dim")
         lines.append(line)
@@ -92,28 +98,31 @@ def queued(arms: Sequence[Json]) -> list[Text]:
 def waiting(one: Json) -> str:
     if one["state"] == "RUNNING":
         return "their turn in a job that runs"
+    if is_held(one["reason"]):
+        return f"held by SLURM ({one['reason']}): released by the next of their jobs, or by `ablate submit`"
     return f"{one['state'].lower()} ({one['reason']})" if one["reason"] else str(one["state"].lower())
 
 
 def failed(view: Json, where: str) -> list[Text]:
     """Grouped by cause: how many, the traceback's last line, the arms, and the command that helps."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
-    for arm in view["arms"]:
+    for arm in [*view["stages"], *view["arms"]]:
         for one in arm["causes"]:
             grouped[one["cause"], one["line"], one["kind"]].append((arm["arm"], one["seeds"]))
     lines = []
     for (cause, line, kind), places in grouped.items():
-        lines.append(labelled("failed", f"{trials(sum(len(seeds) for _, seeds in places))}: {plain(cause)}"))
+        label = "blocked" if kind == "blocked" else "failed"
+        lines.append(labelled(label, f"{trials(sum(len(seeds) for _, seeds in places))}: {plain(cause)}"))
         lines += [beneath(plain(line))] if line else []
         named = (f"{plain(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
         lines.append(beneath("; ".join(named)))
-        lines.append(beneath(advice(kind, quoted(view["plan"]) + where)))
+        lines += [beneath(advice(kind, quoted(view["plan"]) + where))] if label == "failed" else []
     return lines
 
 
 def ended(view: Json) -> list[Text]:
     """Trials that were submitted and now neither are over nor wait: what became of their jobs."""
-    found = [one for arm in view["arms"] for one in arm["ended"]]
+    found = [one for arm in [*view["stages"], *view["arms"]] for one in arm["ended"]]
     lines = [
         labelled("ended", f"{trials(count)}: {plain(job)}", "yellow")
         for job, count in Counter(one["job"] for one in found).items()

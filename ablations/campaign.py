@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ablations import estimate, runner, shunning
@@ -34,9 +35,11 @@ from slurm.queue import QueuedJob
 Json = dict[str, Any]
 PREFIX = "ablate"
 SHARE, LAST = "ablations.node:share", "ablations.node:last"
+WATCH = "ablations.node:watch"  # as the last job, but woken by the clock: for a held task that one would wait for ever
+WATCH_SECONDS = 1800  # until it wakes, at most; with a shorter time limit, that
 TURN_SECONDS = 120.0
 PATIENCE_SECONDS = 20.0  # of a share that only makes sure of the last jobs
-LASTS = 2  # last jobs that wait while shares run
+LASTS = 2  # that wait while shares run: the last job, and the one that watches
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,11 @@ class Look:
     queued: int
     submitted: int
     arrays: int
-    waiting: int  # neither over, failed, queued nor submitted: no slot is free for them
+    waiting: int  # neither over, failed, blocked, queued nor submitted: no slot is free for them
     last_job: str  # "queued", "submitted" or "" where none is needed
     hours: float
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
+    blocked: int = 0  # what they start from failed
 
 
 def device(profile: profiles.Profile) -> Device:
@@ -195,7 +199,7 @@ class Queued:
 
     @property
     def is_last(self) -> bool:
-        return self.function == LAST
+        return self.function in (LAST, WATCH)
 
 
 def tag(array: Path) -> str:
@@ -250,15 +254,25 @@ def look(campaign: Campaign, inside: bool) -> Look:
     asked = jobs(plans)
     states = {job.id: runner.outcome(place.runs, job, place.code)[0] for job in asked}
     tasks = queued(campaign.runs)
+    queue.release(task.job for task in tasks)
     in_queue = {key for task in tasks for key in task.share}
     todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
     free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
-    shares = [] if campaign.cancelled else split(todo, seconds, free, 60 * campaign.profile.task_minutes)
-    shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if shares else []
-    sent = send_shares(campaign, shares, bounds.max_array_size, shunned)
-    submitted = sum(map(len, shares[: len(sent) * bounds.max_array_size]))
+    shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
+    where = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
+    sent: list[int] = []
+    for some in [] if campaign.cancelled else generations(todo, place.runs):
+        takable = [job for job in some if runner.parent_state(place.runs, job) == "finished" or parent(job) in where]
+        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        before = sorted({where[one] for job in takable if (one := parent(job)) in where})
+        arrays = send_shares(campaign, shares, bounds.max_array_size, shunned, before)
+        taken = shares[: len(arrays) * bounds.max_array_size]
+        free -= len(taken)
+        where |= {job.id: arrays[i // bounds.max_array_size] for i, share in enumerate(taken) for job in share}
+        sent += arrays
+    submitted = sum(job.id in where for job in todo)
     unfinished = "todo" in states.values() and not campaign.cancelled
     return Look(
         over=list(states.values()).count("over"),
@@ -268,9 +282,25 @@ def look(campaign: Campaign, inside: bool) -> Look:
         arrays=len(sent),
         waiting=len(todo) - submitted,
         last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
-        hours=sum(seconds[job.id] for job in todo) / 3600,
+        hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         shunned=tuple(shunned),
+        blocked=list(states.values()).count("blocked"),
     )
+
+
+def generations(todo: Sequence[Job], runs: Path) -> list[list[Job]]:
+    """What can begin, then what starts from that, and so on: each is handed over to begin when those before have ended.
+
+    Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
+    """
+    open_trials = {job.id for job in todo}
+    depth = [sum(key in open_trials for key in job.parents) for job in todo]
+    return [[job for job, own in zip(todo, depth, strict=True) if own == level] for level in sorted(set(depth))]
+
+
+def parent(job: Job) -> str:
+    """The id of the trial that it starts from; "" where there is none."""
+    return next(iter(job.parents), "")
 
 
 def slots(bound: limits.Bound, lasts_there: int) -> int:
@@ -299,22 +329,26 @@ def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: f
 
 
 def send_shares(
-    campaign: Campaign, shares: Sequence[Sequence[Job]], size: int, shunned: Sequence[str] = ()
+    campaign: Campaign,
+    shares: Sequence[Sequence[Job]],
+    size: int,
+    shunned: Sequence[str] = (),
+    after: Sequence[int] = (),
 ) -> list[int]:
-    """One sbatch for each `size` shares; the job ids. What a full queue refuses is left for a later look.
+    """One sbatch for each `size` shares, to begin after these jobs; the job ids. What a full queue refuses is left.
 
     Where SLURM has no other nodes than those shunned, they are good enough.
     """
     tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
     sent: list[int] = []
     try:
-        sent.extend(send(campaign, tasks, size, shunned=shunned))
+        sent.extend(send(campaign, tasks, size, shunned=shunned, when=following(after)))
     except Refused as refusal:
         if limits.FULL.search(str(refusal)):
             return sent
         if not shunned or sent:
             raise
-        return send_shares(campaign, shares, size)
+        return send_shares(campaign, shares, size, after=after)
     return sent
 
 
@@ -322,15 +356,14 @@ def send(
     campaign: Campaign,
     tasks: submission.Tasks,
     size: int = 1,
-    after: Sequence[int] = (),
     gpus: bool = True,
     shunned: Sequence[str] = (),
+    when: Mapping[str, str] = MappingProxyType({}),  # by sbatch's own words
 ) -> Iterator[int]:
     def parameters(tag: str) -> dict[str, Any]:
-        chosen = profiles.submitit_parameters(campaign.profile, tag, shunned) | (
-            {"dependency": queue.ends(after)} if after else {}
-        )
-        return chosen if gpus else {key: value for key, value in chosen.items() if key != "gres"}
+        chosen = profiles.submitit_parameters(campaign.profile, tag, shunned)
+        chosen["additional_parameters"] |= when
+        return chosen if gpus else {key: value for key, value in chosen.items() if key not in ("gres", "nodes")}
 
     return submission.send_all(
         campaign.folder / "arrays", f"{PREFIX}:{campaign.folder.name}", tasks, parameters, campaign.code, size
@@ -342,22 +375,31 @@ def lasts(campaign: Campaign, tasks: Sequence[Queued]) -> list[Queued]:
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
-def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int], count: int = 1) -> str:
-    """At least `count` jobs after all others, each after the one before, that look again; "queued" or "submitted".
+def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int] = (), both: bool = False) -> str:
+    """A job that looks again once all others have ended, also those that it did not know of; "queued" or "submitted".
 
-    They wait for whatever is in the queue now, which those that are there already may not know of. More than one,
-    because one may be killed before it has seen to its own successor.
+    One that watches will do, unless `both` are asked for: the last job may be killed, or wait for what SLURM holds.
     """
-    before = dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])
-    there = 0
-    for task in lasts(campaign, tasks):
-        if not before or queue.postpone(task.job.job_id, before):
-            before[task.job.job_id] = None
-            there += 1
-    for _ in range(there, count):
-        tasks_of_last = submission.Tasks(LAST, [str(campaign.folder)], [[]], persistent=True)
-        before |= dict.fromkeys(send(campaign, tasks_of_last, after=list(before), gpus=False))
-    return "queued" if there >= count else "submitted"
+    before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
+    waiting = lasts(campaign, tasks)
+    watched = any(task.function == WATCH for task in waiting)
+    mine = [task.job.job_id for task in waiting if task.function == LAST]
+    there = any([not before or queue.postpone(job_id, before) for job_id in mine])
+    if not there and (both or not watched):
+        submit_one(campaign, LAST, following(before))
+    if both and not watched:
+        submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
+    return "queued" if there or watched else "submitted"
+
+
+def following(jobs: Sequence[int]) -> dict[str, str]:
+    """For `send`: once these have ended, however; none: at once."""
+    return {"dependency": queue.ends(jobs)} if jobs else {}
+
+
+def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
+    alone = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+    list(send(campaign, alone, gpus=False, when=when))
 
 
 def mark_cancelled(campaign: Campaign) -> None:
@@ -366,13 +408,21 @@ def mark_cancelled(campaign: Campaign) -> None:
 
 def make_sure_of_last(campaign: Campaign) -> None:
     """From a share, on its way in and out: last jobs wait while trials are missing, whatever happened to the others."""
-    place = campaign.place()
-    if campaign.cancelled or len(lasts(campaign, queued(campaign.runs))) >= LASTS:
+    if campaign.cancelled:
+        return
+    place, tasks = campaign.place(), queued(campaign.runs)
+    queue.release(task.job for task in tasks)
+    if {task.function for task in lasts(campaign, tasks)} == {LAST, WATCH}:
         return
     if all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
         return
     with turn(campaign.runs, PATIENCE_SECONDS):
-        ensure_last(campaign, queued(campaign.runs), [], LASTS)
+        ensure_last(campaign, queued(campaign.runs), both=True)
+
+
+def has_shares(campaign: Campaign) -> bool:
+    """Whether trials of it are in the queue."""
+    return any(task.share for task in queued(campaign.runs) if task.campaign == campaign)
 
 
 def dismiss_lasts(campaign: Campaign) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from results import evals, lease, store
+from results.planned import evals_of, trained
 
 Json = dict[str, Any]
 Keep = Literal["all", "baseline", "none"]
@@ -21,8 +22,16 @@ class Waste:
 
 
 def keeps(keep: Keep, trial_id: str, plans: Iterable[Json]) -> bool:
-    """Whether a trial's weights are kept; the plans are only looked at where it depends on them."""
-    return keep == "all" or (keep == "baseline" and trial_id in baselines(plans))
+    """Whether a trial's weights are kept, as they are where others start from them; plans are looked at if need be."""
+    if keep == "all":
+        return True
+    known = list(plans)
+    return trial_id in stages(known) or (keep == "baseline" and trial_id in baselines(known))
+
+
+def stages(plans: Iterable[Json]) -> set[str]:
+    """The trials that others start from."""
+    return {trial["id"] for plan in plans for stage in plan.get("stages", []) for trial in stage["trials"]}
 
 
 def baselines(plans: Iterable[Json]) -> set[str]:
@@ -32,7 +41,11 @@ def baselines(plans: Iterable[Json]) -> set[str]:
 
 def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = None) -> list[Waste]:
     """Everything that may go: of finished trials the weights not kept, and what lost attempts left behind."""
-    owed = {trial["id"]: plan["evals"] for plan in plans if plan.get("evals") for trial in trials_of(plan)}
+    owed: dict[str, list[str]] = {}
+    for plan in plans:
+        for entry in trained(plan):
+            for planned in entry["trials"]:
+                owed.setdefault(planned["id"], []).extend(evals_of(entry, plan))
     found = []
     for path in sorted((runs / "trials").glob("*")):
         trial = store.Trial(path, scratch)
@@ -42,11 +55,6 @@ def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = 
             found += list(of_finished(trial, state.attempt, kept))
         found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
     return found
-
-
-def trials_of(plan: Json) -> Iterator[Json]:
-    for arm in plan["arms"]:
-        yield from arm["trials"]
 
 
 def is_baseline(arm: Json) -> bool:

@@ -406,9 +406,10 @@ def run(
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     todo = jobs.jobs(plans, arm)
-    ensure_data(todo, place)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
+    ensure_data(todo, place)
+    ensure_gpus(todo)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
@@ -439,6 +440,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
+    from ablations import starts
     from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
@@ -452,8 +454,10 @@ def train(
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
     check(config)
+    starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
+    ensure_gpus([job])
     ensure_writable(place.runs)
     tally = train_here([job], place, 1)
     state = store.trial(place.runs, job.id).state()
@@ -516,6 +520,13 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
         read_torchvision(name, data_home(name, place.data_dir))
 
 
+def ensure_gpus(jobs: "list[Job]") -> None:
+    """Raises ValueError before anything is written for a trial of more GPUs than there are."""
+    from ablations import runner
+
+    runner.check_gpus(jobs, len(runner.gpus()), runner.nodes(), "here")
+
+
 def profile_device(profile: str, recipe: str) -> "Device":
     """What the jobs of a SLURM profile run on, where the recipe's resources fill what it leaves open."""
     from ablations.campaign import device
@@ -552,7 +563,8 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
 
     todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
     with Live(Console(stderr=True), len(todo)) as display:
-        if login.here() and (wanted := len(runner.slots(todo, workers))) > login.MOST:
+        wanted = max((len(runner.slots(group, workers)) for group in runner.by_ranks(todo)), default=0)
+        if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
             workers = login.MOST
         return runner.run(jobs, place, display, workers, on_over)
@@ -561,7 +573,7 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
 def finish(tally: "Tally", asked: int) -> None:
     """Exit status 0 only if all that was asked is done."""
     if tally.stopped:
-        left = asked - len(tally.done) - len(tally.failed)
+        left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
         print(
             f"interrupted: {len(tally.done)} trials done, {left} left; the same command goes on",
             file=sys.stderr,
@@ -573,7 +585,10 @@ def finish(tally: "Tally", asked: int) -> None:
     if tally.failed:
         ids = " ".join(list(tally.failed)[:3])
         print(f"{len(tally.failed)} trials failed: `ablate retry {ids}` lets them run again", file=sys.stderr)
-    if tally.failed or tally.interrupted:
+    if tally.blocked:
+        causes = "; ".join(dict.fromkeys(tally.blocked.values()))
+        print(f"{len(tally.blocked)} trials blocked ({causes})", file=sys.stderr)
+    if tally.failed or tally.interrupted or tally.blocked:
         raise typer.Exit(FAILED)
 
 
@@ -611,6 +626,7 @@ def submit(
     place = make_place(runs, home, plugin, checkpoints or chosen.checkpoints, keep)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     ensure_data(jobs.jobs(plans), place)
+    submitting.check_gpus(chosen, plans)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, jobs.jobs(plans), place.runs, device(chosen))
     if dry_run:
@@ -960,27 +976,49 @@ def bench(
     words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to change in it.")] = None,
     recipe: RecipeName = "digits",
     rounds: Annotated[int, typer.Option(min=2, help="Interleaved rounds.")] = 15,
-    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 20,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
+    ] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="On a GPU, the same parts.")] = False,
+    random_images: Annotated[
+        bool, typer.Option("--random-images", help="Random ones of the data's size, where those are not at hand.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
+    plugin: Plugins = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """The train step of a recipe's config beside timm's model: images a second, median and quartiles."""
-    from ablations.bench import bench as measure
+    """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
+
+    Ratios of what is measured in turn, in one run: median and quartiles.
+    """
+    from ablations import bench as benches
+    from ablations.bench_memory import Source
+    from ablations.bench_told import told
     from ablations.study import read_recipe
+    from ablations.worker import require_gpu
+    from results import store
     from vitcore.config import Config, merge
 
-    asked, home = split(words or []), data_folder(data_dir)
+    if gpu:
+        require_gpu()
+    files, digests = load_plugins(plugin)
+    source = Source(data_folder(data_dir), random_images, files)
+    method = benches.Method(rounds, steps, compiled, source)
+    named = dict(zip(map(str, files), digests, strict=True))
+    device = {"device": "cuda" if gpu else "cpu"}
+    asked = split(words or [])
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: bench takes a config")
-    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, {"device": "cpu"})))
-    found = measure(config, rounds, steps, home).summary()
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, device)))
+    found = benches.step(config, method, named)
+    if out:
+        store.write_json(out, found)
     if as_json:
         show_json([found])
-        return
-    for name, speed in [*found["images_per_second"].items(), ("ratio", found["ratio"])]:
-        digits = 2 if name == "ratio" else 0
-        print(f"{name:8} {speed['median']:8,.{digits}f}  [{speed['low']:,.{digits}f}, {speed['high']:,.{digits}f}]")
-    print(f"images a second, median and quartiles of {rounds} interleaved rounds; {config.threads} thread(s)")
+    else:
+        print(told(found))
 
 
 @data_app.command()

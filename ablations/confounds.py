@@ -7,8 +7,9 @@ Device and code differ between trials, not arms: results/mixed.py says those.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ablations import stages
 from ablations.budget import MEANT, Budget
-from ablations.study import Arm, assigned, value_of
+from ablations.study import Arm, assigned
 from vitcore.config import Config, of_architecture
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.measure import initial_weights, measure
@@ -29,7 +30,8 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
     if arm.name == baseline.name:
         return []
     own, other = measure(arm.config), measure(baseline.config)
-    return [*declared(arm, baseline), *moved(own, other), *schedule(arm, baseline, budget), *initial(arm, baseline)]
+    start = [*started(arm, baseline), *initial(arm, baseline)]
+    return [*declared(arm, baseline), *moved(own, other), *schedule(arm, baseline, budget), *start]
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
@@ -37,7 +39,7 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
-        yield f"with {key} {value} against {value_of(baseline.config, key)}, declared"
+        yield f"with {key} {value} against {stages.value(baseline.config, baseline.parent, key)}, declared"
 
 
 def moved(arm: Measured, baseline: Measured) -> Iterator[str]:
@@ -82,10 +84,20 @@ def warmup(config: Config) -> int:
     return round(config.warmup * config.steps)
 
 
+def started(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """What was trained before, where it is not what the baseline starts from too."""
+    if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
+        return
+    own = arm.parent.config
+    on = f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
+    learned = "" if own.objective == "classification" else f", objective {own.objective}"
+    yield f"starts from {arm.parent.name}: {on}{learned}"
+
+
 def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
     """The share of the arm's initial weights that the baseline has too, at the same seed, where it is not all."""
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
-    if own is None or other is None:
+    if own is None or other is None or arm.parent or baseline.parent:
         return
     total = sum(count for count, _ in own.values())
     same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
@@ -109,6 +121,7 @@ def refuse_undeclared(plan: Json) -> None:
         allowed = None if baseline is None else allowance(arm, baseline, plan)
         if baseline is None or allowed is None:
             continue
+        refuse_undeclared_start(plan, arm, baseline, allowed)
         own, other = flat(arm["config"]), flat(baseline["config"])
         for key in sorted(own.keys() | other.keys()):
             if own.get(key) != other.get(key) and not any(covers(one, key) for one in allowed):
@@ -116,6 +129,25 @@ def refuse_undeclared(plan: Json) -> None:
                     f"{plan['name']}: {arm['name']} differs from {arm['baseline']} in {key}, {own.get(key)} against "
                     f"{other.get(key)}, which the study does not declare: name it in `with`, or plan anew with --prune"
                 )
+
+
+def refuse_undeclared_start(plan: Json, arm: Json, baseline: Json, allowed: set[str]) -> None:
+    """The same of what the two start from, unless it is another stage, which is declared as a whole."""
+    there = {entry["name"]: entry for entry in plan.get("stages", [])}
+    own, other = (there.get(one.get("parent", "")) for one in (arm, baseline))
+    while own is not None and other is not None and own["stage"] == other["stage"]:
+        prefix = f"{own['stage']}."
+        mine, theirs = flat(own["config"]), flat(other["config"])
+        declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
+        declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
+        declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of what starts from it
+        for key in sorted(mine.keys() | theirs.keys()):
+            if mine.get(key) != theirs.get(key) and not any(covers(one, key) for one in declared):
+                raise ValueError(
+                    f"{plan['name']}: {own['name']}, from which {arm['name']} starts, differs from {other['name']} in "
+                    f"{key}, {mine.get(key)} against {theirs.get(key)}, which the study does not declare"
+                )
+        own, other = there.get(own["parent"]), there.get(other["parent"])
 
 
 def allowance(arm: Json, baseline: Json, plan: Json) -> set[str] | None:

@@ -15,6 +15,7 @@ from ablations import paces
 from ablations.jobs import Job
 from ablations.paces import Device
 from results import store
+from results.planned import trained
 
 Json = dict[str, Any]
 START_SECONDS = 5.0  # of a worker and its data
@@ -82,7 +83,7 @@ def seconds(plans: Iterable[Json], runs: Path, device: Device) -> dict[str, floa
     return {
         trial["id"]: START_SECONDS + guess.seconds
         for plan in plans
-        for arm, guess in guesses(plan, runs, device, plan["arms"])
+        for arm, guess in guesses(plan, runs, device, trained(plan))
         for trial in arm["trials"]
     }
 
@@ -92,12 +93,16 @@ def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) ->
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        missing = {arm["name"]: left & {trial["id"] for trial in arm["trials"]} for arm in plan["arms"]}
-        for arm, guess in guesses(plan, runs, device, [arm for arm in plan["arms"] if missing[arm["name"]]]):
+        entries = [arm for arm in trained(plan) if left & ids(arm)]
+        for arm, guess in guesses(plan, runs, device, entries):
             sources[guess.source] += 1
-            total += guess.seconds * len(missing[arm["name"]])
-        left.difference_update(*missing.values())
+            total += guess.seconds * ranks(arm["config"]) * len(left & ids(arm))
+        left.difference_update(*map(ids, entries))
     return Cost(total / 3600, device, sources)
+
+
+def ids(arm: Json) -> set[str]:
+    return {trial["id"] for trial in arm["trials"]}
 
 
 def guesses(plan: Json, runs: Path, device: Device, arms: Iterable[Json]) -> Iterable[tuple[Json, Guess]]:
@@ -118,8 +123,13 @@ def guess(arm: Json, runs: Path, device: Device, measured: Mapping[str, float], 
 
 
 def work(flops: float, config: Mapping[str, Any]) -> float:
-    """Training FLOPs: the backward pass costs twice the forward pass."""
-    return 3.0 * flops * float(config["steps"] * config["batch"])
+    """Training FLOPs on each GPU: the backward pass costs twice the forward pass."""
+    return 3.0 * flops * float(config["steps"] * config["batch"]) / ranks(config)
+
+
+def ranks(config: Mapping[str, Any]) -> int:
+    """On how many GPUs at once."""
+    return int(config.get("gpus", 1))  # not in plans of earlier versions
 
 
 def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
@@ -128,7 +138,8 @@ def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
         state = store.trial(runs, one["id"]).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
             continue
-        if device.made(environment(state.attempt), arm["config"]["threads"]):
+        env = environment(state.attempt)
+        if device.made(env, arm["config"]["threads"]) and env.get("ranks", 1) == ranks(arm["config"]):
             yield state.result["train_seconds"]
 
 

@@ -40,7 +40,7 @@ def weights(trial: store.Trial) -> bytes:
     try:
         payload = path.read_bytes()
     except FileNotFoundError:
-        raise ValueError(f"trial {trial.id}: its weights were not kept, and evals need them ({path})") from None
+        raise ValueError(f"trial {trial.id}: its weights were not kept, and they are needed ({path})") from None
     if hashlib.sha256(payload).hexdigest() != state.result["weights_sha256"]:
         raise ValueError(f"{path}: damaged (its checksum is not the result's)")
     return payload

@@ -51,6 +51,7 @@ SIGNS = {
     r"CUDA error: invalid (argument|configuration argument)": Fault(BUG),
     r"no kernel image is available|not compiled with CUDA|invalid device ordinal": Fault(INPUT),
     r"\bNCCL\b|\bnccl[A-Z]\w*Error\b|collective operation timeout": LOST,
+    r"^rank \d+ was lost|^a rank was lost": LOST,
     r"CUDA( driver)? error|\bCUDA_ERROR_\w+": LOST,
     r"\bCU(BLAS|SOLVER|SPARSE|FFT)_(STATUS_)?(NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)": LOST,
     r"\bCUDNN_STATUS_(NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)": LOST,

@@ -1,13 +1,14 @@
 """A plan as it lies on disk, and the trials it asks for, as plain data: what runs them needs no torch for that."""
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from results import lease, store
+from results import chain, lease, store
+from results.planned import evals_of
 from vitcore.config import listed
 
 Json = dict[str, Any]
@@ -50,6 +51,12 @@ class Job:
     arm: str
     study: str
     evals: tuple[str, ...] = ()  # what it owes besides its result
+    parents: dict[str, str] = field(default_factory=dict)  # what it starts from, nearest first: id -> what it is called
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train it together."""
+        return int(self.config.get("gpus", 1))  # not in plans of earlier versions
 
     def also(self, evals: Iterable[str]) -> "Job":
         """With what another plan wants of the same trial."""
@@ -57,17 +64,31 @@ class Job:
 
 
 def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
-    """Every trial once, study by study and within a study seed by seed: a partial table is a balanced one."""
+    """Every trial once, study by study and within a study seed by seed: a partial table is a balanced one.
+
+    Within a seed what others start from comes first.
+    """
     found: dict[str, Job] = {}
     for plan in plans:
         chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
         if not chosen:
             raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
-        ids = {arm["name"]: {trial["seed"]: trial["id"] for trial in arm["trials"]} for arm in chosen}
-        evals = tuple(plan.get("evals", []))
-        for seed, arm in itertools.product(plan["seeds"], chosen):
-            if (key := ids[arm["name"]].get(seed)) in found:
+        stages = {stage["name"]: stage for stage in plan.get("stages", [])}
+        needed = {one["name"] for arm in chosen for one in chain.lineage(arm, stages)}
+        entries = [*(stage for stage in stages.values() if stage["name"] in needed), *chosen]
+        ids = [chain.seeds(entry) for entry in entries]
+        for seed, (entry, own) in itertools.product(plan["seeds"], zip(entries, ids, strict=True)):
+            evals = tuple(evals_of(entry, plan))
+            if (key := own.get(seed)) in found:
                 found[key] = found[key].also(evals)
             elif key is not None:
-                found[key] = Job(key, arm["config"] | {"seed": seed}, arm["name"], plan["name"], evals)
+                parents = started_from(entry, stages, seed)
+                start = {"init_from": next(iter(parents))} if parents else {}
+                config = entry["config"] | {"seed": seed} | start
+                found[key] = Job(key, config, entry["name"], plan["name"], evals, parents)
     return list(found.values())
+
+
+def started_from(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
+    """The trials of its lineage with this seed, nearest first: id -> what it is called."""
+    return {chain.seeds(one)[seed]: f"{one['name']} seed {seed}" for one in chain.lineage(entry, stages)}

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from slurm.ask import Refused, Unreachable
 
 FAILED = 1  # exit status: SLURM then calls the task FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
-RETRY_SECONDS = 5.0
+RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 
 def share(folder: str, *ids: str) -> int:
@@ -36,13 +37,13 @@ def share(folder: str, *ids: str) -> int:
         os.environ["ABLATE_DATA"] = campaign.data_dir
     if campaign.profile.stage:
         staging.stage(jobs, campaign.profile.stage, lambda line: print(line, flush=True))
-    tally = runner.run(
-        jobs, campaign.place(), Lines(), workers(campaign), deadline=deadline, called_off=lambda: campaign.cancelled
-    )
+    most = workers(campaign, jobs)
+    tally = runner.run(jobs, campaign.place(), Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
-    print(f"{len(tally.done)} over, {len(tally.failed)} failed, {interrupted}of {len(jobs)}", flush=True)
+    blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
+    print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
     make_sure_of_last(campaign)
-    return FAILED if tally.failed or tally.interrupted else 0
+    return FAILED if tally.failed or tally.interrupted or tally.blocked else 0
 
 
 def make_sure_of_last(campaign: Campaign) -> None:
@@ -72,9 +73,10 @@ def on_notice(end: float) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def workers(campaign: Campaign) -> int | None:
-    """One a GPU; without GPUs one a core that SLURM gave to the task."""
-    return None if campaign.profile.gpus else int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
+    """As many as the GPUs allow; without GPUs as many as the cores that SLURM gave to the task."""
+    cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
+    return None if campaign.profile.gpus else max(1, cores // ranks)
 
 
 class Lines:
@@ -95,29 +97,44 @@ def last(folder: str) -> int:
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
-    if stalling.stalled(campaign):
+    found = patiently(campaign)
+    if found is None:
         print(f"{stalling.give_up(campaign)}: `ablate submit` goes on")
         return FAILED
-    found = patiently(campaign)
     print(json.dumps(asdict(found)), flush=True)
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
         campaigns.dismiss_lasts(campaign)
-    return FAILED if found.failed else 0
+    return FAILED if found.failed or found.blocked else 0
 
 
-def patiently(campaign: Campaign) -> Look:
-    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised."""
-    end = time_limit(campaign) - margin(campaign)
+def watch(folder: str) -> int:
+    """The same while others may still be at work; another one watches then, unless the queue is full."""
+    campaign = campaigns.load(Path(folder))
+    ended = last(folder)
+    if not campaign.cancelled and campaigns.has_shares(campaign):
+        make_sure_of_last(campaign)
+    return ended
+
+
+def patiently(campaign: Campaign) -> Look | None:
+    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised.
+
+    None where the rounds of shares that ended so far led nowhere.
+    """
+    end, pause = time_limit(campaign) - margin(campaign), RETRY_SECONDS
     while True:
         try:
             with campaigns.turn(campaign.runs):
+                if not campaigns.has_shares(campaign) and stalling.stalled(campaign):
+                    return None
                 return campaigns.reconcile(campaign, inside=True)
         except (Unreachable, Refused, TimeoutError) as error:
-            if time.monotonic() + RETRY_SECONDS > end:
+            if time.monotonic() + pause > end:
                 raise
             print(f"{store.now()} {error}; trying again", flush=True)
-            time.sleep(RETRY_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_RETRY)
 
 
 def publish(campaign: Campaign) -> None:

@@ -10,6 +10,7 @@ from ablations.jobs import jobs
 from ablations.paces import Device
 from ablations.runner import cores, gpus
 from results import evals, store, units
+from results.planned import trained
 
 Json = dict[str, Any]
 BYTES_A_PARAMETER = 4
@@ -28,7 +29,7 @@ def overview(
     """
     before = {job.id for other in earlier for job in jobs([other])}
     ids = [job.id for job in jobs([plan])]
-    finished = {key for key in ids if evals.state(store.trial(runs, key), plan["evals"]).over}
+    finished = {job.id for job in jobs([plan]) if evals.state(store.trial(runs, job.id), job.evals).over}
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
     cost = estimate.cost([plan], runs, device, {key for key in todo if not store.trial(runs, key).state().over})
@@ -49,8 +50,9 @@ def overview(
 
 def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
-    trials = [(arm["params"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
-    running = min(todo, workers or len(gpus()) or cores())
+    trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
+    ranks = max((estimate.ranks(arm["config"]) for arm in trained(plan)), default=1)
+    running = min(todo, workers or max(1, (len(gpus()) or cores()) // ranks))
     return {
         "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keeps(keep, key, [plan])),
         "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
@@ -63,7 +65,7 @@ def render(view: Json, plan: Json) -> str:
     trials = view["trials"]
     lines = [
         f"{plan['name']}: {plan['question']}",
-        f"  {len(plan['arms'])} arms x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
+        f"  {arms_text(plan)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
         f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
@@ -74,6 +76,12 @@ def render(view: Json, plan: Json) -> str:
     width = max(map(len, notes))
     lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
     return "\n".join(lines)
+
+
+def arms_text(plan: Json) -> str:
+    """How many arms, and how many trainings a seed they start from."""
+    arms, stages = f"{len(plan['arms'])} arms", len(plan.get("stages", []))
+    return f"({stages} to start from + {arms})" if stages else arms
 
 
 def disk_text(view: Json) -> str:

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 # What a step's time does not depend on.
 FREE = (
     *("steps", "lr", "layer_decay", "schedule", "warmup", "weight_decay", "weight_decay_on", "label_smoothing"),
-    *("data_fraction", "val_fraction", "data_seed", "seed", "evaluations", "init", "head_init"),
+    *("data_fraction", "val_fraction", "data_seed", "seed", "evaluations", "init", "head_init", "init_from"),
 )
 
 

@@ -4,16 +4,17 @@
 YAML. Plans persist: seeds and arms only grow, unless pruned.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ablations import stated
+from ablations import starts, stated
 from ablations.budget import training_flops
 from ablations.confounds import footnotes, refuse_undeclared
 from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
+from ablations.stages import Stage, lineage
 from ablations.study import Arm, Design, at, claim_arms
 from results import evals, store
 from results.names import FIGURES, METRICS
@@ -32,9 +33,11 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     check_sizes(design)
     check_data(design)
     check_families(design)
-    measured = {arm.name: measured_arm(arm) for arm in design.arms}
+    check_starts(design)
+    measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
     made = {arm.name: arm for arm in design.arms}
-    arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds) for arm in design.arms]
+    stages = stage_entries(design, seeds)
+    arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds, stages) for arm in design.arms]
     at_own_values = tuned(design)
     plan = {
         "schema": store.SCHEMA,
@@ -47,13 +50,13 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "found": study.found,
         "description": recipe.description,
         "metric": design.metric,
-        "evals": evals.owed(design.evals, design.metric),
+        "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": study.claims,
         "caveats": own(design, recipe.caveats) or [],
         "cost": stated.cost(recipe.cost, recipe.config),
-        "expected": [] if design.overrides else [one.model_dump() for one in recipe.expected],
-        "spread": None if design.overrides or recipe.spread is None else recipe.spread.model_dump(),
+        "expected": [] if design.overrides or study.stages else [one.model_dump() for one in recipe.expected],
+        "spread": None if design.overrides or study.stages or recipe.spread is None else recipe.spread.model_dump(),
         "figure": study.figure,
         "factors": design.factors,
         "crosses": design.crosses,
@@ -64,6 +67,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "split": data.describe(design.arms[0].config.data).split,
         "seeds": list(seeds),
         "looks": [len(seeds)],
+        "stages": list(stages.values()),
         "arms": arms,
         "family": contrasts(at_own_values or arms),
         "tuned": at_own_values,
@@ -126,20 +130,60 @@ def check_data(design: Design) -> None:
             raise ValueError(f"arm {arm.name}: {error}") from None
 
 
+def check_starts(design: Design) -> None:
+    """Every arm and stage fits what it starts from, which saw none of its test images. Raises ValueError."""
+    for arm in design.arms:
+        pairs = [(arm.name, arm.config, arm.parent)]
+        pairs += [(one.name, one.config, one.parent) for one in lineage(arm.parent)]
+        for name, config, parent in pairs:
+            try:
+                data.check(config)
+                starts.check(config, parent.config if parent else None)
+            except ConfigError as error:
+                raise ValueError(f"study '{design.study.name}', {name}: {error}") from None
+
+
 def own(design: Design, said: Any) -> Any:
     """What the recipe says of its own data; nothing where the data are others."""
     return None if "data" in design.overrides else said
 
 
-def measured_arm(arm: Arm) -> Json:
+def measured_arm(name: str, config: Config) -> Json:
     try:
-        return measure(arm.config)
+        return measure(config)
     except Exception as error:  # a user's part may do anything
-        raise ValueError(f"arm {arm.name} cannot be built: {type(error).__name__}: {error}") from error
+        raise ValueError(f"arm {name} cannot be built: {type(error).__name__}: {error}") from error
 
 
-def arm_entry(design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Sequence[int]) -> Json:
-    written = settings(arm)
+def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, Json]:
+    """What arms start from, by name, each after what it starts from itself. Probed as the arms are, where they are."""
+    found: dict[str, Json] = {}
+    for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
+        if stage.name in found:
+            continue
+        written = settings(stage)
+        found[stage.name] = {
+            "name": stage.name,
+            "stage": stage.stage,
+            "parent": stage.parent.name if stage.parent else "",
+            "key": arm_key(stage.config),
+            "config": written,
+            "evals": [name for name in evals.owed(design.evals, design.metric) if of_stages(design, name)],
+            **measured_arm(stage.name, stage.config),
+            "trials": trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
+        }
+    return found
+
+
+def of_stages(design: Design, eval_name: str) -> bool:
+    """Whether an eval is of what arms start from: few shots probe pre-trained weights, unless they are the metric."""
+    return eval_name == "fewshot" and bool(design.study.stages) and evals.of_metric(design.metric) != "fewshot"
+
+
+def arm_entry(
+    design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Sequence[int], stages: Mapping[str, Json]
+) -> Json:
+    written, parent = settings(arm), arm.parent.name if arm.parent else ""
     return {
         "name": arm.name,
         "baseline": arm.baseline,
@@ -147,13 +191,14 @@ def arm_entry(design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Se
         "values": arm.values,
         "declared": arm.change.declared,
         "model_family": family_of(design, arm),
+        "parent": parent,
         "key": arm_key(arm.config),
         "config": written,
         "published": published(design, arm),
         **measured,
         "train_flops": training_flops(arm.config) * arm.config.steps,
         "notes": footnotes(arm, baseline, design.study.budget),
-        "trials": trials(arm.config, written, seeds),
+        "trials": trials(arm.config, written, seeds, stages.get(parent)),
     }
 
 
@@ -171,15 +216,20 @@ def any_of(own: Any, wanted: Sequence[Any]) -> bool:
     return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
-def settings(arm: Arm) -> Json:
-    """The resolved config of an arm, to which a seed is added; a data_seed only where one is written."""
+def settings(arm: Arm | Stage) -> Json:
+    """The resolved config of an arm, to which a seed is added, and where it starts from a stage its trial of that seed.
+
+    A data_seed only where one is written.
+    """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
+    left_out |= {"init_from"} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
-def trials(config: Config, settings: Json, seeds: Sequence[int]) -> list[Json]:
-    """`config` is that of `settings`, with any seed."""
-    ids = trial_ids(config, seeds, settings.get("data_seed"))
+def trials(config: Config, settings: Json, seeds: Sequence[int], parent: Json | None = None) -> list[Json]:
+    """`config` is that of `settings`, with any seed; `parent` has the trials that they start from."""
+    before = {one["seed"]: one["id"] for one in parent["trials"]} if parent else None
+    ids = trial_ids(config, seeds, settings.get("data_seed"), before)
     return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
@@ -206,8 +256,10 @@ def grown(old: Json, new: Json) -> Json:
         )
     names = {arm["name"] for arm in new["arms"]}
     looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
-    kept = [extended(arm, new["seeds"]) for arm in old["arms"] if arm["name"] not in names]
-    plan = new | {"looks": looks, "arms": new["arms"] + kept, **kept_contrasts(old, new)}
+    stages = kept_stages(old, new)
+    kept = [extended(arm, new["seeds"], stages) for arm in old["arms"] if arm["name"] not in names]
+    plan = new | {"looks": looks, "stages": list(stages.values()), "arms": new["arms"] + kept}
+    plan |= kept_contrasts(old, new)
     plan["family"] = contrasts(plan["tuned"] or plan["arms"])
     plan["points_family"] = contrasts(plan["arms"]) if plan["tuned"] else 0
     refuse_undeclared(plan)
@@ -225,10 +277,19 @@ def kept_contrasts(old: Json, new: Json) -> Json:
     return found
 
 
-def extended(arm: Json, seeds: Sequence[int]) -> Json:
+def kept_stages(old: Json, new: Json) -> dict[str, Json]:
+    """Stages by name: those of today, and with the seeds of today those that only earlier arms start from."""
+    found = {stage["name"]: stage for stage in new["stages"]}
+    for stage in old.get("stages", []):
+        found.setdefault(stage["name"], extended(stage, new["seeds"], found))
+    return found
+
+
+def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json]) -> Json:
     """An arm of an earlier plan with the seeds of today, or as it was where its plugin is not loaded."""
+    parent = stages.get(arm.get("parent", ""))
     try:
-        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], seeds)}
+        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], seeds, parent)}
     except ConfigError:
         return arm
 

@@ -10,6 +10,7 @@ from ablations import paces
 from ablations.paces import Device
 from ablations.provenance import sources
 from results import store
+from results.planned import trained
 from vitcore.config import Config, merge
 from vitcore.data import load
 from vitcore.device import device_of, hardware, torch_threads
@@ -22,9 +23,14 @@ WARM_UP, STEPS = 5, 50
 def probe(
     plans: Iterable[Json], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Measures every pace that has none yet on this device and files it at once: what is interrupted goes on."""
-    for arm in [arm for plan in plans for arm in plan["arms"]]:
+    """Measures every pace that has none yet on this device and files it at once: what is interrupted goes on.
+
+    Raises ValueError for an arm of several GPUs.
+    """
+    for arm in [arm for plan in plans for arm in trained(plan)]:
         config = Config(**arm["config"])
+        if config.gpus > 1:
+            raise ValueError(f"--probe measures steps of one process, and {arm['name']} has gpus={config.gpus}")
         device = Device(device_of(config) == "cuda", hardware(config))
         key = paces.key(arm["config"])
         if key in paces.read(runs, device):

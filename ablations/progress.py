@@ -66,8 +66,8 @@ class Live:
         self.done += 1
         self.finished_here += not detail.get("elsewhere")
         what = f"{job.arm} seed {job.config['seed']}"
-        if event == "failed":
-            self.console.print(f"[red]failed[/] {what}: {detail.get('cause')}", highlight=False)
+        if event in ("failed", "blocked"):
+            self.console.print(f"[red]{event}[/] {what}: {detail.get('cause')}", highlight=False)
         elif not self.console.is_terminal and not detail.get("elsewhere"):
             accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
             shown = f"test accuracy {accuracy:.1%}" if accuracy is not None else event

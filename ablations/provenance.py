@@ -8,9 +8,12 @@ import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from results import store
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
 
 HOME = Path(__file__).parent.parent
 PACKAGES = ("ablations", "results", "slurm", "vitcore")
@@ -55,7 +58,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment(device: str, accelerator: str, threads: int, plugins: dict[str, str]) -> dict[str, Any]:
+def environment(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Any]:
     """What env.json holds. `device` is the hardware's name, `accelerator` cuda or cpu."""
     return {
         "schema": store.SCHEMA,
@@ -67,6 +70,7 @@ def environment(device: str, accelerator: str, threads: int, plugins: dict[str, 
         **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # as SLURM calls it
         "device": device,
         "accelerator": accelerator,
-        "threads": threads,
+        "threads": config.threads,
+        "ranks": config.gpus,
         **versions(),
     }

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,6 +80,7 @@ class Tally:
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)  # what they start from failed
     interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
 
@@ -87,8 +89,9 @@ class Tally:
 
 
 def cores() -> int:
-    """The cores that this process may use: affinity and the control group's quota."""
+    """The cores that this process may use: affinity, what SLURM gave to the task, and the control group's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, min(available, int(quota) // int(period))) if quota != "max" else available
@@ -104,22 +107,56 @@ def gpus() -> list[str]:
     return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
 
 
+def nodes() -> int:
+    """Those of this job of SLURM's. A trial of several GPUs takes its share on each."""
+    return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
 def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
-    """One worker a GPU, or a core where there is none; never more than trials."""
-    devices = [] if all(job.config["device"] == "cpu" for job in jobs) else gpus()
-    number = min(asked or len(devices) or cores(), len(jobs))
+    """One worker a GPU, or a core where there is none, or for as many as each trial takes; never more than trials.
+
+    The jobs take as many GPUs each. Raises ValueError where there are fewer.
+    """
+    ranks = max((job.ranks for job in jobs), default=1)
+    devices = [] if on_cpu(jobs) else gpus()
+    check_gpus(jobs, len(devices), nodes(), "here")
+    spread = nodes() if ranks > 1 else 1
+    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
+    number = min(asked or len(groups) or max(1, cores() // ranks), len(jobs)) if spread == 1 else min(1, len(jobs))
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return [
-        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": devices[n % len(devices)]} if devices else {}))
+        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": ",".join(groups[n % len(groups)])} if groups else {}))
         for n in range(number)
     ]
+
+
+def on_cpu(jobs: Iterable[Job]) -> bool:
+    return all(job.config["device"] == "cpu" for job in jobs)
+
+
+def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
+    """Raises ValueError for a trial of more GPUs than `count` nodes of `each` have, or of unequal shares of them."""
+    for job in jobs:
+        if job.ranks == 1:
+            continue
+        if job.config["device"] != "cpu" and job.ranks > each * count:
+            total = f"{each * count}" + (f" ({each} on each of {count} nodes)" if count > 1 else "")
+            raise ValueError(f"gpus={job.ranks}: {where} there are {total}; as many processes without one: device=cpu")
+        if job.ranks % count:
+            raise ValueError(f"gpus={job.ranks}: {where} there are {count} nodes: a multiple of that")
+
+
+def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Those that take as many GPUs together, the most first; otherwise in their order."""
+    ordered = sorted(jobs, key=lambda job: -job.ranks)
+    return [list(group) for _, group in groupby(ordered, key=lambda job: job.ranks)]
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
 
 
 def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
-    """('over' | 'failed' | 'todo', why): a failure counts only against the code it happened under."""
+    """('over' | 'failed' | 'blocked' | 'todo', why): a failure counts only against the code it happened under."""
     trial = store.trial(runs, job.id)
     state = evals.state(trial, job.evals)
     if state.over:
@@ -127,7 +164,34 @@ def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
     failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
     if failure is not None and failure.get("code") == code:
         return "failed", state.reason
+    if why := blocked(runs, job, code):
+        return "blocked", why
     return "todo", state.reason
+
+
+def blocked(runs: Path, job: Job, code: str) -> str:
+    """Why the trial can never start from what it is to start from; "" where it can, or will be able to."""
+    for key, name in job.parents.items():
+        trial = store.trial(runs, key)
+        state = trial.state()
+        if state.status == "finished":
+            return "" if weights(state).exists() else f"the weights of {name}, trial {key}, were not kept"
+        if state.status == "diverged":
+            return f"{name} diverged"
+        if state.status == "failed" and (trial.failure() or {}).get("code") == code:
+            return f"{name} failed: {state.reason}"
+    return ""
+
+
+def weights(state: store.TrialState) -> Path:
+    assert state.attempt is not None
+    return state.attempt / "weights.safetensors"
+
+
+def parent_state(runs: Path, job: Job) -> str:
+    """The status of the trial that it starts from; finished where it starts from none."""
+    nearest = next(iter(job.parents), None)
+    return "finished" if nearest is None else store.trial(runs, nearest).state().status
 
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
@@ -138,6 +202,7 @@ class Pool:
 
     def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
         self.place = place
+        self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
@@ -195,21 +260,41 @@ class Pool:
                 self.send(slot, following)
 
     def next_job(self) -> Job | None:
-        """The first waiting trial that the disk does not call over: another run may have finished it."""
+        """The first waiting trial that the disk does not call over: another run may have finished it.
+
+        One that is to start from a trial that has not finished is held until that has.
+        """
         while self.waiting:
             job = self.waiting.popleft()
             state, reason = outcome(self.place.runs, job, self.place.code)
             if state == "todo":
-                return job
-            self.finish(job, "finished" if state == "over" else "failed", {"cause": reason, "elsewhere": True})
+                if (before := parent_state(self.place.runs, job)) == "finished":
+                    return job
+                self.await_parent(job, before)
+            else:
+                kind = "finished" if state == "over" else state
+                self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
+
+    def await_parent(self, job: Job, state: str) -> None:
+        """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
+        key, name = next(iter(job.parents.items()))
+        mine = [
+            *self.waiting,
+            *(held for _, held in self.held.values()),
+            *(slot.job for slot in self.slots if slot.job),
+        ]
+        if state == "running" or any(one.id == key for one in mine):
+            self.hold(job, HELD_SECONDS)
+        else:
+            self.interrupt(job, f"it starts from {name}, which is not over")
 
     def start(self, slot: Slot) -> None:
         order = {
             "runs": str(self.place.runs),
             "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
             "plugins": [str(path) for path in self.place.plugins],
-            "gpu": self.place.gpu,
+            "gpu": self.place.gpu and not self.on_cpu,
             "checkpoints": str(self.place.checkpoints) if self.place.checkpoints else None,
             "keep_weights": self.place.keep_weights,
         }
@@ -323,10 +408,15 @@ class Pool:
     def finish(self, job: Job, kind: str, detail: Json) -> None:
         if kind == "failed":
             self.tally.failed[job.id] = detail.get("cause", "unknown")
+        elif kind == "blocked":
+            self.tally.blocked[job.id] = detail["cause"]
         else:
             self.tally.done.append(job.id)
         self.display.over(job, kind, detail)
         self.on_over(job)
+        for key, (_, waiting) in list(self.held.items()):
+            if job.id in waiting.parents:  # it need not wait for its next look
+                self.held[key] = (0.0, waiting)
 
     def bury(self, slot: Slot, code: int) -> None:
         """A worker died: its trial goes on in another, which gives up a trial that keeps killing them."""
@@ -407,13 +497,16 @@ def run(
                 store.trial(place.runs, job.id, place.checkpoints).sweep()
                 settled.done.append(job.id)
             else:
-                settled.failed[job.id] = reason
-                display.over(job, "failed", {"cause": reason, "elsewhere": True})
+                (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
+                display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
-    if todo:
-        tally = Pool(todo, place, slots(todo, workers), display).run(on_over, deadline, called_off)
+    for group in by_ranks(todo):
+        if settled.stopped:
+            break
+        tally = Pool(group, place, slots(group, workers), display).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
-        settled.interrupted = tally.interrupted
+        settled.blocked |= tally.blocked
+        settled.interrupted |= tally.interrupted
         settled.stopped = tally.stopped
     return settled

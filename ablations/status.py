@@ -13,12 +13,13 @@ from typing import Any
 
 from ablations import campaign, handed, stalling
 from ablations.handed import Handed
-from results import evals, store
+from results import chain, evals, store
+from results.planned import evals_of, trained
 from slurm import queue
 from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
-KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "missing")
+KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OPEN = ("missing", "interrupted", "broken")
 QUEUE_SECONDS, ACCOUNTING_SECONDS = 5.0, 4.0  # an answer within 15 s, whatever is dead
 ASK_SECONDS = 60.0  # SLURM is asked no more often
@@ -102,15 +103,23 @@ def fates(gone: Mapping[str, Handed]) -> dict[str, str] | None:
 
 
 def status(plan: Json, runs: Path, seen: Seen) -> Json:
-    """Per arm, how many trials are what; the running, queued, ended and failed ones with what is known of them."""
-    arms = [{"arm": arm["name"], **arm_status(arm, runs, seen, plan.get("evals", []))} for arm in plan["arms"]]
-    total = {kind: sum(arm[kind] for arm in arms) for kind in KINDS}
+    """Per arm, how many trials are what; the running, queued, ended and failed ones with what is known of them.
+
+    Per stage, too: what arms start from. Blocked is what starts from a trial that failed or diverged.
+    """
+    waits = chain.reasons(runs, plan)
+    entries = [
+        {"arm": entry["name"], **arm_status(entry, runs, seen, evals_of(entry, plan), waits)} for entry in trained(plan)
+    ]
+    stages, arms = entries[: -len(plan["arms"])], entries[-len(plan["arms"]) :]
+    total = {kind: sum(entry[kind] for entry in entries) for kind in KINDS}
     return {
         "study": plan["study"],
         "recipe": plan["recipe"],
         "plan": plan["name"],
         "planned": sum(total.values()),
         **total,
+        "stages": stages,
         "arms": arms,
         "slurm": seen.answer,
         "accounting": seen.accounting,
@@ -118,19 +127,21 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
     }
 
 
-def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str]) -> Json:
+def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], waits: Mapping[str, str]) -> Json:
     counts = dict.fromkeys(KINDS, 0)
     details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "ended": []}
     causes: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
     for entry in arm["trials"]:
         trial, named = store.trial(runs, entry["id"]), {"seed": entry["seed"], "id": entry["id"]}
         state = evals.state(trial, evals_owed)
-        kind = kind_of(entry["id"], state, seen)
+        kind = kind_of(entry["id"], state, seen, waits.get(entry["id"], ""))
         if kind == "queued":
             slurm_state, reason = seen.queued[entry["id"]]
             details["now_queued"].append({**named, "state": slurm_state, "reason": reason})
         elif kind == "running":
             details["now_running"].append({**named, **progress(arm, state)})
+        elif kind == "blocked":
+            causes[waits[entry["id"]], "", kind].append(named)
         elif kind == "failed":
             failure = trial.failure() or {}
             causes[state.reason, last_line(failure), failure.get("kind", "")].append(named)
@@ -148,10 +159,12 @@ def seeds_and_ids(trials: Sequence[Json]) -> Json:
     return {"seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
 
 
-def kind_of(key: str, state: store.TrialState, seen: Seen) -> str:
+def kind_of(key: str, state: store.TrialState, seen: Seen, waits: str = "") -> str:
     """One of KINDS: what the disk says, and for what is not over there what SLURM says."""
     if state.status not in OPEN:
         return state.status
+    if chain.for_ever(waits):
+        return "blocked"
     if key in seen.queued:
         return "queued"
     if seen.answer and key in seen.handed:
@@ -179,5 +192,5 @@ def last_line(failure: Json) -> str:
 
 def settled(views: Collection[Json]) -> bool:
     """Whether nothing will change by itself any more."""
-    over = ("finished", "diverged", "failed")
+    over = ("finished", "diverged", "failed", "blocked")
     return all(view["given_up"] or sum(view[kind] for kind in over) == view["planned"] for view in views)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from ablations import stated, strict_yaml
+from ablations import stages, stated, strict_yaml
 from ablations.budget import Budget, steps_of
 from results import store
 from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
@@ -30,6 +30,7 @@ class Study(Options):
     question: str
     source: str = ""
     found: str = ""  # what the source found
+    stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
     baseline: Values
     factors: dict[str, Axis] = {}  # one at a time against the baseline
     crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
@@ -57,6 +58,7 @@ class Recipe(Options):
     seeds: int = Field(default=5, ge=1)
     axes: dict[str, list[Any]] = {}
     arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
+    stages: dict[str, Values] = {}  # for the studies that have such stages; finetune: their arms
     margin: float | None = Field(default=None, gt=0)
     caveats: list[str] = []
     expected: list[stated.Expected] = []
@@ -97,9 +99,10 @@ class Arm:
     settings: Values  # everything that is not a default, before the seed
     change: Change
     point: Values  # of the curves
+    parent: stages.Stage | None = None  # what its trials start from
 
     def trial(self, seed: int) -> Config:
-        return Config(**merge(self.settings, {"seed": seed}))
+        return stages.trial(self.settings, self.parent, seed)
 
     @cached_property
     def config(self) -> Config:
@@ -136,6 +139,7 @@ def read_study(name: str) -> Study:
     path = find("studies", name)
     study = typed(Study, path)
     check_varied(study, path)
+    stages.check(study.stages, written(study), starts(study), path)
     check_text_names(study, path)
     return study
 
@@ -150,7 +154,7 @@ def read_recipe(name: str) -> Recipe:
 
 def typed(record: type[Record], path: Path) -> Record:
     try:
-        return record(**{"name": path.stem, **strict_yaml.read(path)})
+        return record(**{"name": path.stem, **stages.plain_starts(strict_yaml.read(path))})
     except ConfigError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -190,6 +194,23 @@ def check_text_names(study: Study, path: Path) -> None:
         key = name.partition("=")[0]
         if key not in varied and name.partition(",")[0] not in (*study.arms, "baseline"):
             raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
+
+
+def written(study: Study) -> list[str]:
+    """Every setting that the study writes."""
+    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *axes_of(study)]
+    return [key for layer in [*layers, *named_settings(study)] for key in layer]
+
+
+def starts(study: Study) -> list[Any]:
+    """Every value of init_from in it."""
+    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
+    axes = [values for axis in axes_of(study) if isinstance(values := axis.get("init_from"), list)]
+    return [*itertools.chain(*axes), *(layer["init_from"] for layer in layers if "init_from" in layer)]
+
+
+def named_settings(study: Study) -> list[Values]:
+    return [settings for settings in study.arms.values() if isinstance(settings, dict)]
 
 
 def axes_of(study: Study) -> list[dict[str, Axis]]:
@@ -276,7 +297,7 @@ class Design:
         found = []
         for cross in self.study.crosses:
             listed_values = {name: self.axis(name, values) for name, values in cross.items()}
-            own = {name: value_of(self.reference, name) for name in cross}
+            own = {name: self.own_value(name) for name in cross}
             found.append({n: values if own[n] in values else [own[n], *values] for n, values in listed_values.items()})
         return found
 
@@ -308,12 +329,22 @@ class Design:
             return entries(name)
         if values != "axis":
             return list(values)
-        if name not in self.recipe.axes:
+        known = [one for one in self.axis_names(name) if one in self.recipe.axes]
+        if not known:
             raise ValueError(
                 f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
                 f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'})"
             )
-        return self.recipe.axes[name]
+        return self.recipe.axes[known[0]]
+
+    def axis_names(self, name: str) -> list[str]:
+        """The recipe's axes that may hold a setting's values, the first that is there counts.
+
+        Of a stage's setting (pretrain.lr) its own, then lr's; where there are stages, of an arm's first finetune.lr.
+        """
+        if self.of_a_stage(name):
+            return [name, name.partition(".")[2]]
+        return [f"{stages.FINETUNE}.{name}", name] if self.study.stages else [name]
 
     @cached_property
     def new_sizes(self) -> list[int]:
@@ -341,8 +372,31 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """defaults < recipe < baseline < command line."""
-        return merge(self.recipe.config, self.study.baseline, self.overrides)
+        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them."""
+        last = self.recipe.stages.get(stages.FINETUNE, {}) if self.study.stages else {}
+        return merge(self.recipe.config, last, self.study.baseline, self.overrides)
+
+    @cached_property
+    def starting(self) -> stages.Stages:
+        """What trials start from: recipe < command line < the recipe's stage < the study's."""
+        base = merge(self.recipe.config, {key: one for key, one in self.overrides.items() if not self.of_a_stage(key)})
+        own = {name: merge(self.recipe.stages.get(name, {}), mine) for name, mine in self.study.stages.items()}
+        joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])))
+
+    def of_a_stage(self, key: str) -> bool:
+        return key.partition(".")[0] in self.study.stages
+
+    @cached_property
+    def origin(self) -> stages.Stage | None:
+        """What the baseline starts from."""
+        return self.starting.started(self.base)[1]
+
+    def own_value(self, key: str) -> Any:
+        """The baseline's value of a setting where no curve moves it; of a stage that it has not, as written."""
+        if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
+            return self.base.get(key)
+        return stages.value(self.reference, self.origin, key)
 
     @cached_property
     def named(self) -> dict[str, Values]:
@@ -360,12 +414,13 @@ class Design:
     @cached_property
     def reference(self) -> Config:
         """The baseline where no curve moves it."""
-        return Config(**self.base)
+        settings, parent = self.starting.started(self.base)
+        return stages.trial(settings, parent, self.base.get("seed", 0))
 
     @cached_property
     def baseline(self) -> Values:
         """The baseline's own value of every factor."""
-        return {name: value_of(self.reference, name) for name in self.factors}
+        return {name: self.own_value(name) for name in self.factors}
 
     @property
     def baseline_name(self) -> str:
@@ -451,11 +506,12 @@ class Design:
         return met
 
     def arm(self, change: Change, point: Values) -> Arm:
-        settings = merge(self.base, point, change.settings, change.co_changes)
+        written = merge(self.base, point, change.settings, change.co_changes)
+        settings, parent = self.starting.started(written)
         name = change.name + at(point)
         if not {"steps", "epochs"} & {*change.declared, *point}:
             settings = merge(settings, self.schedule(name, settings))
-        return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point)
+        return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
 
     def schedule(self, name: str, settings: Values) -> Values:
         """The steps that meet the study's budget; nothing where they are the recipe's own. Raises ValueError."""
@@ -470,7 +526,7 @@ class Design:
     def main_baseline(self) -> str:
         """The baseline arm at the recipe's own point of the curves, else at the first point."""
         there = [point for change, point in self.left.values() if change.name == self.baseline_name]
-        point = {name: value_of(self.reference, name) for name in self.curves}
+        point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
 
 
@@ -491,11 +547,6 @@ def entries(slot: str) -> list[str]:
     if slot not in VARIANTS:
         raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
     return list(VARIANTS[slot])
-
-
-def value_of(config: Config, key: str) -> Any:
-    """A setting's value; of an option of one variant, 'position.base', None where it is not set."""
-    return config.options.get(key) if "." in key else getattr(config, key)
 
 
 def plan_name(study: str, recipe: str, overrides: Values) -> str:

@@ -28,6 +28,14 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
+def check_gpus(profile: profiles.Profile, plans: Sequence[Json]) -> None:
+    """Raises ValueError for a trial of more GPUs than a job of the profile has."""
+    asked = jobs(plans)
+    runner.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
+    if profile.nodes > 1 and any(job.ranks == 1 for job in asked):
+        raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
+
+
 def preflight(profile: profiles.Profile, runs: Path) -> None:
     """Asks SLURM whether it would take the profile. Raises ValueError naming the key where it would not."""
     from slurm.preflight import check
@@ -40,13 +48,15 @@ def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profil
     """The scripts that a submission would hand over; nothing is written."""
     asked = [job for job in jobs(plans) if runner.outcome(place.runs, job, place.code)[0] == "todo"]
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
-    shares = campaigns.split(asked, seconds, len(asked), 60 * profile.task_minutes)
+    generations = campaigns.generations(asked, place.runs)
+    apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
     text = submission.script(folder, len(shares), parameters, folder.parent.parent / "code")
-    return (
-        f"# {len(asked)} trials in {len(shares)} tasks, {cost(sum(seconds[job.id] for job in asked), profile)}\n{text}"
-    )
+    after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
+    price = cost(sum(seconds[job.id] * job.ranks for job in asked), profile)
+    return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
 
 
 def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
@@ -80,6 +90,8 @@ def told(look: Look, profile: profiles.Profile) -> str:
     ]
     if look.failed:
         parts.append(f"{look.failed} failed (`ablate retry`)")
+    if look.blocked:
+        parts.append(f"{look.blocked} blocked by the failure of what they start from")
     if look.waiting:
         parts.append(f"{look.waiting} wait for free slots: the last job submits them")
     lines = [", ".join(parts)]
@@ -93,8 +105,9 @@ def told(look: Look, profile: profiles.Profile) -> str:
 
 
 def cost(seconds: float, profile: profiles.Profile) -> str:
+    """Of so many seconds of one GPU, or one core."""
     unit = "GPU" if profile.gpus else "core"
-    return f"about {seconds * max(profile.gpus, 1) / 3600:.1f} {unit}-hours ({clock(seconds)} one after the other)"
+    return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:

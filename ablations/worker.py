@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, evaluating, faults, plugins, provenance
+from ablations import attempts, evaluating, faults, plugins, provenance, ranks, runner
 from ablations.cleaning import Keep, keeps
 from results import evals, lease, store
 from results.patience import FULL, Patience
@@ -28,6 +28,7 @@ from vitcore.identity import identity, trial_id
 from vitcore.memory import OutOfMemory
 from vitcore.run import Outcome
 from vitcore.train import train
+from vitcore.transfer import is_trial
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
@@ -105,9 +106,17 @@ class Worker:
                 content = {"config": config.model_dump(), "identity": identity(config)}
                 self.patience(lambda: trial.create(content))
                 device, accelerator = hardware(config), device_of(config)
-                attempt.write_env(provenance.environment(device, accelerator, config.threads, self.plugins))
+                attempt.write_env(provenance.environment(config, device, accelerator, self.plugins))
                 attempt.on_progress = self.report
-                outcome = train(config, attempt, data_dir=self.data_dir, stop=self.stop)
+                with ranks.together(config, self.plugins, self.data_dir) as all_ranks:
+                    outcome = train(
+                        config,
+                        attempt,
+                        data_dir=self.data_dir,
+                        parent=self.parent_of(config),
+                        stop=self.stop,
+                        ranks=all_ranks,
+                    )
                 if outcome.micro_batch:
                     attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
                 if outcome.status != "stopped":
@@ -122,12 +131,23 @@ class Worker:
                 raise
             self.fail(error, trial, attempt, past)
 
+    def parent_of(self, config: Config) -> bytes | None:
+        """The weights of the trial that this one starts from, verified. Raises ConfigError where they are not there."""
+        if not is_trial(config.init_from):
+            return None
+        trial = store.trial(self.runs, config.init_from)
+        if trial.state().status != "finished":
+            raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
+        return evaluating.weights(trial)
+
     def ensure_device(self, config: Config) -> None:
         """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""
         if self.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":
             require_gpu()
+        if config.gpus > 1 and config.device != "cpu":
+            require_gpus(config.gpus // runner.nodes())
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
         """Records what went wrong, and whether the trial is tried again."""
@@ -181,6 +201,12 @@ def require_gpu() -> None:
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
             raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
         raise NoGpu(f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})")
+
+
+def require_gpus(number: int) -> None:
+    """Raises NoGpu where this process sees fewer."""
+    if (there := torch.cuda.device_count()) < number:
+        raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 
 
 def summary(outcome: Outcome) -> Json:

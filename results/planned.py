@@ -1,11 +1,11 @@
 """Which of the planned studies a command means."""
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from results import store
+from results.nearest import nearest
 
 Json = dict[str, Any]
 
@@ -22,6 +22,16 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
     return sorted((plan for plan in found if plan["name"] in wanted), key=lambda plan: order(plan, studies))
 
 
+def trained(plan: Mapping[str, Any]) -> list[Json]:
+    """Everything of a plan that is trained: the stages, each after what it starts from, then the arms."""
+    return [*plan.get("stages", []), *plan["arms"]]
+
+
+def evals_of(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """What a trial of it owes besides its result: a stage says so itself, an arm owes what its plan lists."""
+    return list(entry["evals"] if "evals" in entry else plan.get("evals", []))
+
+
 def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
     """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
     if not plans:
@@ -30,10 +40,8 @@ def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: P
     asked = [resolved(name, known) for name in studies]
     for name in asked:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f", did you mean '{near[0]}'?" if near else ""
             there = ", ".join(plan["name"] for plan in plans)
-            raise ValueError(f"{source}: no study '{name}'{hint} (there: {there})")
+            raise ValueError(f"{source}: no study '{name}'{nearest(name, known)} (there: {there})")
     return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
 
 

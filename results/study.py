@@ -4,20 +4,23 @@ import itertools
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from results import correctness, evals, planned, store
+from results import chain, correctness, evals, planned, store
 from results.correctness import Correct
 from results.names import METRICS
 
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
-PROVENANCE = ("code", "revision", "host", "device", "threads", "micro_batch", "python", "torch", "numpy", "plugins")
+PROVENANCE = (
+    *("code", "revision", "host", "device", "threads", "ranks", "micro_batch"),
+    *("python", "torch", "numpy", "plugins"),
+)
 THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
@@ -81,7 +84,24 @@ def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PAR
     plans = planned.plans(source, studies)
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
     records = {trial_id: read(store.trial(source, trial_id), parts) for trial_id in sorted(ids)}
-    return [assemble(plan, records) for plan in plans]
+    return [assemble(plan, records | started(source, plan, records)) for plan in plans]
+
+
+def started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> dict[str, Record]:
+    """The plan's trials that start from others, with why they have not begun, or what those were found to be worth.
+
+    An eval `start` has the metrics of the evals of the weights that they start from, under start_<metric>.
+    """
+    found = {}
+    for trial_id, (reason, metrics) in chain.starts(runs, plan).items():
+        values = dict(records[trial_id].values)
+        if values["status"] == "missing":
+            values["reason"] = reason or values["reason"]
+        if metrics:
+            known = json.loads(values.get("evals") or "{}") | {"start": {"metrics": metrics, "notes": []}}
+            values["evals"] = json.dumps(known, sort_keys=True)
+        found[trial_id] = replace(records[trial_id], values=values)
+    return found
 
 
 def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResults:

@@ -17,6 +17,7 @@ Table = dict[str, Any]
 Cell = Mapping[Any, Any]
 
 FEW = 5
+START = "start_fewshot5_accuracy"
 OF_A_CELL = ("seed", "status", "reason", "evals", "diverged_at_step", "suspect_hardware", "host")
 
 
@@ -226,4 +227,18 @@ def study_notes(study: StudyResults) -> list[str]:
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes + looks.note(study.plan)
+    return notes + starts(study) + looks.note(study.plan)
+
+
+def starts(study: StudyResults) -> list[str]:
+    """What the weights that arms start from were found to be worth when few shots probe them."""
+    if START not in study.trials:
+        return []
+    stage = {arm["name"]: arm.get("parent", "") for arm in study.plan["arms"]}
+    values = study.trials.assign(stage=study.trials["arm"].map(stage)).drop_duplicates(["stage", "seed"])
+    probed = values[values[START].notna()].groupby("stage", sort=False)[START]
+    said = [
+        f"{name} {mean:.1%} (n = {count})"
+        for name, mean, count in zip(probed.groups, probed.mean(), probed.count(), strict=True)
+    ]
+    return [f"5-shot accuracy of what arms start from: {', '.join(said)}"] if said else []

@@ -17,6 +17,7 @@ from slurm.profile import Profile, submitit_parameters
 WITHOUT: dict[str, dict[str, Any]] = {  # in the order in which they are suspected
     "gpu_type": {"gpu_type": None},
     "gpus": {"gpus": 0, "gpu_type": None},
+    "nodes": {"nodes": 1},
     "memory": {"memory": None},
     "cpus": {"cpus": 1},
     "constraint": {"constraint": None},

@@ -48,6 +48,7 @@ class Profile(BaseModel):
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
+    nodes: Count = 1  # of a job; gpus, cpus and memory are of each
     gpus: Annotated[int, Field(ge=0, le=1000)] = 1
     gpu_type: str | None = None
     cpus: Count = 1
@@ -226,6 +227,7 @@ def submitit_parameters(profile: Profile, tag: str, shunned: Sequence[str] = ())
         "partition": profile.partition,
         "account": profile.account,
         "qos": profile.qos,
+        "nodes": profile.nodes if profile.nodes > 1 else None,
         "gres": profile.gres,
         "cpus_per_task": profile.cpus,
         "mem": profile.memory,
@@ -235,9 +237,11 @@ def submitit_parameters(profile: Profile, tag: str, shunned: Sequence[str] = ())
         "setup": setup_lines(profile),
         "additional_parameters": dict(options.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # which starts the others itself
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
-        "srun_args": ["--cpus-per-task", str(profile.cpus)],  # from SLURM 22.05 on, srun no longer inherits it
+        # from SLURM 22.05 on, srun no longer inherits cpus-per-task
+        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus)],
         "stderr_to_stdout": True,
         "wckey": None,  # submitit's own default is refused where keys are enforced
     }

@@ -30,7 +30,7 @@ def test_ids_are_pinned(settings: dict[str, object], golden: str) -> None:
 @pytest.mark.parametrize("field", sorted(HOW_IT_RUNS))
 def test_how_it_runs_is_not_identity(field: str) -> None:
     """Device, threads, compilation and micro-batch change no id."""
-    changed = {"device": "cpu", "threads": 2, "compile": True, "micro_batch": 8}[field]
+    changed = {"device": "cpu", "threads": 2, "compile": True, "micro_batch": 8, "gpus": 2}[field]
     assert trial_id(Config(**{field: changed})) == trial_id(Config())
 
 
@@ -46,6 +46,7 @@ def test_every_other_field_is_identity() -> None:
         "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
         "weight_decay_on": "all", "dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
         "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
+        "objective": "masked-patch", "init_from": "0123456789ab",
     }  # fmt: skip
     assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
     ids = {trial_id(Config(**{field: value})) for field, value in other.items()}

@@ -20,6 +20,7 @@ from vitcore.interop import (
     timm_name,
     to_timm,
     to_timm_state_dict,
+    to_torchvision,
     torchvision_name,
 )
 
@@ -215,6 +216,13 @@ def test_torchvision_model_becomes_a_vit_of_equal_logits_and_gradients(settings:
     """torchvision's VisionTransformer with either head, to rounding, judged in float64."""
     theirs = scattered(torchvision_model(**settings))
     check(differences(from_torchvision(theirs).eval(), theirs, torchvision_name))
+
+
+@pytest.mark.parametrize("settings", TORCHVISION.values(), ids=TORCHVISION)
+def test_a_vit_becomes_the_torchvision_model_that_it_came_from(settings: dict[str, Any]) -> None:
+    """There and back: equal logits and gradients, judged in float64."""
+    ours = from_torchvision(scattered(torchvision_model(**settings))).eval()
+    check(differences(ours, to_torchvision(ours), torchvision_name))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
-from vitcore.resample import Grid, resample
+from vitcore.resample import Grid, resample, square
 from vitcore.sites import Position, rows_and_columns
 
 if TYPE_CHECKING:
@@ -125,6 +125,9 @@ class Learned1D(Learned):
     def encoding(self, layer: int, grid: Grid) -> Tensor:
         return resample(self.of(layer, self.table), self.grid, grid)
 
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        return resample(table, square(len(table)), self.grid)
+
 
 class Learned2D(Learned):
     """Two learned tables of half the width; a patch has its column's and its row's entry, concatenated.
@@ -148,6 +151,10 @@ class Learned2D(Learned):
         down = resample(self.of(layer, self.y_table), (1, old_rows), (1, rows))
         both = [across.expand(rows, columns, -1), down[:, None].expand(rows, columns, -1)]
         return torch.cat(both, dim=-1).flatten(0, 1)
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        rows, columns = self.grid
+        return resample(table, (1, len(table)), (1, columns if name.startswith("x_") else rows))
 
 
 class Fixed(Absolute):

@@ -132,6 +132,8 @@ class Config(Options):
     options: dict[str, Any] = {}
 
     # the training
+    objective: str = "classification"
+    init_from: str = "none"  # weights to start from: a file, or a trial by its id
     steps: Count = 1000
     batch: Count = 128
     optimizer: str = "adamw"
@@ -158,6 +160,7 @@ class Config(Options):
     threads: Count = 1
     compile: bool = False
     micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
+    gpus: Count = 1  # of one trial, each with its part of every batch; with device=cpu: processes
 
     @model_validator(mode="before")
     @classmethod
@@ -183,10 +186,14 @@ class Config(Options):
         """The combinations that can be built; raises ConfigError for the others."""
         from vitcore.initial import INIT  # late: torch
         from vitcore.position import POSITION
+        from vitcore.transfer import checked
         from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
         if not self.model:
             self.check_sizes()
+        object.__setattr__(self, "init_from", checked(self.init_from))
+        if self.model and self.init_from != "none":
+            raise ConfigError(f"init_from={self.init_from}: model={self.model} has other parts: none")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"device={self.device}: one of auto, cpu, cuda")
         named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
@@ -220,6 +227,10 @@ class Config(Options):
             from vitcore.model import check_micro_batch
 
             check_micro_batch(self)
+        if self.gpus > 1:
+            from vitcore.ranks import check_ranks
+
+            check_ranks(self)
         return self
 
     def check_sizes(self) -> None:

@@ -51,7 +51,7 @@ def tiny(slot: str, name: str) -> Config:
 
 
 def trains(slot: str, name: str) -> None:
-    """Logits are (B, classes); gradients are finite, and from the third step on reach the part."""
+    """Logits are (B, classes), or as the objective says; gradients are finite, and from the third step on reach it."""
     learns(tiny(slot, name), slot, name)
 
 
@@ -70,7 +70,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     batch = training.batch()
     with torch.no_grad():
         logits = training.forward(batch.images, batch.keys)
-    shape, wanted = tuple(logits.shape), (config.batch, config.classes)
+    shape, wanted = tuple(logits.shape), (config.batch, *training.goal.shape)
     assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
     assert logits.isfinite().all(), f"{slot}={name}: logits are not finite"
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
@@ -250,6 +250,23 @@ def same_in_any_batch(slot: str, name: str) -> None:
     assert torch.equal(alone, together), f"{slot}={name}: an image becomes something else in another batch"
 
 
+@torch.no_grad()
+def learns_an_image_alone(slot: str, name: str) -> None:
+    """The loss of a batch is the mean of its images' own, and the targets fit the logits, in evaluations too."""
+    training = Training(config := tiny(slot, name), load(config))
+    training.model.double()
+    batch = training.batch()
+    batch = batch._replace(images=batch.images.double())
+    together = training.objective(batch).item()
+    alone = sum(training.objective(one).item() for one in batch.split(1)) / config.batch
+    assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
+    training.model.float()
+    loss, right = training.measure(training.data.val)
+    assert len(right) == len(training.data.val), f"{slot}={name}: not one verdict an image"
+    assert math.isfinite(loss), f"{slot}={name}: its loss on other images is not finite"
+    assert 0 <= right.min() <= right.max() <= 1, f"{slot}={name}: an image is more than right, or less than wrong"
+
+
 def finite_rates(slot: str, name: str) -> None:
     """From the first step to the last the learning rate is finite and not negative."""
     for steps in (1, 2, 100):
@@ -274,6 +291,7 @@ CONTRACTS_OF_PARTS: dict[str, Contract] = {
 CONTRACTS_OF: dict[str, dict[str, Contract]] = {
     "position": {"says where a patch is": says_where, "works beside prefix tokens": beside_prefix},
     "pool": {"works beside prefix tokens": beside_prefix, "reads patches, or the class token": reads_its_tokens},
+    "objective": {"learns each image alone": learns_an_image_alone},
     "augment": {"is the same in any batch": same_in_any_batch},
     "schedule": {"has a rate at every step": finite_rates},
 }

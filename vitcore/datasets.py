@@ -27,7 +27,7 @@ class About:
 
     `fingerprint` identifies the images, in plain JSON values. With `folds`, each seed tests one fold of all
     images; without, the data have a test set of their own. `mean` and `std` are of the stored bytes, a value
-    a channel; None where they are to be computed from the training images.
+    a channel; None where they are to be computed from the training images. `levels`: how many values a byte takes.
     """
 
     image_size: int
@@ -39,6 +39,7 @@ class About:
     folds: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    levels: int = 256  # of the stored bytes, from 0
 
     @property
     def split(self) -> dict[str, Any]:
@@ -83,6 +84,7 @@ BUILT_IN = {
         folds=FOLDS,
         mean=(4.884165,),  # over all 1,797 images, whose intensities are 0 to 16
         std=(6.016788,),
+        levels=17,
     ),
     "cifar10": About(
         image_size=32,

@@ -11,9 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.config import ConfigError
 from vitcore.data import Data, Images, load
 from vitcore.device import device_of, in_precision
 from vitcore.model import Model, build
+from vitcore.objective import OBJECTIVE
 from vitcore.train import EVALUATION_BATCH
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
     not take.
     """
     check_size(model.config, size)
+    if not OBJECTIVE[model.config.objective].labels:
+        raise ConfigError(f"eval test@{size}: objective={model.config.objective} gives images no class")
     trained = seen_by(model, data_dir)
     resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
     logits = batched(model, model.config, trained, resized)  # (n, classes)
@@ -58,8 +62,6 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
 
 def check_size(config: Config, size: int) -> None:
     """Raises ConfigError where a model of `config` does not take images of `size`; nothing is allocated."""
-    from vitcore.config import ConfigError
-
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     with torch.device("meta"):

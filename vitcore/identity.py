@@ -6,15 +6,16 @@ Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in t
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from vitcore.config import Config, of_architecture
 from vitcore.data import describe
 from vitcore.position import POSITION
+from vitcore.transfer import fingerprint
 from vitcore.variants import VARIANTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch"})
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch", "gpus"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {
@@ -43,6 +44,8 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "cutmix": lambda config: 0.0,
     "ema": lambda config: 0.0,
     "precision": lambda config: "float32",
+    "objective": lambda config: "classification",
+    "init_from": lambda config: "none",
 }
 
 # Raised when a change alters what the rest of vitcore computes; 1 is neutral, as for a field.
@@ -57,6 +60,8 @@ def identity(config: Config) -> dict[str, Any]:
         if name not in HOW_IT_RUNS and not (name in NEUTRAL and value == NEUTRAL[name](config))
     }
     fields["data"] = describe(config.data).fingerprint
+    if "init_from" in fields:
+        fields["init_from"] = fingerprint(config.init_from)
     versions = {slot: variants[getattr(config, slot)].version() for slot, variants in VARIANTS.items()}
     if config.model:  # which has no part of ours, whatever the fields say
         fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
@@ -105,12 +110,15 @@ def unseeded(config: Config) -> dict[str, Any]:
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 
-def trial_ids(config: Config, seeds: Iterable[int], data_seed: int | None) -> Iterator[str]:
-    """The trial's id with each of these seeds, of which nothing else in the identity depends.
+def trial_ids(
+    config: Config, seeds: Iterable[int], data_seed: int | None, starts: Mapping[int, str] | None = None
+) -> Iterator[str]:
+    """The trial's id with each of these seeds, of which nothing else in the identity depends but where it starts.
 
-    data_seed: where one is written; None: it is the seed, and so neutral.
+    data_seed: where one is written; None: it is the seed, and so neutral. starts: by seed, the trial to start from.
     """
     shared = unseeded(config)
     for seed in seeds:
         own = {} if data_seed in (None, seed) else {"data_seed": data_seed}
-        yield digest({**shared, "seed": seed, **own})
+        start = {"init_from": starts[seed]} if starts else {}
+        yield digest({**shared, "seed": seed, **own, **start})

@@ -1,4 +1,4 @@
-"""Weights from and to timm, from torchvision and from the papers' .npz: the same function, the same gradients.
+"""Weights from and to timm and torchvision, from the papers' .npz: the same function, the same gradients.
 
 A model that this ViT cannot be is refused: the ViT made for it is turned into their model again, without values, and
 compared with theirs module by module, so that nothing is overlooked because nobody thought of it. What only training
@@ -8,7 +8,7 @@ knows (dropout, stochastic depth) is not carried over.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,20 @@ TIMM_HAS = {
     "stem": ("patch", "resnet"),
     "head": ("linear",),
 }
+TORCHVISION_HAS = {
+    "channels": (3,),
+    "position": ("1d",),
+    "position_at": ("input",),
+    "position.combine": ("add",),
+    "pool": ("cls",),
+    "registers": (0,),
+    "final_norm": ("before",),
+    "stem": ("patch", "conv"),
+    "stem.norm": ("batch",),
+    "head": ("linear", "mlp"),
+    "qk_norm": (False,),
+    "layer_scale": (0.0,),
+}
 RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
 
@@ -104,7 +118,7 @@ def to_timm_state_dict(model: ViT) -> Weights:
     Raises ValueError for a part that timm's model does not have.
     """
     config = model.config
-    check_timm_has(config)
+    check_has(config, TIMM_HAS, "timm")
     ours = dict(model.state_dict())
     tokens = {"class_token": "cls_token", "registers": "reg_token"}
     weights = {theirs: ours.pop(name) for name, theirs in tokens.items() if name in ours}
@@ -129,7 +143,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
     """
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
 
-    check_timm_has(config)
+    check_has(config, TIMM_HAS, "timm")
     hybrid = config.stem == "resnet"
     stem: dict[str, Any] = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
     return stem | {
@@ -167,6 +181,22 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
     prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
     weights = renamed_back(config, theirs, torchvision_name) | placed(config, prefix, positions)
     return with_weights(config, weights).train(model.training)
+
+
+def to_torchvision(model: ViT) -> TorchvisionViT:
+    """torchvision's VisionTransformer with the weights of `model`, and nothing that it drops in training.
+
+    Raises ValueError for a part that torchvision's model does not have.
+    """
+    config = model.config
+    check_has(config, TORCHVISION_HAS, "torchvision")
+    ours = dict(model.state_dict())
+    positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
+    weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
+    weights |= {torchvision_name(config, name): values for name, values in ours.items()}
+    theirs = torchvision_skeleton(config)
+    theirs.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
+    return theirs.train(model.training)
 
 
 def load_npz(path: str | PathLike[str]) -> ViT:
@@ -386,12 +416,13 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
     return name
 
 
-def check_timm_has(config: Config) -> None:
-    """Raises ValueError for a part that timm's VisionTransformer does not have."""
+def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
+    """Raises ValueError for a part that the VisionTransformer of `whose` does not have."""
     settings = dict(config) | config.options
-    for key, known in TIMM_HAS.items():
+    for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:
-            raise ValueError(f"{key}={value}: timm's VisionTransformer has {' or '.join(filter(None, known))} only")
+            names = " or ".join(str(one) for one in known if one != "")
+            raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
 
 
 def side(name: str, size: tuple[int, int]) -> int:

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # of every dimension, and of 
 
 from vitcore.config import REFERENCE, ConfigError, nearest
 from vitcore.noise import Keys
+from vitcore.objective import OBJECTIVE
 from vitcore.vit import ViT
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def build(config: Config) -> Model:
-    """What `config` trains: images (B, C, H, W), and in training the images' keys (B,), to logits (B, classes)."""
-    return Reference(config) if config.model else ViT(config)
+    """What `config` trains: images (B, C, H, W), and in training the images' keys (B,), to logits (B, classes),
+    or as its objective says."""
+    return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
 class Reference(nn.Module):

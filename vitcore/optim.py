@@ -47,7 +47,7 @@ def layer_id(name: str, layers: int) -> int:
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
-    return 0 if name.startswith(("stem.", "position.", "class_token", "registers")) else layers + 1
+    return 0 if name.startswith(("stem.", "position.", "objective.", "class_token", "registers")) else layers + 1
 
 
 class Optimizer(Variant):

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
-from vitcore.resample import Grid, resample_offsets
+from vitcore.resample import Grid, resample_offsets, square
 from vitcore.sites import Position, rows_and_columns
 
 if TYPE_CHECKING:
@@ -42,16 +42,24 @@ class Relative(Position):
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
         if grid != self.grid:
-            old, new = (f"{rows}x{columns}" for rows, columns in (self.grid, grid))
-            raise ConfigError(
-                f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
-                "another one in the image when the rows have another length"
-            )
+            raise no_way(self.grid, grid)
         # Spreading the small table over (query, key) first, then one product a query, is faster forward and
         # backward than gathering from q.r (B, H, N, 2N - 1) or shifting it: 170 to 190 us at N = 16, 1.1 to
         # 2.3 ms at N = 64.
         r = self.tables[layer][self.offset] / math.sqrt(q.shape[-1])  # (N, N, d_h)
         return torch.einsum("bhid,ijd->bhij", q, r)
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        raise no_way(square((len(table) + 1) // 2), self.grid)
+
+
+def no_way(*grids: Grid) -> ConfigError:
+    """Why raster offsets of one grid are none of the other."""
+    old, new = (f"{rows}x{columns}" for rows, columns in grids)
+    return ConfigError(
+        f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
+        "another one in the image when the rows have another length"
+    )
 
 
 class RelativeBias(Position):
@@ -83,6 +91,10 @@ class RelativeBias(Position):
         table = resample_offsets(self.tables[layer], self.grid, grid)
         # index_select: the gradient of table[offset] takes twice as long
         return table.index_select(0, offset).T.view(1, -1, patches, patches)
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        rows, columns = ((side + 1) // 2 for side in square(len(table)))  # offsets run over 2 R - 1 rows
+        return resample_offsets(table, (rows, columns), self.grid)
 
 
 class ALiBi2D(Position):

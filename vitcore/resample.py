@@ -3,6 +3,8 @@
 Shapes: R x C patches (rows, columns) in raster order, D channels, H heads.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,6 +24,14 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
     for size in reversed(new):  # an axis at a time: PyTorch 2.14 resamples columns of width 1 wrongly
         image = F.interpolate(image, size=(image.shape[2], size), mode="bicubic", antialias=True).transpose(2, 3)
     return image[0].flatten(1).T
+
+
+def square(places: int) -> Grid:
+    """The grid of so many places: images are square. Raises ValueError for a number that is no square."""
+    side = math.isqrt(places)
+    if side * side != places:
+        raise ValueError(f"{places} places are no square grid")
+    return side, side
 
 
 def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:

@@ -41,6 +41,12 @@ class Position(Part):
         """Patch tokens (B, N, D) as they enter `layer`."""
         return x
 
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        """The learned table `name` of a position of another grid, at this one's, to start from; as it is where this
+        kind has none that depends on the grid. Raises ConfigError where the kind cannot go to another grid.
+        """
+        return table
+
     def class_token(self, token: Tensor) -> Tensor:
         """The class token (1, 1, D) as it enters the encoder."""
         return token

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import safetensors.torch
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
+from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
 from vitcore.device import device_of, in_precision, torch_threads
 from vitcore.divergence import DivergedError, Suspicion
@@ -32,9 +32,12 @@ from vitcore.memory import shrinking
 from vitcore.mixing import mix
 from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
+from vitcore.objective import OBJECTIVE
 from vitcore.optim import optimizer
+from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
+from vitcore.transfer import Weights, take_over, weights_for
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -48,8 +51,8 @@ TICK = 0.25  # seconds between two reports of progress
 class Batch(NamedTuple):
     """What one step sees.
 
-    images (B, C, H, W), standardised; targets: labels (B,), or where images are mixed, shares (B, classes); keys (B,),
-    what random choices about each image are made of, where any are made.
+    images (B, C, H, W), standardised; targets: labels (B,), where images are mixed shares (B, classes), or as
+    the objective says; keys (B,), what random choices about each image are made of, where any are made.
     """
 
     images: Tensor
@@ -67,21 +70,28 @@ def train(
     run: Run | None = None,
     *,
     data_dir: Path | None = None,
+    parent: bytes | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
+    ranks: Alone = ALONE,
 ) -> Outcome:
     """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
 
     A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
     0: before every step.
-    Without a `run`, only the outcome is kept. Raises ValueError where data are missing or not what `config` says.
+    `parent`: the weights, as safetensors, of the trial that `init_from` names. `ranks`: the `config.gpus` processes
+    that call this together; the first one's run is written to, its parent taken. Without a `run`, only the outcome is
+    kept. Raises ValueError where data are missing or not what `config` says.
     """
+    if config.gpus != ranks.count:
+        raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
     with torch_threads(config.threads):
         data = load(config, data_dir).to(torch.device(device_of(config)))
+        start = weights_for(config, ranks.told(lambda: parent))
         suspicion: Suspicion | None = None
         while True:
-            training = begin(config, data, run, suspicion)
+            training = begin(config, data, run, suspicion, start, ranks)
             try:
                 return loop(training, run, stop, checkpoint_seconds)
             except DivergedError as diverged:
@@ -91,10 +101,12 @@ def train(
             del training  # two of them may not fit
 
 
-def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None) -> Training:
+def begin(
+    config: Config, data: Data, run: Run, suspicion: Suspicion | None, start: Weights | None, ranks: Alone
+) -> Training:
     """From the newest checkpoint, all of which are finite, or from the start; a new suspicion is put on record."""
-    training = Training(config, data)
-    if (payload := run.checkpoint()) is not None:
+    training = Training(config, data, start, ranks)
+    if (payload := ranks.told(run.checkpoint)) is not None:
         training.restore(payload)
     if suspicion is not None:
         training.suspicion = suspicion
@@ -104,7 +116,7 @@ def begin(config: Config, data: Data, run: Run, suspicion: Suspicion | None) -> 
 
 def save(training: Training, run: Run) -> None:
     """A checkpoint; none of what is no longer finite, which the next evaluation tells: what led there stays."""
-    if training.finite():
+    if training.ranks.rank == 0 and training.finite():
         run.save_checkpoint(training.step, training.save())
 
 
@@ -116,7 +128,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     pause = checkpoint_seconds
     while training.step < config.steps:
         now = time.monotonic()
-        if (stopping := stop()) or now - saved >= pause:
+        if (stopping := training.ranks.agreed(stop)) or now - saved >= pause:
             save(training, run)
             saved = time.monotonic()
             pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
@@ -133,7 +145,8 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
             training.verify()
     loss, correct = training.test()
     run.save_weights(training.weights())
-    run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
+    if training.goal.labels:
+        run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
     return training.outcome("finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated)
@@ -142,9 +155,14 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 class Training:
     """The state of a training, all of which is in its checkpoint, and what moves it by one step."""
 
-    def __init__(self, config: Config, data: Data) -> None:
-        self.config, self.data, self.device = config, data, data.mean.device
-        self.model = build(config).to(self.device)
+    def __init__(self, config: Config, data: Data, start: Weights | None = None, ranks: Alone = ALONE) -> None:
+        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
+        self.goal = OBJECTIVE[config.objective](config)
+        self.model = ranks.prepared(build(config)).to(self.device)
+        if start is not None:
+            take_over(self.model, start, config.init_from)
+        self.replica = ranks.replica(self.model)
+        self.part = ranks.part(config.batch)
         if config.compile:
             self.model.compile()
         self.average = Average(self.model, config.ema) if config.ema else None
@@ -165,53 +183,54 @@ class Training:
     def advance(self) -> None:
         """One step: gradients, their global norm clipped, the optimiser."""
         gradients = partial(self.gradients, self.batch())
-        loss, self.micro_batch = shrinking(gradients, self.micro_batch, self.indivisible)
+        loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.config) * group["lr_scale"]
         self.optimizer.step()
-        self.losses[self.since] = loss
+        self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
         if self.average:
             self.average.update(self.step)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Those of the mean loss over the batch, which is returned: summed over micro-batches of `size` images."""
+        """Those of the mean loss over the whole batch; this rank's part of that loss. `size` images at a time."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for some in batch.split(size):
-            loss = self.objective(some) * (len(some.images) / len(batch.images))
+        for some in self.replica.each(batch.split(size)):
+            share = self.ranks.count * len(some.images) / self.config.batch
+            loss = self.replica.loss(self.objective, some) * share
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 
     def objective(self, batch: Batch) -> Tensor:
         """The mean loss over the images of `batch`."""
-        logits = self.forward(batch.images, batch.keys)
-        return F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
+        return self.goal.loss(self.forward(batch.images, batch.keys), batch.targets)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Logits (B, classes) in float32, whatever the precision on the way there."""
+        """Logits (B, classes), or as the objective says, in float32, whatever the precision on the way there."""
         return in_precision(self.config, self.model, images, keys)
 
     def places(self, step: int) -> Indices:
-        """Where the images of a step stand in the training data, (B,)."""
-        return self.order.places(step * self.config.batch, self.config.batch)
+        """Where this rank's images of a step stand in the training data."""
+        return self.order.places(step * self.config.batch, self.config.batch)[self.part]
 
     def batch(self) -> Batch:
-        """That of the step to come, augmented and mixed."""
+        """This rank's part of that of the step to come, augmented and mixed."""
         config, start = self.config, self.step * self.config.batch
         places = self.places(self.step)
-        pixels, targets = self.images(self.step), self.data.train.labels[torch.from_numpy(places).to(self.device)]
+        pixels, labels = self.images(self.step), self.data.train.labels[torch.from_numpy(places).to(self.device)]
         if not self.augment.cuts:
             pixels = self.data.train.seen(pixels)
         keys = None
-        if config.augment != "none" or config.dropout or config.drop_path:
-            epochs = self.order.epochs(start, config.batch)
+        if config.augment != "none" or config.dropout or config.drop_path or self.goal.keyed:
+            epochs = self.order.epochs(start, config.batch)[self.part]
             keys = image_keys(config.seed, epochs, self.data.train.index[places])
             pixels = self.augment(pixels, keys)
             keys = keys.to(self.device)
+        targets = self.goal.targets(pixels, labels, keys)
         images = self.data.standardise(pixels)
         if config.mixup or config.cutmix:
             images, targets = mix(images, targets, config, self.step)
@@ -264,17 +283,29 @@ class Training:
 
     @torch.no_grad()
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Cross-entropy, and for each image (n,) whether its highest logit is that of its label."""
+        """Cross-entropy, and for each image (n,) whether it is right, or how much of it."""
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
-            logits, self.evaluation_batch = shrinking(partial(self.logits, images), self.evaluation_batch)
+            mine = partial(self.answers, images.at(self.ranks.share(len(images))))
+            (answers, targets), self.evaluation_batch = shrinking(mine, self.evaluation_batch)
         self.model.train()
-        correct = logits.argmax(dim=1) == images.labels
-        return F.cross_entropy(logits, images.labels).item(), correct.cpu().numpy()
+        whole = (self.ranks.gathered(some, len(images)) for some in (answers, targets))
+        loss, correct = self.goal.verdict(*whole)
+        return loss, correct.cpu().numpy()
 
-    def logits(self, images: Images, size: int) -> Tensor:
-        """(n, classes) of n images, `size` at a time."""
-        return torch.cat([self.forward(self.data.standardise(some)) for some in images.batches(size)])
+    def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
+        """What is kept of the logits of n images, `size` at a time, and what they are compared with."""
+        keys = self.goal.keys(images.index)
+        kept, start = [], 0
+        for pixels in images.batches(size):
+            labels = images.labels[start : start + len(pixels)]
+            some = None if keys is None else keys[start : start + len(pixels)].to(self.device)
+            targets = self.goal.targets(pixels, labels, some)
+            logits = self.forward(self.data.standardise(pixels), some)
+            kept.append((self.goal.answers(logits, targets), targets))
+            start += len(pixels)
+        answers, targets = map(torch.cat, zip(*kept, strict=True))
+        return answers, targets
 
     def save(self) -> bytes:
         """Everything that the rest of the training depends on, as safetensors."""

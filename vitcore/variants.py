@@ -9,6 +9,7 @@ from typing import Any
 
 from vitcore.augment import AUGMENT, Augment
 from vitcore.head import HEAD, Head
+from vitcore.objective import OBJECTIVE, Objective
 from vitcore.optim import OPTIMIZER, Optimizer
 from vitcore.part import Part
 from vitcore.pooling import POOLING, Pooling
@@ -22,6 +23,7 @@ SLOTS: Mapping[type[Variant], dict[str, Any]] = {
     Pooling: POOLING,
     Stem: STEM,
     Head: HEAD,
+    Objective: OBJECTIVE,
     Augment: AUGMENT,
     Optimizer: OPTIMIZER,
     Schedule: SCHEDULE,

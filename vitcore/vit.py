@@ -67,7 +67,7 @@ class ViT(Initial):
     def embed(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
         grid = self.grid(images)
-        x = self.position.tokens(self.stem(images), 0, grid)  # (B, N, D)
+        x = self.position.tokens(self.patches(images, keys), 0, grid)  # (B, N, D)
         prefix = []
         if self.class_token is not None:
             prefix.append(self.position.class_token(self.class_token))
@@ -76,6 +76,10 @@ class ViT(Initial):
         if prefix:
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
         return self.dropout(x, keys)  # type: ignore[no-any-return]
+
+    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """The patches as the stem gives them (B, N, D), before they are told where they are."""
+        return self.stem(images)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
         """Rows and columns of patches. Raises ConfigError for images that the stem cannot cut."""

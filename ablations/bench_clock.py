@@ -1,0 +1,43 @@
+"""A/B/A/B: what is compared is timed in turn, so that what slows the machine slows all of it alike."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+Call = Callable[[], object]
+Seconds = np.ndarray[Any, Any]  # a value a round
+Spread = dict[str, float]
+
+
+def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
+    """Seconds a call of each side, (rounds,): `calls` of them in a row, every other round in the opposite order."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in list(sides)[:: -1 if number % 2 else 1]:
+            found[name].append(timed(sides[name], calls, device) / calls)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def timed(call: Call, calls: int, device: torch.device) -> float:
+    """Seconds until the device is through with `calls` of them."""
+    settle(device)
+    began = time.perf_counter()
+    for _ in range(calls):
+        call()
+    settle(device)
+    return time.perf_counter() - began
+
+
+def settle(device: torch.device) -> None:
+    """Waits for what a GPU was given before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def spread(values: Seconds) -> Spread:
+    """Median and quartiles."""
+    low, median, high = np.percentile(values, [25, 50, 75])
+    return {"median": float(median), "low": float(low), "high": float(high)}

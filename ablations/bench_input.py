@@ -1,0 +1,51 @@
+"""The images of a step alone, and the same augmentation as torchvision does it: image by image, with PIL."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ablations.bench_clock import Seconds, interleaved
+from vitcore.config import Config, merge
+from vitcore.data import Data
+from vitcore.train import Training
+
+AUGMENT = "flip-crop"
+
+
+def beside_pil(config: Config, data: Data, rounds: int, calls: int) -> tuple[Seconds, Seconds]:
+    """Seconds a batch, flipped and cropped, of ours and of torchvision's on a core, (rounds,) each.
+
+    Raises ValueError, in one line, where such images cannot be cropped so.
+    """
+    changed = {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}
+    training = Training(Config(**merge(config.model_dump(), changed)), data)
+    sides = {"vitcore": training.batch, "torchvision": pil_batch(training)}
+    for call in sides.values():
+        call()
+    seconds = interleaved(sides, rounds, calls, training.device)
+    return seconds["vitcore"], seconds["torchvision"]
+
+
+def pil_batch(training: Training) -> Callable[[], Tensor]:
+    """What a DataLoader without workers does for a batch of such images."""
+    from PIL import Image  # late: comes with torchvision
+    from torchvision import transforms
+
+    config, train = training.config, training.data.train
+    mean, std = (value.flatten().div(255).tolist() for value in (training.data.mean, training.data.std))
+    transform = transforms.Compose([
+        transforms.RandomCrop(config.image_size, padding=config.options["augment.pad"]),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        transforms.Normalize(mean, std),
+    ])  # fmt: skip
+    arrays = (
+        torch.cat([*train.batches(512)]).cpu().permute(0, 2, 3, 1).squeeze(-1).numpy()
+    )  # (n, H, W, C), or (n, H, W)
+
+    def batch() -> Tensor:
+        places = training.order.places(training.step * config.batch, config.batch)
+        return torch.stack([transform(Image.fromarray(arrays[place])) for place in places])  # (B, C, H, W)
+
+    return batch

@@ -1,0 +1,144 @@
+"""The train step of a config exactly as `train` runs it, beside rivals, its floor and its own input pipeline.
+
+All are timed in turn, on the same images, threads and initial weights. The losses of the first steps are checked to be
+equal before, so that nothing is fast by being wrong.
+"""
+
+import time
+from typing import Any
+
+import torch
+
+from ablations import bench_input
+from ablations.bench_clock import Call, Seconds, interleaved, spread
+from ablations.bench_floor import Floor
+from ablations.bench_peak import peak
+from ablations.bench_rivals import KINDS, Rival
+from vitcore.config import Config, merge
+from vitcore.data import Data
+from vitcore.measure import measure
+from vitcore.train import Training
+
+Json = dict[str, Any]
+CHECKED = 5  # first steps, whose losses are compared
+TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
+OURS = "vitcore"
+
+
+class Ours(Training):
+    """As `train` runs it; tells its last loss."""
+
+    def last_loss(self) -> torch.Tensor:
+        return self.losses[self.since - 1]
+
+
+def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
+    """Rates, ratios, floor and input of `config`. Raises ValueError where the losses of a rival are not ours."""
+    config = with_steps(config, CHECKED + rounds * calls)
+    ours = Ours(config, data)
+    rivals, left_out = found(config, data, compiled)
+    first_steps = check_equal(config, {OURS: ours, **rivals})
+    sides: dict[str, Call] = {OURS: ours.advance, **{name: rival.advance for name, rival in rivals.items()}}
+    floor = None
+    try:
+        floor = Floor(config)
+        sides["floor"] = floor.run
+    except ValueError as error:
+        left_out["floor"] = str(error)
+    sides["input"] = ours.batch
+    seconds = interleaved(sides, rounds, calls, ours.device)
+    return {
+        "sides": [side(name, seconds, config) for name in (OURS, *rivals)],
+        "first_steps_seconds": first_steps,  # with what had to be compiled
+        "floor": floor and floor_share(floor, config, seconds),
+        "input": input_share(config, data, seconds, rounds, left_out),
+        "left_out": left_out,
+    }
+
+
+def with_steps(config: Config, steps: int) -> Config:
+    """For so many of them, which changes nothing in one but its learning rate."""
+    return Config(**merge(config.model_dump(), {"steps": steps}))
+
+
+def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
+    """Those that can be what `config` is, and why the others are not here."""
+    rivals, left_out = {}, {}
+    for name, kind in KINDS.items():
+        if kind.tuned and not compiled:
+            continue
+        try:
+            rivals[name] = Rival(kind, config, data)
+        except ValueError as error:
+            left_out[name] = str(error)
+    return rivals, left_out
+
+
+def check_equal(config: Config, sides: dict[str, Any]) -> dict[str, float]:
+    """Seconds of the first steps of each side. Raises ValueError unless each of their losses is ours."""
+    losses: dict[str, list[float]] = {name: [] for name in sides}
+    seconds = {}
+    for name, one in sides.items():
+        began = time.perf_counter()
+        for _ in range(CHECKED):
+            one.advance()
+            losses[name].append(one.last_loss().item())
+        seconds[name] = time.perf_counter() - began
+    for name, theirs in losses.items():
+        refuse_unequal(name, losses[OURS], theirs, TOLERANCE[config.precision])
+    return seconds
+
+
+def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
+    """Raises ValueError with the first step whose losses are further apart than `tolerance`."""
+    for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
+        if not abs(a - b) <= tolerance * abs(b):  # nor NaN
+            raise ValueError(
+                f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different trainings "
+                "are not compared"
+            )
+
+
+def side(name: str, seconds: dict[str, Seconds], config: Config) -> Json:
+    """ratio: how much faster ours is, round by round."""
+    own = seconds[name]
+    return {
+        "name": name,
+        "images_per_second": spread(config.batch / own),
+        "seconds_per_step": spread(own),
+        "ratio": None if name == OURS else spread(own / seconds[OURS]),
+    }
+
+
+def floor_share(floor: Floor, config: Config, seconds: dict[str, Seconds]) -> Json:
+    """Of our step and of each rival's; of the peak where that is known."""
+    rate = 3 * measure(config)["flops"] * config.batch / seconds[OURS]  # backward is twice forward
+    most = peak(config)
+    return {
+        "seconds_per_step": spread(seconds["floor"]),
+        "share": {name: spread(seconds["floor"] / own) for name, own in seconds.items() if name not in NOT_STEPS},
+        "backends": floor.backends(),
+        "share_of_flops": floor.share_of_flops,
+        "flops_per_second": spread(rate),
+        "peak_flops_per_second": most,
+        "share_of_peak": most and spread(rate / most),
+    }
+
+
+NOT_STEPS = ("floor", "input")
+
+
+def input_share(config: Config, data: Data, seconds: dict[str, Seconds], rounds: int, left_out: dict[str, str]) -> Json:
+    """Images a second of the pipeline alone, its share of our step, and flip and crop beside torchvision's with PIL."""
+    pil = None
+    try:
+        ours, theirs = bench_input.beside_pil(config, data, rounds, 2)
+        pil = {
+            "augment": bench_input.AUGMENT,
+            "images_per_second": {OURS: spread(config.batch / ours), "torchvision": spread(config.batch / theirs)},
+            "ratio": spread(theirs / ours),
+        }
+    except ValueError as error:
+        left_out["flip-crop with PIL"] = str(error)
+    own = seconds["input"]
+    return {"images_per_second": spread(config.batch / own), "share": spread(own / seconds[OURS]), "pil": pil}

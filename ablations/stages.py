@@ -1,0 +1,154 @@
+"""Stages: the trials that others start from, each with its own settings: pre-training before fine-tuning.
+
+stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of who starts there
+baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
+curves: {pretrain.data_fraction: axis}     what varies in the stage; each of its trials runs once
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from vitcore.config import Config, listed, merge, nearest, of_architecture
+
+Values = dict[str, Any]
+FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages
+NAME = re.compile("[a-z][a-z0-9-]*")
+HEAD = ("head", "head_init")  # what a stage keeps to itself
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A trial that others start from, before the seed. `name`: with what the study varies in it."""
+
+    name: str
+    stage: str
+    settings: Values
+    parent: Stage | None
+
+    def trial(self, seed: int) -> Config:
+        return trial(self.settings, self.parent, seed)
+
+    @cached_property
+    def config(self) -> Config:
+        """At seed 0."""
+        return self.trial(0)
+
+
+def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
+    """The config of one trial, which starts from the parent's of the same seed."""
+    from vitcore.identity import trial_id  # late: reading studies loads no torch
+
+    start = {"init_from": trial_id(parent.trial(seed))} if parent else {}
+    return Config(**merge(settings, {"seed": seed}, start))
+
+
+def lineage(parent: Stage | None) -> Iterator[Stage]:
+    """It and what it starts from, nearest first."""
+    while parent is not None:
+        yield parent
+        parent = parent.parent
+
+
+def value(config: Config, parent: Stage | None, key: str) -> Any:
+    """A setting's value, a stage's too ('pretrain.lr'); of init_from the stage; None of an option that is not set."""
+    name, _, rest = key.partition(".")
+    for stage in lineage(parent):
+        if stage.stage == name:
+            return value(stage.config, stage.parent, rest)
+    if key == "init_from" and parent is not None:
+        return parent.stage
+    return config.options.get(key) if "." in key else getattr(config, key)
+
+
+# -- settings -> stages ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What a study's stages are made of. own: each stage's settings over `base`; varied: what differs between arms."""
+
+    base: Values
+    own: Mapping[str, Values]
+    varied: tuple[str, ...] = ()
+
+    def started(self, written: Values) -> tuple[Values, Stage | None]:
+        """The settings of a trial itself, and the stage that it starts from. Raises ValueError for stages in a ring."""
+        mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
+        return self.start(mine, written, ())
+
+    def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
+        name = mine.get("init_from")
+        if name not in self.own:
+            return mine, None
+        if name in after:
+            raise ValueError(f"stages: {' starts from '.join([*after, str(name)])}")
+        rest = {key: value for key, value in mine.items() if key != "init_from"}
+        return rest, self.stage(str(name), rest, written, (*after, str(name)))
+
+    def stage(self, name: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
+        """The stage that a trial of the settings `child` starts from: it has that trial's model, so that it fits."""
+        body = {key: value for key, value in child.items() if is_body(key)}
+        changed = {key: value for key, value in of_stage(name, written)}
+        base = {key: value for key, value in self.base.items() if key != "init_from"}
+        settings, parent = self.start(merge(base, body, self.own[name], changed), written, after)
+        said = {key: body[key] for key in self.varied if key in body and key not in changed}
+        said |= {key: changed[key] for key, _ in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
+        label = ",".join([name, *(f"{key}={value}" for key, value in said.items())])
+        return Stage(label, name, settings, parent)
+
+
+def is_body(key: str) -> bool:
+    """Whether a setting, or an option of one, is of the model without its head."""
+    return of_architecture(key) and key.partition(".")[0] not in HEAD
+
+
+def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings of a stage among those that an arm writes, as 'pretrain.lr', without its name."""
+    for key, one in written.items():
+        stage, _, rest = key.partition(".")
+        if stage == name:
+            yield rest, one
+
+
+# -- what a study may write --------------------------------------------------------------------------------------------
+
+
+def plain_starts(content: Any) -> Any:
+    """{stage: pretrain} becomes the stage's name, wherever it stands."""
+    if isinstance(content, dict):
+        if content.keys() == {"stage"} and isinstance(content["stage"], str):
+            return content["stage"]
+        return {key: plain_starts(value) for key, value in content.items()}
+    return [plain_starts(one) for one in content] if isinstance(content, list) else content
+
+
+def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[Any], path: object) -> None:
+    """Names of stages are names, settings of stages are settings, and what starts, starts from one that is there.
+
+    keys: all settings that the study writes; starts: all its values of init_from.
+    """
+    from vitcore.transfer import checked  # late: torch
+
+    reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
+    for name in stages:
+        if name in reserved or not NAME.fullmatch(name):
+            raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
+    for key in keys:
+        name, dot, rest = key.partition(".")
+        field = rest.partition(".")[0]
+        if name in stages and field in ("seed", "data_seed"):
+            raise ValueError(f"{path}: {key}: a stage has the seeds of what starts from it")
+        if name in stages and dot and field not in {*Config.model_fields, "epochs"}:
+            raise ValueError(f"{path}: {key}: {field or 'nothing'} is no setting{nearest(field, Config.model_fields)}")
+    for start in starts:
+        if start not in stages:
+            try:
+                checked(str(start))
+            except ValueError as error:
+                known = f"; stages are {listed(stages)}" if stages else ""
+                raise ValueError(f"{path}: {error}{known}{nearest(start, stages)}") from None

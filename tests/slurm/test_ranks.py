@@ -1,0 +1,89 @@
+"""Trials of several GPUs on a real SLURM: the GPUs are fake, the processes and their places are real."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from small_study import SUBMIT, command, logs, on, results, trials, write
+
+from results import store
+from slurm.devcluster import Cluster, until
+
+ONE_NODE = "{partition: main, gpus: 2, cpus: 2, memory: 4G, time: 5}"
+TWO_NODES = "{partition: main, nodes: 2, gpus: 1, cpus: 1, memory: 2G, time: 5}"
+RANKS = ("gpus=2", "device=cpu")
+
+
+def weights(runs: Path) -> dict[str, torch.Tensor]:
+    """Of every trial, all in one."""
+    found = {}
+    for trial in trials(runs):
+        (path,) = trial.path.glob("attempts/*/weights.safetensors")
+        tensors = sorted(safetensors.torch.load_file(path).items())
+        found[trial.id] = torch.cat([tensor.flatten().float() for _, tensor in tensors])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", [ONE_NODE, TWO_NODES])
+def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, cluster: Cluster) -> None:
+    """On a node of two GPUs, and on two nodes of one: the weights of a local run of one process, within 1e-3."""
+    write(tmp_path, steps=60, profile=profile, seeds=1)
+    submitted = subprocess.run(
+        command(*SUBMIT, *RANKS), cwd=tmp_path, env=on(cluster.environment), capture_output=True, text=True
+    )
+    assert submitted.returncode == 0, submitted.stderr
+    runs = tmp_path / "runs"
+    until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 240)
+    local = command("run", "s.yaml", "--recipe", "r.yaml", "--runs", "calm", "device=cpu")
+    subprocess.run(local, cwd=tmp_path, check=True, capture_output=True)
+    calm, found = weights(tmp_path / "calm"), weights(runs)
+    assert calm.keys() == found.keys()
+    for key, vector in calm.items():
+        assert (found[key] - vector).norm() < 1e-3 * vector.norm()
+    for trial in trials(runs):
+        (attempt,) = trial.attempts()
+        assert store.read_json(attempt / "env.json")["ranks"] == 2
+        first = store.read_json(attempt / "env.json")["node"]
+        (said,) = [line for line in (attempt / "log").read_text().splitlines() if line.startswith("rank 1 of 2 on ")]
+        assert (first in said) == (profile == ONE_NODE)
+
+
+@pytest.mark.slow
+def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Cluster) -> None:
+    """SIGKILL there, then for the worker here: the trials go on from their checkpoints, and no rank stays behind."""
+    quick = TWO_NODES.replace("}", ", environment: {ABLATE_PAUSE_SECONDS: 1}}")
+    write(tmp_path, steps=400, profile=quick, seeds=1)
+    words = command(*SUBMIT, *RANKS)
+    subprocess.run(words, cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
+    runs = tmp_path / "runs"
+    for victim in ("ablations.rank", "ablations.worker"):
+        saved = set(runs.glob("trials/*/attempts/*/checkpoints/*"))
+        until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
+        (pid,) = running(victim)
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 300)
+    causes = [store.read_json(path)["cause"] for path in runs.glob("trials/*/attempts/*/failure.json")]
+    assert len(causes) == 1
+    assert causes[0].startswith("RankLost: rank 1 was lost")
+    assert not running("ablations.rank")
+
+
+def running(module: str) -> list[int]:
+    """The Python processes of a module of ours."""
+    found = subprocess.run(["pgrep", "-f", f"^[^ ]*python[^ ]* -P -m {module}"], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, cluster: Cluster) -> None:
+    """Before anything is submitted, with both numbers."""
+    write(tmp_path, profile=ONE_NODE)
+    words = command(*SUBMIT, "gpus=4")
+    done = subprocess.run(words, cwd=tmp_path, env=on(cluster.environment), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "gpus=4: in a job of the profile there are 2" in done.stderr
+    assert not (tmp_path / "runs").exists()

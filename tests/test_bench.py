@@ -1,0 +1,204 @@
+"""`ablate bench`: equal trainings are compared, a floor has the model's FLOPs, every part comes with its keys."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from in_process import called
+from torch import nn
+
+from ablations import bench_clock, bench_floor, bench_input, bench_peak, bench_step
+from ablations.bench_images import images
+from ablations.bench_memory import Source, measured
+from ablations.bench_rivals import KINDS, Rival
+from vitcore.config import Config
+from vitcore.measure import measure
+from vitcore.train import Training
+
+timm = pytest.importorskip("timm")
+torchvision = pytest.importorskip("torchvision")
+SMALL = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "batch": 8, "pool": "cls", "warmup": 0.0, "device": "cpu"}
+COLOUR = {"data": "cifar10", "image_size": 16}  # of which bench draws random images
+WORDS = ["width=16", "depth=1", "heads=2", "batch=8"]
+
+
+def config(**settings: Any) -> Config:
+    return Config(**{**SMALL, **settings})
+
+
+def losses(side: Any, steps: int) -> list[float]:
+    found = []
+    for _ in range(steps):
+        side.advance()
+        found.append(side.last_loss().item())
+    return found
+
+
+@pytest.mark.parametrize("name", ["timm", "torchvision"])
+@pytest.mark.parametrize("changed", [{}, {"augment": "flip-crop", "mixup": 0.2, "clip_norm": 0.0, "weight_decay": 0.5}])
+def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
+    """The whole step is the same one: losses of fifteen steps, not only of the first."""
+    one = config(**COLOUR, **changed, steps=15, lr=1e-2)
+    data = images(one, None, random=True)
+    np.testing.assert_allclose(
+        losses(Rival(KINDS[name], one, data), 15), losses(bench_step.Ours(one, data), 15), rtol=1e-5
+    )
+
+
+def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rival with other weights is not compared, whatever its speed."""
+
+    def other(model: Any) -> nn.Module:
+        return KINDS_BEFORE["timm"].convert(type(model)(model.config.model_copy(update={"seed": 1})))
+
+    KINDS_BEFORE = dict(KINDS)
+    monkeypatch.setitem(KINDS, "timm", type(KINDS["timm"])(other))
+    one = config(head_init="lecun-normal")
+    with pytest.raises(ValueError, match=r"^step 1: losses differ \(.*, with timm .*\)"):
+        bench_step.bench(one, images(one, None, False), 2, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "why"),
+    [
+        ({"dropout": 0.1}, "timm", "dropout=0.1: their model drops others, so that losses differ"),
+        ({"drop_path": 0.1}, "timm", "drop_path=0.1: their model drops others"),
+        ({"position": "relative"}, "timm", "position=relative: timm's VisionTransformer has none or 1d only"),
+        ({"pool": "gap", **COLOUR}, "torchvision", "pool=gap: torchvision's VisionTransformer has cls only"),
+        ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
+        ({"optimizer": "sgd"}, "timm", "optimizer=sgd: the usual script has adamw"),
+        ({"layer_decay": 0.9}, "timm", "layer_decay=0.9: the usual script has one"),
+    ],
+)
+def test_a_rival_that_does_not_fit_is_named(settings: dict[str, Any], name: str, why: str) -> None:
+    """It is left out with the reason, in one line; the others are measured."""
+    one = config(**settings)
+    rivals, left_out = bench_step.found(one, images(one, None, random=True), compiled=False)
+    assert left_out[name].startswith(why)
+    assert {*rivals, *left_out} == {"timm", "torchvision"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"pool": "gap"}, {"registers": 3}, {"mlp_ratio": 2.3}, {"patch": 2, "heads": 4}, {**COLOUR, "patch": 8}],
+)
+def test_the_floor_has_the_flops_of_a_plain_vit(settings: dict[str, Any]) -> None:
+    """Shapes written down from the config against operations counted as the model runs."""
+    one = config(**settings)
+    dense, attended = bench_floor.shapes(one)
+    assert sum(shape.flops for shape in dense) + attended.flops == measure(one)["flops"] * one.batch
+
+
+def test_the_floor_leaves_out_what_other_parts_compute() -> None:
+    """The product of queries and offsets is not in it, and it says so."""
+    floor = bench_floor.Floor(config(position="relative"))
+    assert 0.5 < floor.share_of_flops < 1
+
+
+@pytest.mark.parametrize("size", [(2, 3, 5, 8), (1, 1, 1, 4)])
+def test_every_kernel_of_attention_is_attention(size: tuple[int, ...]) -> None:
+    """Those that the floor chooses from, beside the definition."""
+    q, k, v = torch.randn(3, *size)
+    floor = bench_floor.Floor(config())
+    expected = (q @ k.transpose(-1, -2) / size[-1] ** 0.5).softmax(-1) @ v
+    names = []
+    leaves = tuple(part.requires_grad_() for part in (q, k, v))
+    for name, attend in floor.kernels(*leaves):
+        torch.testing.assert_close(attend(*leaves), expected, rtol=1e-5, atol=1e-6)
+        names.append(name)
+    assert "plain" in names
+
+
+def test_gradients_of_the_floor_are_those_of_a_dense_layer() -> None:
+    """Its three products have the shapes of nn.Linear's output and gradients, and are as many."""
+    floor = bench_floor.Floor(config())
+    shape = bench_floor.Dense("up", rows=6, inner=4, columns=3)
+    sizes = [tuple(work.backends["highest"]().shape) for work in floor.products(shape, ["highest"])]  # type: ignore[attr-defined]
+    layer, x = nn.Linear(4, 3, bias=False), torch.randn(6, 4, requires_grad=True)
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None
+    assert x.grad is not None
+    assert sizes == [(6, 3), tuple(layer.weight.grad.shape), tuple(x.grad.shape)]
+
+
+def test_the_precision_of_products_is_as_before() -> None:
+    """What the floor tries is not left behind."""
+    before = torch.get_float32_matmul_precision()
+    bench_floor.Floor(config()).run()
+    assert torch.get_float32_matmul_precision() == before
+    assert bench_floor.error_of("highest") < 1e-6
+
+
+def test_sides_are_timed_in_turn() -> None:
+    """A, B, B, A: each side has a value a round, over all of its calls."""
+    order: list[str] = []
+    sides = {name: (lambda name=name: order.append(name)) for name in "ab"}
+    found = bench_clock.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
+    assert "".join(order) == "aabbbbaa"
+    assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
+
+
+def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its random choices torchvision's pipeline gives our standardised batch."""
+    one = config(**COLOUR, augment="flip-crop")
+    training = Training(one, images(one, None, random=True))
+    monkeypatch.setattr(torchvision.transforms.RandomCrop, "forward", lambda self, image: image)
+    monkeypatch.setattr(torchvision.transforms.RandomHorizontalFlip, "forward", lambda self, image: image)
+    monkeypatch.setattr(training, "augment", lambda pixels, keys: pixels)
+    torch.testing.assert_close(bench_input.pil_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["vitcore", "timm"])
+def test_memory_of_a_step_holds_at_least_gradients_and_averages(name: str) -> None:
+    """Three floats a parameter, whichever side."""
+    one = config(width=256, heads=4, depth=4)
+    found = measured(one, name, Source())
+    assert found is None or found > 12 * measure(one)["params"]
+
+
+def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name that the driver gives; unknown for other devices and in float32."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    peaks = {}
+    for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB", "Tesla T4"):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
+        peaks[name] = bench_peak.peak(config(device="cuda", precision="bf16"))
+    assert list(peaks.values()) == [989e12, 989e12, 756e12, 312e12, None]
+    assert bench_peak.peak(config(precision="bf16")) is None
+    assert bench_peak.peak(config(device="cuda")) is None
+
+
+def test_bench_comes_with_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As JSON, in the file too, with hardware, versions and config; as a table with every side."""
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", *WORDS, "--rounds", "2", "--steps", "1"]
+    status, output, errors = called(monkeypatch, *words, "--json", "--out", "b.json")
+    assert (status, errors) == (0, "")
+    found = json.loads(output)
+    assert json.loads((tmp_path / "b.json").read_text()) == found
+    assert found["bench"] == "step"
+    assert {"device", "accelerator", "threads", "cores", "torch", "timm", "torchvision", "revision"} <= {
+        *found["machine"]
+    }
+    assert found["config"]["width"] == 16
+    assert [side["name"] for side in found["sides"]] == ["vitcore", "timm"]
+    assert found["memory_bytes"].keys() == {"vitcore", "timm"}
+    assert list(found["left_out"]) == ["torchvision"]
+    assert {"seconds_per_step", "share", "backends", "share_of_flops", "share_of_peak"} <= found["floor"].keys()
+    assert found["floor"]["share_of_flops"] == 1
+    assert {"images_per_second", "share", "pil"} <= found["input"].keys()
+    for side in found["sides"]:
+        assert side["seconds_per_step"].keys() == {"median", "low", "high"}
+
+
+def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """--gpu never falls back to the CPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    status, output, errors = called(monkeypatch, "bench", "--gpu")
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert "no usable GPU" in errors

@@ -1,0 +1,159 @@
+"""Masked patch prediction: its targets and its corruption against loops written from the paper's definition."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from vitcore import Config, train
+from vitcore.config import ConfigError
+from vitcore.data import load
+from vitcore.masked import Corruption, MaskedViT, corrupted, mean_colours
+from vitcore.noise import image_keys
+from vitcore.run import Memory
+from vitcore.train import Training
+
+
+def masked(**settings: object) -> Config:
+    sizes = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "gap", "batch": 16, "steps": 6, "evaluations": 2}
+    return Config(**(sizes | {"objective": "masked-patch"} | settings))
+
+
+def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:
+    return image_keys(seed, np.full(images, epoch), np.arange(images))
+
+
+@pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (1, 256, 8)])
+def test_target_is_the_3_bit_mean_colour(channels: int, levels: int, patch: int) -> None:
+    """512 classes of RGB and 8 of grey, as a loop over images, patches and channels has them."""
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, levels, (5, channels, 16, 16), dtype=torch.uint8, generator=generator)
+    found = mean_colours(pixels, patch, levels)
+    assert found.shape == (5, (16 // patch) ** 2)
+    for image in range(5):
+        for place in range(found.shape[1]):
+            row, column = divmod(place, 16 // patch)
+            cut = pixels[image, :, row * patch : (row + 1) * patch, column * patch : (column + 1) * patch]
+            colour = 0
+            for channel in cut.tolist():
+                mean = sum(map(sum, channel)) / patch**2
+                colour = 8 * colour + math.floor(mean / (levels / 8))
+            assert found[image, place] == colour
+
+
+def test_extreme_colours_are_the_extreme_classes() -> None:
+    """Black is class 0, white the last of 512: no mean falls off the range."""
+    assert mean_colours(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), 4, 256).item() == 0
+    assert mean_colours(torch.full((1, 3, 4, 4), 255, dtype=torch.uint8), 4, 256).item() == 511
+
+
+def test_digits_use_all_eight_shades() -> None:
+    """Bytes of 0 to 16 are cut into 8 shades over their own range, not over that of photographs."""
+    training = Training(config := masked(), load(config))
+    images = training.data.train
+    assert set(mean_colours(images.pixels, 2, training.goal.levels).unique().tolist()) == set(range(8))  # type: ignore[attr-defined]
+
+
+def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
+    """Exactly half: 80% of these are the mask, 10% another patch of the image, 10% themselves; a loop counts."""
+    images, patches, width = 2000, 16, 4
+    corruption = Corruption(masked(width=width))
+    with torch.no_grad():
+        corruption.mask.fill_(-1.0)
+    x = torch.arange(images * patches, dtype=torch.float32).view(images, patches, 1).expand(-1, -1, width)  # all differ
+    given = keys(images)
+    with torch.no_grad():
+        out = corruption(x.contiguous(), given)
+    counts = {"mask": 0, "another": 0, "itself": 0}
+    for image, chosen in enumerate(corrupted(given, patches).tolist()):
+        assert len(set(chosen)) == patches // 2
+        for place in range(patches):
+            now, before = out[image, place, 0].item(), x[image, place, 0].item()
+            if place not in chosen:
+                assert now == before
+            elif now == -1:
+                counts["mask"] += 1
+            elif now == before:
+                counts["itself"] += 1
+            else:
+                assert now in x[image, :, 0]  # a patch of the same image: no batch mate's
+                counts["another"] += 1
+    total = images * patches // 2
+    assert sum(counts.values()) == total
+    for what, share in {"mask": 0.8, "another": 0.1, "itself": 0.1}.items():
+        assert stats.binomtest(counts[what], total, share).pvalue > 1e-3, counts
+
+
+def test_every_patch_is_chosen_alike_and_anew_each_epoch() -> None:
+    """No place is preferred, and another epoch corrupts other patches."""
+    chosen = corrupted(keys(4000), 16)
+    counts = torch.bincount(chosen.flatten(), minlength=16)
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+    assert not torch.equal(chosen, corrupted(keys(4000, epoch=1), 16))
+    assert not torch.equal(chosen, corrupted(keys(4000, seed=1), 16))
+
+
+def test_prediction_is_of_the_corrupted_patches_alone() -> None:
+    """With keys the logits are those of the chosen places of the corrupted image; without, of all of the whole one."""
+    config = masked()
+    model = MaskedViT(config).double()
+    torch.nn.init.normal_(model.head.weight)
+    images, given = torch.randn(3, 1, 8, 8, dtype=torch.float64), keys(3)
+    seen = []
+    handle = model.encoder.norm.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        some, every = model(images, given), model(images)
+    handle.remove()
+    assert some.shape == (3, 8, 8)
+    assert every.shape == (3, 16, 8)
+    for image, chosen in enumerate(corrupted(given, 16).tolist()):
+        for position, place in enumerate(chosen):
+            by_hand = model.head.weight @ seen[0][image, model.prefix + place] + model.head.bias
+            assert torch.allclose(some[image, position], by_hand)
+
+
+def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
+    """Killed before every step, or split into micro-batches, the corruption is the same: the weights agree."""
+    config, whole, halves = masked(dropout=0.1, augment="flip"), Memory(), Memory()
+    train(config, whole)
+    for stopped in range(config.steps):
+        left = iter(range(stopped + 1))
+        train(config, halves, stop=lambda left=left: next(left, None) is None, checkpoint_seconds=0)  # type: ignore[misc]
+    train(config, halves)
+    assert whole.weights == halves.weights
+    split, one = (Training(masked(micro_batch=size), load(config)) for size in (5, 0))
+    batch = one.batch()
+    losses = [t.gradients(batch, size) for t, size in ((split, 5), (one, 16))]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-6)
+
+
+def test_it_learns_and_says_how_well() -> None:
+    """The accuracy of the colours beats that of the commonest colour, and no image is called right or wrong."""
+    config, run = masked(width=32, steps=300, batch=32, lr=4e-3, patch=2), Memory()
+    outcome = train(config, run)
+    data = load(config)
+    colours = mean_colours(data.test.pixels, 2, 17)
+    commonest = (colours == colours.flatten().mode().values).float().mean().item()
+    assert outcome.metrics["test_accuracy"] > commonest + 0.05
+    assert outcome.metrics["val_loss"] < math.log(8)
+    assert run.correct is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mixup": 0.2}, "mixup=0.2"),
+        ({"head": "mlp"}, "head=mlp"),
+        ({"patch": 8}, "patch=8"),
+        ({"objective": "masked"}, "did you mean 'masked-patch'"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, object], said: str) -> None:
+    """Before anything trains, by key and value."""
+    with pytest.raises(ConfigError, match=said):
+        masked(**settings)
+    with pytest.raises(ConfigError, match="model=timm/resnet18"):
+        Config(model="timm/resnet18", data="cifar10", objective="masked-patch")

@@ -1,0 +1,321 @@
+"""gpus=N: several processes take the steps of one; here real ones, on the CPU, joined by gloo."""
+
+import itertools
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import synthetic
+import torch
+from in_process import called
+from torch import Tensor
+
+from ablations import estimate, plugins, runner
+from ablations.jobs import Job
+from ablations.paces import Device
+from ablations.ranks import RankLost, together
+from results import lease, store
+from results.tables import table
+from vitcore import Config, train
+from vitcore.config import ConfigError
+from vitcore.identity import trial_id
+from vitcore.ranks import Several
+from vitcore.run import Memory, Outcome
+
+CPU = torch.device("cpu")
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"device": "cpu", "width": 16, "depth": 2, "heads": 2, "patch": 4, "steps": 30, "batch": 33}
+    return Config(**(defaults | settings))
+
+
+def trained(config: Config, run: Memory, at: int = -1, files: tuple[str, ...] = ()) -> Outcome:
+    """The trial, stopped before step `at`, by as many processes as it asks for."""
+    left = iter(range(at))
+    with together(config, files, None) as ranks:
+        return train(config, run, ranks=ranks, stop=lambda: at >= 0 and next(left, None) is None)
+
+
+def weights(run: Memory) -> dict[str, Tensor]:
+    """But for the keys' biases, whose gradient is zero in theory: Adam makes a full step of rounding of it."""
+    assert run.weights is not None
+    found = safetensors.torch.load(run.weights)
+    for name in found:
+        if name.endswith("qkv.bias"):
+            found[name] = torch.cat([found[name].chunk(3)[0], found[name].chunk(3)[2]])
+    return found
+
+
+def difference(one: Memory, other: Memory) -> float:
+    """The largest over all tensors of |a - b| / |a|."""
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    return max(((a[name] - b[name]).norm() / a[name].norm().clamp(min=1e-9)).item() for name in a)
+
+
+@pytest.mark.parametrize(("batch", "count"), [(8, 2), (33, 2), (10, 4), (9, 4), (128, 8), (2, 1)])
+def test_parts_make_up_the_batch_and_hold_both_images_of_a_pair(batch: int, count: int) -> None:
+    """Every place once; with place i also B - 1 - i, in the order in which a part, turned round, is its partners."""
+    parts = [np.arange(batch)[Several(rank, count, CPU).part(batch)] for rank in range(count)]
+    assert sorted(np.concatenate(parts)) == list(range(batch))
+    assert all((part[::-1] == batch - 1 - part).all() and len(part) >= 2 for part in parts)
+
+
+@pytest.mark.parametrize(("images", "count"), [(7, 2), (8, 4), (3, 4), (1, 2)])
+def test_shares_make_up_the_evaluated_images(images: int, count: int) -> None:
+    """Each image once; all of them everywhere where there are fewer than ranks."""
+    shares = [list(range(images))[Several(rank, count, CPU).share(images)] for rank in range(count)]
+    if images >= count:
+        assert [*itertools.chain(*shares)] == list(range(images))
+    else:
+        assert shares == [list(range(images))] * count
+
+
+EVERYTHING: dict[str, Any] = {
+    "mixup": 0.2,
+    "cutmix": 1.0,
+    "dropout": 0.1,
+    "drop_path": 0.1,
+    "label_smoothing": 0.1,
+    "micro_batch": 5,
+    "ema": 0.9,
+    "augment": "flip",
+    "clip_norm": 0.5,
+}
+
+
+@pytest.mark.parametrize("settings", [{}, EVERYTHING])
+def test_two_processes_take_the_steps_of_one(settings: dict[str, Any]) -> None:
+    """After 30 steps on batches that two do not divide: the weights within 1e-5, the curves within 1e-4."""
+    one, two = Memory(), Memory()
+    alone = trained(tiny(**settings), one)
+    both = trained(tiny(**settings, gpus=2), two)
+    assert (both.status, both.steps, both.images, both.micro_batch) == (
+        alone.status,
+        alone.steps,
+        alone.images,
+        alone.micro_batch,
+    )
+    assert difference(one, two) < 1e-5
+    assert [line["step"] for line in two.lines] == [line["step"] for line in one.lines]
+    for name in ("train_loss", "val_loss"):
+        assert [line[name] for line in two.lines] == pytest.approx([line[name] for line in one.lines], rel=1e-4)
+
+
+def test_training_goes_on_with_another_number_of_processes() -> None:
+    """Stopped with two, gone on with one, then with two again: as one never stopped, micro-batches whole."""
+    calm, run = Memory(), Memory()
+    trained(tiny(ema=0.9), calm)
+    for gpus, at in ((2, 10), (1, 10), (2, -1)):
+        outcome = trained(tiny(ema=0.9, gpus=gpus), run, at)
+        assert outcome.micro_batch == 0
+    assert (outcome.status, outcome.steps) == ("finished", 30)
+    assert difference(calm, run) < 1e-5
+    assert len(run.lines) == len(calm.lines)
+
+
+def test_divergence_is_seen_by_all_at_once() -> None:
+    """At the step at which one process sees it, verified as ever."""
+    settings: dict[str, Any] = {"lr": 1e30, "clip_norm": 0.0, "steps": 20, "warmup": 0.0, "optimizer": "sgd"}
+    alone, both = (trained(tiny(**settings, gpus=gpus), Memory()) for gpus in (1, 2))
+    assert (both.status, both.diverged_at_step) == (alone.status, alone.diverged_at_step)
+    assert both.status == "diverged"
+
+
+PLUGIN = """
+import torch.distributed as dist
+import torch
+from vitcore.position import POSITION, Position
+
+class Faulty(Position):
+    '''Goes wrong on one rank, and has a parameter that nothing reads.'''
+    numerics = 1
+    def __init__(self, config):
+        super().__init__(config)
+        self.unused = torch.nn.Parameter(torch.empty(3))
+    def initial(self, name, values, generator):
+        values.zero_()
+    def tokens(self, x, layer, grid):
+        if not x.is_meta and dist.is_initialized() and dist.get_rank() == 1 and torch.is_grad_enabled():
+            {action}
+        return x
+
+POSITION["faulty"] = Faulty
+"""
+
+
+def faulty(folder: Path, action: str) -> str:
+    """A plugin; its file."""
+    path = folder / "faulty.py"
+    path.write_text(PLUGIN.replace("{action}", action))
+    return str(path)
+
+
+@pytest.fixture
+def unloaded() -> Any:
+    """The plugin's part is gone afterwards."""
+    yield
+    from vitcore.position import POSITION
+
+    POSITION.pop("faulty", None)
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_path: Path) -> None:
+    """10, 5, 2 images a backward pass; the weights are those of one process with so many."""
+    file = faulty(tmp_path, "if len(x) > 3: raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate')")
+    plugins.load([Path(file)])
+    settings: dict[str, Any] = {"position": "faulty", "batch": 10, "steps": 10}
+    one, two = Memory(), Memory()
+    trained(tiny(**settings, micro_batch=2), one)
+    assert trained(tiny(**settings, gpus=2), two, files=(file,)).micro_batch == 2
+    assert difference(one, two) < 1e-5
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
+    """The first rank says whose it was and what."""
+    file = faulty(tmp_path, "raise RuntimeError('no such thing')")
+    plugins.load([Path(file)])
+    with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$"):
+        trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))
+
+
+def test_impossible_numbers_of_ranks_are_refused() -> None:
+    """One line with the key, the value and what is allowed; a single process does not train for two."""
+    with pytest.raises(ConfigError, match=r"^gpus=3: batch=5 has no two images for each: at most 2$"):
+        tiny(batch=5, gpus=3)
+    with pytest.raises(ConfigError, match=r"^gpus=2: batch norm ties the images .* on CPUs gpus=1$"):
+        Config(device="cpu", model="timm/resnet18", gpus=2)
+    with pytest.raises(ConfigError, match=r"^gpus=2: here is 1 process of 1"):
+        train(tiny(gpus=2))
+
+
+# -- through the worker ------------------------------------------------------------------------------------------------
+
+
+class Quiet:
+    """A display that says nothing."""
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def job(**settings: Any) -> Job:
+    config = tiny(**settings)
+    return Job(trial_id(config), config.model_dump(), "an arm", "")
+
+
+def below(pid: int) -> list[int]:
+    """The further ranks of a worker."""
+    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.rank"], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL for the other rank, then for the worker: each time from the checkpoint, and no process stays."""
+    monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
+    settings: dict[str, Any] = {"width": 64, "patch": 1, "steps": 300}
+    asked = job(**settings, gpus=2)
+    trial = store.trial(tmp_path, asked.id)
+    killed: list[tuple[int, list[int]]] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(0.02) and len(killed) < 2:
+            attempts = trial.attempts()
+            if len(attempts) == len(killed) + 1 and list(attempts[-1].glob("checkpoints/*.safetensors")):
+                worker = int(lease.read(attempts[-1])["pid"])
+                ranks = below(worker)
+                os.kill(worker if killed else ranks[0], signal.SIGKILL)
+                killed.append((worker, ranks))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        tally = runner.run([asked], runner.Place(tmp_path, None), Quiet())
+    finally:
+        over.set()
+        killer.join()
+    assert tally.done == [asked.id]
+    first, second, third = trial.attempts()
+    failure = store.read_json(first / "failure.json")
+    assert failure["kind"] == "machine"
+    assert failure["cause"] == "RankLost: rank 1 was lost (signal SIGKILL)"
+    for later, before in ((second, first), (third, second)):
+        resumed = store.read_json(later / "env.json")["resumed_from"]
+        assert (resumed["attempt"], resumed["step"] > 0) == (before.name, True)
+    for worker, ranks in killed:
+        assert all(lease.started(pid) is None for pid in (worker, *ranks))
+    calm, stormy = Memory(), Memory()
+    trained(tiny(**settings), calm)
+    stormy.weights = (third / "weights.safetensors").read_bytes()
+    assert difference(calm, stormy) < 1e-4
+
+
+def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ablate train gpus=2 device=cpu`: the environment says so, the id does not; more than there are are refused."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
+    status, _, said = called(monkeypatch, *words, "gpus=2", "device=auto")
+    assert status == 2
+    assert "gpus=2: here there are 0; as many processes without one: device=cpu" in said
+    assert not (tmp_path / "runs").exists()
+    assert called(monkeypatch, *words, "gpus=2", "device=cpu")[0] == 0
+    (path,) = (tmp_path / "runs/trials").iterdir()
+    assert store.read_json(path / "attempts/0001/env.json")["ranks"] == 2
+    assert called(monkeypatch, *words)[0] == 0
+    assert len(list((tmp_path / "runs/trials").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("ranks", "devices"), [(1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"]), (3, ["0,1,2"]), (4, ["0,1,2,3"])]
+)
+def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four GPUs: a worker for as many as each trial takes, with those alone in sight."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in runner.slots(jobs, None)] == devices
+    with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
+        runner.slots([job(gpus=5, device="auto")], None)
+
+
+def test_trials_of_as_many_gpus_run_together() -> None:
+    """The widest first, otherwise in their order."""
+    jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
+    assert [[one.config["seed"] for one in group] for group in runner.by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
+
+
+def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
+    """Half the seconds on two GPUs cost as much."""
+    plan = synthetic.position()
+    for arm in plan["arms"]:
+        arm["config"] |= {"steps": 100, "batch": 16}
+    wider = {**plan, "arms": [{**arm, "config": arm["config"] | {"gpus": 2}} for arm in plan["arms"]]}
+    device, ids = Device(gpu=True), {trial["id"] for arm in plan["arms"] for trial in arm["trials"]}
+    one, two = (estimate.cost([some], tmp_path, device, ids).hours for some in (plan, wider))
+    assert two == pytest.approx(one)
+    alone, together = (estimate.seconds([some], tmp_path, device) for some in (plan, wider))
+    start = estimate.START_SECONDS
+    assert {key: 2 * (together[key] - start) for key in ids} == pytest.approx({key: alone[key] - start for key in ids})
+
+
+def test_table_names_the_trials_of_another_number_of_ranks() -> None:
+    """Nothing on record is one."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    key = synthetic.trial_id(plan, "position=none", 3)
+    records[key] = synthetic.changed(records[key], ranks="2")
+    notes = table(synthetic.results(plan, records))["notes"]
+    assert notes == ["ranks differs between trials: 1 (19), 2 (position=none seed 3)"]

@@ -1,0 +1,321 @@
+"""Trials that start from others: planned once, shared, run in order, resumed in either stage, blocked by a failure."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+from in_process import called
+from test_running import Quiet, outcomes
+
+from ablations import board, cleaning, overview, runner, status
+from ablations import plan as planning
+from ablations.jobs import Job
+from ablations.jobs import jobs as jobs_of
+from ablations.jobs import write as write_plan
+from ablations.paces import Device
+from ablations.study import Design, read_recipe, read_study
+from results import lease, store, tables
+from results.study import load
+from vitcore.identity import trial_id
+
+RECIPE = """
+description: Small. To start from.
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
+seeds: 2
+axes: {data_fraction: [0.1, 1.0], finetune.image_size: [8, 16], image_size: [8, 16, 32]}
+stages:
+  finetune: {optimizer: sgd, lr: 0.01, weight_decay: 0.0, data_fraction: 0.1}
+  pretrain: {label_smoothing: 0.1}
+"""
+STUDY = """
+question: What does pre-training bring?
+stages: {pretrain: {}}
+baseline: {init_from: {stage: pretrain}}
+factors: {image_size: axis}
+curves: {pretrain.data_fraction: axis}
+"""
+
+
+def design(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> Design:
+    (folder / "s.yaml").write_text(study)
+    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
+    return Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), overrides)
+
+
+def plan(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> dict[str, Any]:
+    return planning.build(design(folder, study, steps, **overrides), [0, 1])
+
+
+def place(folder: Path) -> runner.Place:
+    return runner.Place(folder / "runs", None)
+
+
+# -- planning ----------------------------------------------------------------------------------------------------------
+
+
+def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
+    """Two fractions are two pre-trainings a seed, whatever the number of arms that start from them."""
+    made = plan(tmp_path)
+    assert [stage["name"] for stage in made["stages"]] == ["pretrain,data_fraction=0.1", "pretrain,data_fraction=1.0"]
+    assert [(arm["name"], arm["parent"]) for arm in made["arms"]] == [
+        (f"image_size={size},pretrain.data_fraction={part}", f"pretrain,data_fraction={part}")
+        for size in (8, 16)
+        for part in (0.1, 1.0)
+    ]
+    jobs = jobs_of([made])
+    assert len(jobs) == 2 * (2 + 4)
+    view = overview.overview(made, tmp_path / "runs", [], Device(False))
+    assert view["trials"] == {"planned": 12, "finished": 0, "shared": 0, "todo": 12}
+    again = plan(tmp_path, STUDY.replace("factors: {image_size: axis}", "factors: {lr: [0.01, 0.1]}"))
+    there = overview.overview(again, tmp_path / "runs", [made], Device(False))
+    assert there["trials"]["shared"] == 4 + 4  # the pre-trainings, and the arms at the recipe's own rate
+    short = sum(len(stage["trials"]) for stage in made["stages"])
+    assert view["hours"] > overview.overview(made | {"stages": []}, tmp_path, [], Device(False))["hours"] > 0 < short
+
+
+def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path) -> None:
+    """A partial table is a balanced one, and nothing is asked for before what it starts from."""
+    jobs = jobs_of([plan(tmp_path)])
+    seeds = [job.config["seed"] for job in jobs]
+    assert seeds == sorted(seeds)
+    for position, job in enumerate(jobs):
+        assert set(job.parents) <= {one.id for one in jobs[:position]}
+    chosen = jobs_of([plan(tmp_path)], "image_size=8,pretrain.data_fraction=1.0")
+    assert [job.arm for job in chosen[:2]] == ["pretrain,data_fraction=1.0", "image_size=8,pretrain.data_fraction=1.0"]
+
+
+def test_a_trial_is_identified_by_what_it_starts_from_at_its_own_seed(tmp_path: Path) -> None:
+    """The id that the plan reckons is that of the whole config, whose init_from is the parent's trial of that seed."""
+    from vitcore.config import Config
+
+    jobs = {job.id: job for job in jobs_of([plan(tmp_path)])}
+    for job in jobs.values():
+        config = Config(**job.config)
+        assert trial_id(config) == job.id
+        if job.parents:
+            parent = jobs[config.init_from]
+            assert (parent.config["seed"], parent.config["init_from"]) == (config.seed, "none")
+            assert next(iter(job.parents)) == parent.id
+    other = jobs_of([plan(tmp_path, **{"pretrain.steps": 5})])
+    assert not {job.id for job in other} & jobs.keys()
+
+
+def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
+    """recipe < command line < the recipe's stage < the study's < the arm; a stage has the model of who starts there."""
+    study = STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 5e-3}}").replace(
+        "factors: {image_size: axis}", "factors: {position: [1d, 2d]}"
+    )
+    arms = {arm.name: arm for arm in design(tmp_path, study, width=32, steps=7, **{"pretrain.warmup": 0.5}).arms}
+    arm = arms["position=2d,pretrain.data_fraction=0.1"]
+    assert arm.parent is not None
+    own, parent = arm.config, arm.parent.config
+    assert (own.optimizer, own.lr, own.label_smoothing, own.warmup, own.steps) == ("sgd", 0.01, 0.0, 0.1, 7)
+    assert (parent.optimizer, parent.lr, parent.label_smoothing, parent.warmup) == ("adamw", 5e-3, 0.1, 0.5)
+    assert (parent.position, parent.width, parent.steps, parent.data_fraction) == ("2d", 32, 7, 0.1)
+    assert arm.parent.name == "pretrain,position=2d,data_fraction=0.1"
+
+
+def test_stages_start_from_stages(tmp_path: Path) -> None:
+    """Self-supervision, then labels, then fine-tuning: three in a row, each before the next; a ring is refused."""
+    study = """
+    question: q
+    stages:
+      masked: {objective: masked-patch, patch: 4}
+      supervised: {init_from: {stage: masked}}
+    baseline: {init_from: {stage: supervised}}
+    factors: {lr: [0.01, 0.1], init_from: [none, {stage: supervised}]}
+    """
+    jobs = jobs_of([plan(tmp_path, study)])
+    assert [job.arm for job in jobs[:3]] == ["masked", "supervised", "lr=0.01,init_from=supervised"]
+    assert list(jobs[2].parents.values()) == ["supervised seed 0", "masked seed 0"]
+    ring = study.replace("{objective: masked-patch, patch: 4}", "{init_from: {stage: supervised}}")
+    with pytest.raises(ValueError, match="supervised starts from masked starts from supervised"):
+        plan(tmp_path, ring)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{stage: pretrain}", "{stage: pretain}", "did you mean 'pretrain'"),
+        ("stages: {pretrain: {}}", "stages: {seed: {}}", "stages: seed: a name"),
+        ("pretrain.data_fraction: axis", "pretrain.data_part: [1]", "data_part is no setting"),
+        ("pretrain.data_fraction: axis", "pretrain.seed: [1]", "has the seeds of what starts from it"),
+        ("{pretrain: {}}", "{pretrain: {depth: 2}}", "encoder.blocks.1"),
+        ("{pretrain: {}}", "{pretrain: {data: mnist}}", "nothing"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_trains(tmp_path: Path, old: str, new: str, said: str) -> None:
+    """A misspelt stage or setting, and a stage whose weights do not fit, by name."""
+    if said == "nothing":  # other data, of as many channels, are a stage like any other
+        assert plan(tmp_path, STUDY.replace(old, new))["stages"][0]["config"]["data"] == "mnist"
+        return
+    with pytest.raises(ValueError, match=said):
+        plan(tmp_path, STUDY.replace(old, new))
+
+
+def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Path) -> None:
+    """The confound guard looks at stages as at arms; an arm of another stage says what that is."""
+    made = plan(tmp_path)
+    made["stages"][1]["config"]["steps"] = 5
+    made["arms"][2]["parent"] = "pretrain,data_fraction=1.0"  # against its baseline's 0.1
+    made["arms"][2]["declared"] = ["image_size", "pretrain.data_fraction"]
+    from ablations.confounds import refuse_undeclared
+
+    with pytest.raises(ValueError, match=r"differs from pretrain,data_fraction=0\.1 in steps, 5 against 4"):
+        refuse_undeclared(made)
+    study = (
+        "{question: q, stages: {pretrain: {}}, baseline: {lr: 0.01}, factors: {init_from: [none, {stage: pretrain}]}}"
+    )
+    notes = {arm["name"]: arm["notes"] for arm in plan(tmp_path, study)["arms"]}
+    assert notes["init_from=pretrain"] == ["starts from pretrain: 4 steps of 16 images of digits at 8 px"]
+
+
+def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
+    """More seeds and other arms: what earlier arms start from stays planned."""
+    runs = tmp_path / "runs"
+    write_plan(runs, planning.prepare(design(tmp_path), runs, 1))
+    fewer = design(tmp_path, STUDY.replace("pretrain.data_fraction: axis", "pretrain.data_fraction: [1.0]"))
+    grown = planning.prepare(fewer, runs, 2)
+    assert len(grown["arms"]) == 4
+    assert {stage["name"]: len(stage["trials"]) for stage in grown["stages"]} == {
+        "pretrain,data_fraction=1.0": 2,
+        "pretrain,data_fraction=0.1": 2,
+    }
+    assert len(jobs_of([grown])) == 12
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children start from their parents' weights; rows are the arms alone; parents' weights stay whatever is kept."""
+    design(tmp_path)
+    words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(tmp_path / "runs")]
+    code, _, errors = called(monkeypatch, "run", *words, "--keep-weights", "none", "--jobs", "2")
+    assert code == 0, errors
+    made = store.read_json(tmp_path / "runs/studies/s@r/plan.json")
+    for job in jobs_of([made]):
+        state = store.trial(tmp_path / "runs", job.id).state()
+        assert state.status == "finished"
+        assert runner.weights(state).exists() == (not job.parents)
+    table = json.loads(called(monkeypatch, "table", "s@r", "--runs", str(tmp_path / "runs"), "--json", "--strict")[1])
+    assert [row["arm"] for row in table["rows"]] == [arm["name"] for arm in made["arms"]]
+    waste = cleaning.waste(tmp_path / "runs", [made], "none")
+    assert not [one for one in waste if one.path.name == "weights.safetensors"]
+    view = status.status(made, tmp_path / "runs", status.Seen())
+    assert (view["planned"], view["finished"]) == (12, 12)
+    shown = board.board([view]).plain
+    assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
+
+
+def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
+    """SIGKILL in a pre-training and in a fine-tuning, each once it has a checkpoint: the same results bit for bit."""
+    jobs = jobs_of([plan(tmp_path, steps=2500)], "image_size=16,pretrain.data_fraction=1.0")[:2]
+    assert [len(job.parents) for job in jobs] == [0, 1]
+    runner.run(jobs, runner.Place(tmp_path / "calm", None), Quiet(), workers=1)
+    over, killed = threading.Event(), set[str]()
+
+    def kill() -> None:
+        while not over.wait(0.02) and len(killed) < 2:
+            for file in (tmp_path / "storm/trials").glob("*/attempts/*/checkpoints/*.safetensors"):
+                trial = store.Trial(file.parents[3])
+                holder = lease.read(trial.attempts()[-1])
+                if trial.id not in killed and holder and lease.known(holder):
+                    os.kill(holder["pid"], signal.SIGKILL)
+                    killed.add(trial.id)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        tally = runner.run(jobs, runner.Place(tmp_path / "storm", None), Quiet(), workers=1)
+    finally:
+        over.set()
+        killer.join()
+    assert not tally.failed
+    assert killed == {job.id for job in jobs}
+    assert outcomes(tmp_path / "storm", jobs) == outcomes(tmp_path / "calm", jobs)
+
+
+def failed(folder: Path, job: Job, code: str) -> None:
+    """An attempt that ended with an exception."""
+    attempt = store.trial(folder / "runs", job.id).claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.fail("RuntimeError: no such thing", "Traceback", code)
+
+
+def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
+    """They are not tried, not called failed, and the table and `status` say what they wait for; others go on."""
+    made = plan(tmp_path)
+    write_plan(tmp_path / "runs", made)
+    jobs = jobs_of([made])
+    failed(tmp_path, jobs[0], place(tmp_path).code)
+    display = Quiet()
+    tally = runner.run(jobs, place(tmp_path), display, workers=1)
+    children = {job.id for job in jobs if jobs[0].id in job.parents}
+    assert tally.failed.keys() == {jobs[0].id}
+    assert tally.blocked == dict.fromkeys(
+        children, "pretrain,data_fraction=0.1 seed 0 failed: RuntimeError: no such thing"
+    )
+    assert len(tally.done) == 9
+    assert not any(store.trial(tmp_path / "runs", key).attempts() for key in children)
+    (study,) = load(tmp_path / "runs")
+    row = tables.table(study)["rows"][0]
+    why = "starts from pretrain,data_fraction=0.1, which failed: RuntimeError: no such thing"
+    assert (row["n"], row["missing"], row["failed"]) == (1, 1, 0)
+    assert f"seed 0 missing: {why}" in row["notes"]
+    view = status.status(made, tmp_path / "runs", status.Seen())
+    assert (view["failed"], view["blocked"], view["finished"]) == (1, 2, 9)
+    assert status.settled([view])
+    assert f"2 trials: {why}" in board.board([view]).plain
+
+
+def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
+    """As in a share of SLURM's that comes too early: neither failed nor blocked, the same command goes on."""
+    (child,) = [job for job in jobs_of([plan(tmp_path)]) if job.parents][:1]
+    tally = runner.run([child], place(tmp_path), Quiet(), workers=1)
+    assert (tally.failed, tally.blocked) == ({}, {})
+    assert tally.interrupted == {child.id: "it starts from pretrain,data_fraction=0.1 seed 0, which is not over"}
+    assert not store.trial(tmp_path / "runs", child.id).attempts()
+
+
+# -- from the command line ---------------------------------------------------------------------------------------------
+
+
+def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train objective=masked-patch`, then `train init_from=ID` and `init_from=FILE`; what is wrong is one line."""
+    small = ["width=16", "depth=1", "steps=4", "evaluations=1", "--runs", str(tmp_path / "runs"), "--json"]
+    code, output, errors = called(monkeypatch, "train", "objective=masked-patch", *small)
+    assert code == 0, errors
+    parent = json.loads(output)
+    found = []
+    weights = tmp_path / f"runs/trials/{parent['id']}/attempts/{parent['attempt']}/weights.safetensors"
+    for start in (parent["id"], str(weights)):
+        code, output, errors = called(monkeypatch, "train", f"init_from={start}", *small)
+        assert code == 0, errors
+        found.append(json.loads(output))
+    assert found[0]["id"] != found[1]["id"]
+    assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
+    torn = tmp_path / "torn.safetensors"
+    torn.write_bytes(weights.read_bytes()[:-100])
+    other = tmp_path / "other.safetensors"
+    tensors = safetensors.torch.load_file(weights)
+    safetensors.torch.save_file({name: t for name, t in tensors.items() if name != "stem.bias"}, other)
+    for start, said in {
+        "0123456789ab": "missing in",
+        str(torn): "cannot be read",
+        str(other): "stem.bias is not there",
+        "nothing.pt": "none, the id of a trial",
+        str(tmp_path / "no.npz"): "No such file",
+    }.items():
+        code, _, errors = called(monkeypatch, "train", f"init_from={start}", *small)
+        assert (code, len(errors.splitlines())) == (2, 1), errors
+        assert said in errors
+    code, _, errors = called(monkeypatch, "train", f"init_from={parent['id']}", "seed=1", *small)
+    assert code == 2
+    assert "data_seed=1" in errors

@@ -1,0 +1,194 @@
+"""Starting from weights: what is taken over, at which grid, what is left behind, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from timm.layers.pos_embed import resample_abs_pos_embed
+
+from vitcore import Config, ViT, train
+from vitcore.config import ConfigError, merge
+from vitcore.contracts import perturbed, tiny
+from vitcore.evaluate import restored
+from vitcore.identity import arm_key, trial_id
+from vitcore.model import build
+from vitcore.position import POSITION
+from vitcore.run import Memory
+from vitcore.transfer import check, take_over
+
+SETTINGS = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "steps": 3, "batch": 8, "evaluations": 1}
+
+
+def config(**settings: object) -> Config:
+    return Config(**(SETTINGS | settings))
+
+
+def saved(model: torch.nn.Module, path: Path) -> str:
+    safetensors.torch.save_file({name: t.contiguous() for name, t in model.state_dict().items()}, path)
+    return str(path)
+
+
+def features(model: ViT, images: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval().features(images)
+
+
+def test_body_is_taken_over_and_head_starts_at_zero(tmp_path: Path) -> None:
+    """The same features as the parent's, and logits that are all zero: one new linear layer (B.1.1)."""
+    parent = perturbed(config(head="mlp")).float()
+    child = build(own := config(init_from=saved(parent, tmp_path / "w.safetensors")))
+    assert isinstance(child, ViT)
+    take_over(child, parent.state_dict(), own.init_from)
+    images = torch.randn(2, 1, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(parent.eval().pooled(images), child.eval().pooled(images))
+        assert not child(images).any()
+
+
+@pytest.mark.parametrize(
+    ("position", "place"),
+    [(name, place) for name, kind in POSITION.items() if name != "relative" for place in kind.places or [""]],
+)
+def test_at_a_new_resolution_it_is_the_parent_at_that_resolution(position: str, place: str) -> None:
+    """What a kind does with a larger image at once is what a fine-tune at that size starts from."""
+    settings = {"position": position, "position_at": place}
+    parent = perturbed(Config(**merge(tiny("position", position).model_dump(), settings)))
+    child = ViT(parent.config.model_copy(update={"image_size": 12})).double()
+    take_over(child, parent.state_dict(), "the parent")
+    images = torch.randn(2, 1, 12, 12, dtype=torch.float64)
+    assert torch.allclose(features(parent, images), features(child, images), atol=1e-9)
+
+
+def test_positions_are_interpolated_in_two_dimensions() -> None:
+    """As timm's own resampling of an absolute table, the class token's row apart."""
+    parent, child = perturbed(config()), ViT(config(image_size=16)).double()
+    take_over(child, parent.state_dict(), "the parent")
+    table, row = parent.state_dict()["position.table"], parent.state_dict()["position.class_row"]
+    theirs = resample_abs_pos_embed(torch.cat([row[None], table])[None], (8, 8), (4, 4), num_prefix_tokens=1)[0]
+    assert torch.allclose(child.state_dict()["position.table"], theirs[1:], atol=1e-6)
+    assert torch.equal(child.state_dict()["position.class_row"], row)
+
+
+def test_a_training_starts_there(tmp_path: Path) -> None:
+    """At a learning rate of next to nothing the trained body is the parent's, in the average of the weights too."""
+    parent = perturbed(config()).float()
+    path = saved(parent, tmp_path / "w.safetensors")
+    run = Memory()
+    train(config(init_from=path, lr=1e-20, ema=0.9, weight_decay=0.0), run)
+    assert run.weights is not None
+    found = safetensors.torch.load(run.weights)
+    for name, values in parent.state_dict().items():
+        assert name.startswith("head.") or torch.allclose(found[name], values, atol=1e-7), name
+
+
+def test_masked_weights_leave_their_mask_and_their_colours_behind() -> None:
+    """A classifier starts from a body that learned colours."""
+    run = Memory()
+    train(own := config(objective="masked-patch"), run)
+    assert run.weights is not None
+    parent, child = restored(own, run.weights), build(config())
+    assert isinstance(child, ViT)
+    assert isinstance(parent, ViT)
+    take_over(child, parent.state_dict(), "the parent")
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(features(parent, images), features(child, images))
+
+
+def test_the_papers_checkpoints_are_a_start(tmp_path: Path) -> None:
+    """A .npz as google-research/vision_transformer writes it, at the grid of another resolution."""
+    width, rng = 16, np.random.default_rng(0)
+    block = "Transformer/encoderblock_0"
+    attention = f"{block}/MultiHeadDotProductAttention_1"
+    shapes = {
+        "embedding/kernel": (2, 2, 1, width), "embedding/bias": (width,), "cls": (1, 1, width),
+        "Transformer/posembed_input/pos_embedding": (1, 17, width),
+        f"{block}/LayerNorm_0/scale": (width,), f"{block}/LayerNorm_0/bias": (width,),
+        f"{block}/LayerNorm_2/scale": (width,), f"{block}/LayerNorm_2/bias": (width,),
+        **{f"{attention}/{part}/kernel": (width, 2, 8) for part in ("query", "key", "value")},
+        **{f"{attention}/{part}/bias": (2, 8) for part in ("query", "key", "value")},
+        f"{attention}/out/kernel": (2, 8, width), f"{attention}/out/bias": (width,),
+        f"{block}/MlpBlock_3/Dense_0/kernel": (width, 64), f"{block}/MlpBlock_3/Dense_0/bias": (64,),
+        f"{block}/MlpBlock_3/Dense_1/kernel": (64, width), f"{block}/MlpBlock_3/Dense_1/bias": (width,),
+        "Transformer/encoder_norm/scale": (width,), "Transformer/encoder_norm/bias": (width,),
+        "head/kernel": (width, 1000), "head/bias": (1000,),
+    }  # fmt: skip
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "w.npz", **arrays)
+    run = Memory()
+    path = str(tmp_path / "w.npz")
+    train(config(init_from=path, depth=1, image_size=16, lr=1e-20, weight_decay=0.0), run)
+    assert run.weights is not None
+    kernel = safetensors.torch.load(run.weights)["stem.weight"].permute(2, 3, 1, 0).numpy()
+    assert np.allclose(kernel, arrays["embedding/kernel"], atol=1e-7)
+
+
+def test_killed_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
+    """A checkpoint holds all of it: the parent's weights are not taken over twice."""
+    path = saved(perturbed(config()).float(), tmp_path / "w.safetensors")
+    whole, halves = Memory(), Memory()
+    train(own := config(init_from=path, optimizer="sgd", image_size=16), whole)
+    left = iter(range(2))
+    train(own, halves, stop=lambda: next(left, None) is None, checkpoint_seconds=0)
+    train(own, halves)
+    assert whole.weights == halves.weights
+
+
+# -- what it is filed under --------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
+    """Two paths to the same weights are one trial, other weights another, and no path is in it."""
+    model = perturbed(config()).float()
+    (tmp_path / "there").mkdir()
+    one, two = saved(model, tmp_path / "a.safetensors"), saved(model, tmp_path / "there" / "b.safetensors")
+    other = saved(perturbed(config()), tmp_path / "c.safetensors")
+    ids = [trial_id(config(init_from=path)) for path in (one, two, other)]
+    assert ids[0] == ids[1] != ids[2]
+    assert trial_id(config()) not in ids
+    assert arm_key(config(init_from=one)) != arm_key(config())
+
+
+def test_overwritten_weights_are_another_trial(tmp_path: Path) -> None:
+    """The same path with other content has another id, in the same process too."""
+    path = saved(perturbed(config()).float(), tmp_path / "a.safetensors")
+    before = trial_id(config(init_from=path))
+    saved(perturbed(config()), tmp_path / "a.safetensors")
+    assert trial_id(config(init_from=path)) != before
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "said"),
+    [
+        ({"position": "1d"}, {"position": "none"}, "position.table is there, and this model has none"),
+        ({}, {"registers": 2}, "registers is not there"),
+        ({"width": 16}, {"width": 32}, r"class_token has the shape \(1, 1, 16\) there and \(1, 1, 32\) here"),
+        ({"depth": 2}, {"depth": 1}, "encoder.blocks.1"),
+        ({"position": "relative"}, {"position": "relative", "image_size": 16}, "4x4 patches to 8x8"),
+    ],
+)
+def test_what_does_not_fit_is_named(parent: dict[str, object], child: dict[str, object], said: str) -> None:
+    """The parameter and both shapes, before anything is allocated."""
+    with pytest.raises(ConfigError, match=said):
+        check(config(init_from="0123456789ab", **child), config(**parent))
+
+
+def test_files_that_are_no_weights_are_one_line(tmp_path: Path) -> None:
+    """Missing, of another kind, or damaged."""
+    with pytest.raises(ConfigError, match=r"init_from=weights.bin: none, the id of a trial .* a file"):
+        config(init_from="weights.bin")
+    missing = config(init_from=str(tmp_path / "no.safetensors"))
+    with pytest.raises(ConfigError, match="No such file"):
+        trial_id(missing)
+    for name in ("torn.safetensors", "torn.npz"):
+        (tmp_path / name).write_bytes(b"nothing of the kind")
+        with pytest.raises(ConfigError, match=f"{name}: cannot be read"):
+            train(config(init_from=str(tmp_path / name)))
+    with pytest.raises(ConfigError, match="not at hand"):
+        train(config(init_from="0123456789ab"))
+    with pytest.raises(ConfigError, match="model=timm/test_resnet has other parts"):
+        Config(model="timm/test_resnet", init_from="0123456789ab")
