@@ -8,7 +8,7 @@ SLOW := $(SLOW_PARTS:%=tests/test_%.py)
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench-aggregate calibration demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench-aggregate bench-loader calibration demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -55,6 +55,10 @@ calibration: $(STAMP)
 # Seconds that table, plan and status take over up to 10,000 trials (synthetic results): about 5 minutes.
 bench-aggregate: $(STAMP)
 	$(BIN)/python tests/bench_aggregate.py
+
+# A pack's loader beside timm's, on photographs made of those in ABLATE_DATA: about 5 minutes of a core.
+bench-loader: $(STAMP)
+	$(BIN)/python tests/bench_loader.py
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

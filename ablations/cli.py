@@ -622,7 +622,8 @@ def submit(
 
     chosen = submitting.read_profile(profile, read_recipe(recipe).resources)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
-    place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep)
+    home = data_dir or (Path(os.path.expanduser(chosen.data_dir)) if chosen.data_dir else None)
+    place = make_place(runs, home, plugin, checkpoints or chosen.checkpoints, keep)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     ensure_data(jobs.jobs(plans), place)
     submitting.check_gpus(chosen, plans)

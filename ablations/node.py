@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import runner, stalling
+from ablations import runner, staging, stalling
 from ablations.campaign import Campaign, Look
 from ablations.jobs import Job
 from results import store
@@ -33,6 +33,10 @@ def share(folder: str, *ids: str) -> int:
     planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
     jobs = [planned[key] for key in ids if key in planned]
     deadline = end - margin(campaign)
+    if campaign.data_dir:
+        os.environ["ABLATE_DATA"] = campaign.data_dir
+    if campaign.profile.stage:
+        staging.stage(jobs, campaign.profile.stage, lambda line: print(line, flush=True))
     most = workers(campaign, jobs)
     tally = runner.run(jobs, campaign.place(), Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""

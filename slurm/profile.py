@@ -33,6 +33,8 @@ TEXT = {
     "memory": (SIZE, "a number and one of K M G T, as in 16G"),
     "constraint": (FEATURES, "features of nodes, as in a100&ib"),
     "checkpoints": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
+    "data_dir": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
+    "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
 }
 TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
@@ -59,6 +61,8 @@ class Profile(BaseModel):
     environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
     extra: dict[str, options.Value] = {}
     checkpoints: str | None = None  # scratch space; None: in the run directory
+    data_dir: str | None = None  # where data sets lie; None: as ablate.toml or ABLATE_DATA say
+    stage: str | None = None  # a folder on the node's own disk, to which packs are copied before they are read
     keep_weights: Literal["all", "baseline", "none"] | None = None
 
     def __init__(self, **values: Any) -> None:

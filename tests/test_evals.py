@@ -388,7 +388,7 @@ def test_evals_see_the_model_in_the_precision_of_its_training() -> None:
     outcome = train(config, run)
     model = restored(config, run.weights or b"")
     assert at_size(model, 8)["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
-    vectors = features(model, seen_by(model), seen_by(model).test.pixels[:4])
+    vectors = features(model, seen_by(model), seen_by(model).test.at(slice(4)))
     assert vectors.dtype == torch.float32
     with torch.no_grad():
         plain = model.features(seen_by(model).standardise(seen_by(model).test.pixels[:4]))

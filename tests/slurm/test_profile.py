@@ -13,7 +13,7 @@ from slurm import clock, draft, environment, options, partitions, profile
 from slurm.partitions import Nodes
 from slurm.profile import Profile, submitit_parameters
 
-WORDS = ["partition", "account", "qos", "gpu_type", "memory", "time", "constraint", "checkpoints"]
+WORDS = ["partition", "account", "qos", "gpu_type", "memory", "time", "constraint", "checkpoints", "data_dir", "stage"]
 FULL = {
     "partition": "gpu,gpu-long",
     "account": "lab_1",
@@ -35,6 +35,8 @@ FULL = {
         "gres": "tmp:100G",
     },
     "checkpoints": "/scratch/me/ablate",
+    "data_dir": "~/datasets",
+    "stage": "$SLURM_TMPDIR/packs",
 }
 
 
@@ -169,6 +171,8 @@ def test_short_jobs_get_no_early_signal() -> None:
         ({"memory": "1G", "extra": {"mem-per-cpu": "1G"}}, "mine.yaml: extra.mem-per-cpu=1G: only one of memory"),
         ({"checkpoints": "scratch"}, "mine.yaml: checkpoints=scratch: an absolute folder"),
         ({"checkpoints": "/a/../b"}, "mine.yaml: checkpoints=/a/../b: an absolute folder"),
+        ({"data_dir": "datasets"}, "mine.yaml: data_dir=datasets: an absolute folder"),
+        ({"stage": "$(touch x)"}, r"mine.yaml: stage=\$\(touch x\): an absolute folder, or one that a variable names"),
     ],
 )
 def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> None:

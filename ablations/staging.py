@@ -1,0 +1,76 @@
+"""Packs copied to a node's own disk before they are read there: `stage` of a profile.
+
+Once a node: a lock makes the others wait, and what was copied for an earlier job is found. Every shard is copied under
+another name, held to its sum and renamed. Where there is no room, or nothing can be written, it is said, and the
+packs are read where they are.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from ablations.jobs import Job
+from vitcore.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
+
+SPARE = 2**30  # bytes that stay free
+
+
+def stage(jobs: Iterable[Job], folder: str, say: Callable[[str], None]) -> None:
+    """Copies the packs of these trials under `folder`; this process, and those that it starts, then find them there."""
+    staged: dict[str, str] = json.loads(os.environ.get("ABLATE_PACKS") or "{}")
+    for name in sorted({job.config["data"] for job in jobs}):
+        if (source := find(name)) is None:
+            continue
+        target = Path(os.path.expanduser(os.path.expandvars(folder)))
+        try:
+            if not target.is_absolute():
+                raise OSError(f"{folder} is no absolute folder here")
+            staged[name] = str(copied(source, manifest(source, name), target))
+        except (OSError, ValueError) as error:
+            say(f"stage: {name} is read from {source}: {error}")
+    if staged:
+        os.environ["ABLATE_PACKS"] = json.dumps(staged)
+
+
+def copied(source: Path, known: Manifest, folder: Path) -> Path:
+    """The pack's copy under `folder`, made unless it is there. Raises OSError where it cannot be."""
+    target = folder / f"{known.name}-{known.fingerprint[:12]}"
+    target.mkdir(parents=True, exist_ok=True)
+    with open(target / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first copies, the others find it
+        if (target / MANIFEST).exists():
+            return target
+        missing = [shard for shard in known.shards if not is_there(target / shard.file, shard)]
+        wanted, free = sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
+        if wanted + SPARE > free:
+            raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, and {wanted / 1e9:,.1f} GB more are needed")
+        for shard in missing:
+            copy(source / shard.file, target / shard.file, shard.sha256)
+        copy(source / INDEX, target / INDEX, known.index)
+        copy(source / MANIFEST, target / MANIFEST, "")  # last: all is there where it is
+    return target
+
+
+def is_there(path: Path, shard: Shard) -> bool:
+    with suppress(OSError):
+        return path.stat().st_size == shard.bytes
+    return False
+
+
+def copy(source: Path, target: Path, sha256: str) -> None:
+    """Under its name only once all of it is written. Raises ValueError where it is not what its sum says."""
+    total, partial = hashlib.sha256(), target.with_suffix(".part")
+    with open(source, "rb") as old, open(partial, "wb") as new:
+        while block := old.read(BLOCK):
+            total.update(block)
+            new.write(block)
+        new.flush()
+        os.fsync(new.fileno())
+    if sha256 and total.hexdigest() != sha256:
+        raise ValueError(f"{source}: damaged: its sum is not the manifest's")
+    partial.rename(target)

@@ -1,0 +1,109 @@
+"""Packs on a node's own disk: copied once, whole or not at all, and read where they were if that cannot be."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from photographs import photographs
+
+from ablations import staging
+from ablations.jobs import Job
+from vitcore.data import describe
+from vitcore.pack import find, manifest, opened
+from vitcore.packing import Options, pack
+from vitcore.sources import find_source
+
+JOBS = [Job("0" * 12, {"data": name}, "", "") for name in ("photos", "photos", "digits")]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pack `photos`, where ABLATE_DATA says; nothing is staged yet."""
+    folder = photographs(tmp_path / "photos", {f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
+    home = tmp_path / "shared"
+    pack("photos", find_source(str(folder), None), home, Options(size=8))
+    monkeypatch.setenv("ABLATE_DATA", str(home))
+    monkeypatch.setenv("ABLATE_PACKS", "")
+    return home
+
+
+def stage(folder: Path | str) -> list[str]:
+    """What was said."""
+    said: list[str] = []
+    staging.stage(JOBS, str(folder), said.append)
+    return said
+
+
+def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same files, found by the same name, with the same identity; also where a variable names the disk."""
+    before = describe("photos")
+    monkeypatch.setenv("NODE_DISK", str(tmp_path / "node"))
+    assert stage("$NODE_DISK/packs") == []
+    there = find("photos")
+    assert there is not None
+    assert there.parent == tmp_path / "node" / "packs"
+    assert describe("photos") == before
+    for name in ("index.npy", "manifest.json", *(shard.file for shard in manifest(there, "photos").shards)):
+        assert (there / name).read_bytes() == (home / "photos" / name).read_bytes()
+    assert opened(there, before.fingerprint["sha256"]).folder == there
+
+
+def test_what_is_there_is_not_copied_again(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second job finds the copy; one that was killed while it copied left whole shards, which are kept."""
+    stage(tmp_path / "node")
+    (there,) = (tmp_path / "node").iterdir()
+    kept = (there / "shard-00000.bytes").stat().st_ino
+    (there / "manifest.json").unlink()
+    (there / "shard-00001.bytes").unlink()
+    (there / "shard-00002.part").write_bytes(b"cut short")
+    os.truncate(there / "shard-00003.bytes", 5)
+    monkeypatch.setenv("ABLATE_PACKS", "")
+    assert stage(tmp_path / "node") == []
+    assert (there / "shard-00000.bytes").stat().st_ino == kept
+    assert (there / "shard-00003.bytes").read_bytes() == (home / "photos" / "shard-00003.bytes").read_bytes()
+    shutil.rmtree(home)
+    monkeypatch.setenv("ABLATE_PACKS", json.dumps({"photos": str(there)}))
+    opened(there, describe("photos").fingerprint["sha256"])
+
+
+def test_two_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
+    """They wait for each other; both find a whole copy."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=stage, args=(tmp_path / "node",)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert stage(tmp_path / "node") == []
+    assert not list((tmp_path / "node").rglob("*.part"))
+
+
+def test_without_room_or_disk_it_is_read_where_it_is(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the reason; nothing is left half-copied."""
+    disk = namedtuple("disk", "total used free")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: disk(10, 0, 10))
+        (line,) = stage(tmp_path / "node")
+    assert f"photos is read from {home / 'photos'}" in line
+    assert "GB free" in line
+    (tmp_path / "file").write_text("")
+    for wrong, why in ((tmp_path / "file" / "x", "Not a directory"), ("$NO_SUCH_VARIABLE/x", "no absolute folder")):
+        (line,) = stage(wrong)
+        assert why in line
+    assert find("photos") == home / "photos"
+
+
+def test_a_damaged_shard_is_not_staged(home: Path, tmp_path: Path) -> None:
+    """It is named; training will refuse it where it is."""
+    path = home / "photos" / "shard-00002.bytes"
+    path.write_bytes(b"\0" * path.stat().st_size)
+    (line,) = stage(tmp_path / "node")
+    assert f"{path}: damaged" in line
+    assert find("photos") == home / "photos"
