@@ -14,6 +14,7 @@ from ablations.plain import plain
 from ablations.progress import clock
 from ablations.retrying import advice
 from ablations.status import KINDS
+from slurm.queue import is_held
 
 Json = dict[str, Any]
 BAR = 24
@@ -97,6 +98,8 @@ def queued(arms: Sequence[Json]) -> list[Text]:
 def waiting(one: Json) -> str:
     if one["state"] == "RUNNING":
         return "their turn in a job that runs"
+    if is_held(one["reason"]):
+        return f"held by SLURM ({one['reason']}): released by the next of their jobs, or by `ablate submit`"
     return f"{one['state'].lower()} ({one['reason']})" if one["reason"] else str(one["state"].lower())
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ablations import estimate, runner, shunning
@@ -34,9 +35,11 @@ from slurm.queue import QueuedJob
 Json = dict[str, Any]
 PREFIX = "ablate"
 SHARE, LAST = "ablations.node:share", "ablations.node:last"
+WATCH = "ablations.node:watch"  # as the last job, but woken by the clock: for a held task that one would wait for ever
+WATCH_SECONDS = 1800  # until it wakes, at most; with a shorter time limit, that
 TURN_SECONDS = 120.0
 PATIENCE_SECONDS = 20.0  # of a share that only makes sure of the last jobs
-LASTS = 2  # last jobs that wait while shares run
+LASTS = 2  # that wait while shares run: the last job, and the one that watches
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ class Queued:
 
     @property
     def is_last(self) -> bool:
-        return self.function == LAST
+        return self.function in (LAST, WATCH)
 
 
 def tag(array: Path) -> str:
@@ -251,6 +254,7 @@ def look(campaign: Campaign, inside: bool) -> Look:
     asked = jobs(plans)
     states = {job.id: runner.outcome(place.runs, job, place.code)[0] for job in asked}
     tasks = queued(campaign.runs)
+    queue.release(task.job for task in tasks)
     in_queue = {key for task in tasks for key in task.share}
     todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
@@ -352,14 +356,13 @@ def send(
     campaign: Campaign,
     tasks: submission.Tasks,
     size: int = 1,
-    after: Sequence[int] = (),
     gpus: bool = True,
     shunned: Sequence[str] = (),
+    when: Mapping[str, str] = MappingProxyType({}),  # by sbatch's own words
 ) -> Iterator[int]:
     def parameters(tag: str) -> dict[str, Any]:
-        chosen = profiles.submitit_parameters(campaign.profile, tag, shunned) | (
-            {"dependency": queue.ends(after)} if after else {}
-        )
+        chosen = profiles.submitit_parameters(campaign.profile, tag, shunned)
+        chosen["additional_parameters"] |= when
         return chosen if gpus else {key: value for key, value in chosen.items() if key != "gres"}
 
     return submission.send_all(
@@ -372,22 +375,26 @@ def lasts(campaign: Campaign, tasks: Sequence[Queued]) -> list[Queued]:
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
-def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int], count: int = 1) -> str:
-    """At least `count` jobs after all others, each after the one before, that look again; "queued" or "submitted".
+def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int] = (), both: bool = False) -> str:
+    """A job that looks again once all others have ended, also those that it did not know of; "queued" or "submitted".
 
-    They wait for whatever is in the queue now, which those that are there already may not know of. More than one,
-    because one may be killed before it has seen to its own successor.
+    One that watches will do, unless `both` are asked for: the last job may be killed, or wait for what SLURM holds.
     """
-    before = dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])
-    there = 0
-    for task in lasts(campaign, tasks):
-        if not before or queue.postpone(task.job.job_id, before):
-            before[task.job.job_id] = None
-            there += 1
-    for _ in range(there, count):
-        tasks_of_last = submission.Tasks(LAST, [str(campaign.folder)], [[]], persistent=True)
-        before |= dict.fromkeys(send(campaign, tasks_of_last, after=list(before), gpus=False))
-    return "queued" if there >= count else "submitted"
+    before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
+    waiting = lasts(campaign, tasks)
+    watched = any(task.function == WATCH for task in waiting)
+    mine = [task.job.job_id for task in waiting if task.function == LAST]
+    there = any([not before or queue.postpone(job_id, before) for job_id in mine])
+    if not there and (both or not watched):
+        submit_one(campaign, LAST, {"dependency": queue.ends(before)} if before else {})
+    if both and not watched:
+        submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
+    return "queued" if there or watched else "submitted"
+
+
+def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
+    alone = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+    list(send(campaign, alone, gpus=False, when=when))
 
 
 def mark_cancelled(campaign: Campaign) -> None:
@@ -396,13 +403,21 @@ def mark_cancelled(campaign: Campaign) -> None:
 
 def make_sure_of_last(campaign: Campaign) -> None:
     """From a share, on its way in and out: last jobs wait while trials are missing, whatever happened to the others."""
-    place = campaign.place()
-    if campaign.cancelled or len(lasts(campaign, queued(campaign.runs))) >= LASTS:
+    if campaign.cancelled:
+        return
+    place, tasks = campaign.place(), queued(campaign.runs)
+    queue.release(task.job for task in tasks)
+    if {task.function for task in lasts(campaign, tasks)} == {LAST, WATCH}:
         return
     if all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
         return
     with turn(campaign.runs, PATIENCE_SECONDS):
-        ensure_last(campaign, queued(campaign.runs), [], LASTS)
+        ensure_last(campaign, queued(campaign.runs), both=True)
+
+
+def has_shares(campaign: Campaign) -> bool:
+    """Whether trials of it are in the queue."""
+    return any(task.share for task in queued(campaign.runs) if task.campaign == campaign)
 
 
 def dismiss_lasts(campaign: Campaign) -> None:

@@ -18,7 +18,7 @@ from slurm.ask import Refused, Unreachable
 
 FAILED = 1  # exit status: SLURM then calls the task FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
-RETRY_SECONDS = 5.0
+RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 
 def share(folder: str, *ids: str) -> int:
@@ -92,10 +92,10 @@ def last(folder: str) -> int:
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
-    if stalling.stalled(campaign):
+    found = patiently(campaign)
+    if found is None:
         print(f"{stalling.give_up(campaign)}: `ablate submit` goes on")
         return FAILED
-    found = patiently(campaign)
     print(json.dumps(asdict(found)), flush=True)
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
@@ -103,18 +103,33 @@ def last(folder: str) -> int:
     return FAILED if found.failed or found.blocked else 0
 
 
-def patiently(campaign: Campaign) -> Look:
-    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised."""
-    end = time_limit(campaign) - margin(campaign)
+def watch(folder: str) -> int:
+    """The same while others may still be at work; another one watches then, unless the queue is full."""
+    campaign = campaigns.load(Path(folder))
+    ended = last(folder)
+    if not campaign.cancelled and campaigns.has_shares(campaign):
+        make_sure_of_last(campaign)
+    return ended
+
+
+def patiently(campaign: Campaign) -> Look | None:
+    """A look, again and again while SLURM does not answer or has no room; the time limit's error is raised.
+
+    None where the rounds of shares that ended so far led nowhere.
+    """
+    end, pause = time_limit(campaign) - margin(campaign), RETRY_SECONDS
     while True:
         try:
             with campaigns.turn(campaign.runs):
+                if not campaigns.has_shares(campaign) and stalling.stalled(campaign):
+                    return None
                 return campaigns.reconcile(campaign, inside=True)
         except (Unreachable, Refused, TimeoutError) as error:
-            if time.monotonic() + RETRY_SECONDS > end:
+            if time.monotonic() + pause > end:
                 raise
             print(f"{store.now()} {error}; trying again", flush=True)
-            time.sleep(RETRY_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_RETRY)
 
 
 def publish(campaign: Campaign) -> None:

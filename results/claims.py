@@ -8,6 +8,7 @@ from typing import Any
 from results import contrast, looks, stats, units, verdict
 from results.contrast import Sample
 from results.stats import Estimate
+from results.style import current
 from results.verdict import BETTER, EQUIVALENT, WORSE
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
@@ -64,6 +65,12 @@ def parts(text: str) -> tuple[str, str, str]:
         raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
     a, relation, b = match.groups()
     return a, relation, b
+
+
+def told(text: str) -> str:
+    """The claim with the labels that the style has for its arms."""
+    a, relation, b = parts(text)
+    return f"{current().label(a)} {relation} {current().label(b)}"
 
 
 def said(verdict: str | None) -> str:

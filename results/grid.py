@@ -105,6 +105,7 @@ def latex(grid: Grid) -> str:
             rf"\begin{{{kind}}}",
             r"\centering",
             rf"\caption{{{' '.join(map(escape_latex, [grid.title, *grid.caption]))}}}",
+            rf"\label{{tab:{key(grid.title)}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             *latex_groups(grid),
@@ -117,6 +118,11 @@ def latex(grid: Grid) -> str:
             rf"\end{{{kind}}}",
         ]
     )
+
+
+def key(title: str) -> str:
+    """What the document refers to the table by: "pooling@digits: Class token or ...?" is pooling-digits."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", title.partition(": ")[0]).strip("-").lower()
 
 
 def latex_groups(grid: Grid) -> list[str]:

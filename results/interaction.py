@@ -14,6 +14,7 @@ from results import contrast, looks, stats, units
 from results.contrast import Sample
 from results.stats import Estimate
 from results.study import StudyResults
+from results.style import current
 from results.verdict import ALPHA, UNRESOLVED
 
 POSITIVE, NEGATIVE = "positive", "negative"
@@ -128,9 +129,9 @@ def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, dive
 
 def sentence(interaction: Interaction, metric: str) -> str:
     """ "position=2d,position_at=shared: +0.40 points (95% CI -0.31 to +1.10; logit +0.05): not resolved" """
-    unit = units.unit(metric)
+    unit, name = units.unit(metric), current().label(interaction["name"])
     if interaction["interaction"] is None:
-        return f"{interaction['name']}: {'; '.join(interaction['notes'])}"
+        return f"{name}: {'; '.join(interaction['notes'])}"
     inside = []
     if interaction["ci95"]:
         inside.append(f"95% CI {' to '.join(map(unit.signed, interaction['ci95']))}")
@@ -140,4 +141,4 @@ def sentence(interaction: Interaction, metric: str) -> str:
     word = (interaction["verdict"] or "no verdict").replace("-", " ")
     why = "; ".join(interaction["notes"])
     within = f" ({'; '.join(inside)})" if inside else ""
-    return f"{interaction['name']}: {size}{within}: {word}{why and f' ({why})'}"
+    return f"{name}: {size}{within}: {word}{why and f' ({why})'}"

@@ -1,7 +1,6 @@
 """Layout: which columns of a table are shown and how; people get percents, files get fractions."""
 
 import csv
-import difflib
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from results import claims, grid, interaction, sentences, units
 from results.grid import Cell, Grid
+from results.nearest import nearest
 from results.style import current
 from results.units import Unit
 
@@ -102,11 +102,6 @@ def written(content: Grid, format: str) -> str:
     return grid.WRITERS[format](content)
 
 
-def nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
-
-
 def shown(table: Table) -> list[str]:
     rows = table["rows"]
     return [n for n in SHOWN if n not in WHERE_KNOWN or any(row[n] is not None for row in rows)]
@@ -188,7 +183,7 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
         corrected = f"Holm over {len(table['interactions'])}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {told}.")
     if table["claims"]:
-        judged = [f"{c['claim']}: {claims.said(c['verdict'])}" for c in table["claims"]]
+        judged = [f"{claims.told(c['claim'])}: {claims.said(c['verdict'])}" for c in table["claims"]]
         lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table["notes"]]
     lines += [f"Not covered: {caveat}" for caveat in table["caveats"]]

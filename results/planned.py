@@ -1,11 +1,11 @@
 """Which of the planned studies a command means."""
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from results import store
+from results.nearest import nearest
 
 Json = dict[str, Any]
 
@@ -40,10 +40,8 @@ def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: P
     asked = [resolved(name, known) for name in studies]
     for name in asked:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f", did you mean '{near[0]}'?" if near else ""
             there = ", ".join(plan["name"] for plan in plans)
-            raise ValueError(f"{source}: no study '{name}'{hint} (there: {there})")
+            raise ValueError(f"{source}: no study '{name}'{nearest(name, known)} (there: {there})")
     return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
 
 

@@ -123,7 +123,7 @@ def claim_cells(claim: Json, marks: tuple[int, ...]) -> list[Cell]:
     unit = units.unit(claim["metric"])
     return [
         Cell(claim["name"], claim["name"]),
-        Cell(claim["claim"], claim["claim"], marks),
+        Cell(claims.told(claim["claim"]), claim["claim"], marks),
         Cell(layout.plus_minus(unit.signed(claim["delta"]), claim["delta_ci95"], unit), claim["delta"]),
         Cell("" if claim["n_pairs"] is None else str(claim["n_pairs"]), claim["n_pairs"]),
         Cell(units.probability(claim["p_holm"]), claim["p_holm"]),

@@ -3,13 +3,14 @@
 Like matplotlib's rcParams it holds for everything that is drawn or written while it is in use: `with use(style): ...`.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+
+from results.nearest import nearest
 
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 
@@ -173,9 +174,8 @@ def between(key: str, value: Any, low: float, high: float) -> float:
 def known(section: str, found: Mapping[str, Any], allowed: Sequence[str]) -> Mapping[str, Any]:
     for name in found:
         if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, 1)
-            hint = f" (did you mean '{near[0]}'?)" if near else ""
-            raise ValueError(f"unknown key {f'{section}.' if section else ''}{name}: one of {', '.join(allowed)}{hint}")
+            key = f"{section}.{name}" if section else name
+            raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{nearest(name, allowed)}")
     return found
 
 

@@ -5,7 +5,7 @@ SLURM may lose acknowledged jobs and give their ids to others.
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from slurm import clock
 from slurm.ask import TIMEOUT, Refused, ask
 
 FIELD, RECORD = "\x1f", "\x1e"  # ASCII's own separators: SLURM prints whatever a name or comment holds, newlines too
+HELD = "launch failed requeued held"  # SLURM's own hold, after a prolog that failed or a slurmctld that was killed
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
 AT_ONCE = 500  # ids on one command line
 
@@ -40,6 +41,15 @@ class QueuedJob:
     @property
     def waits(self) -> bool:
         return self.state == "PENDING"
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits for somebody to release it, though nobody held it."""
+        return self.waits and is_held(self.reason)
+
+
+def is_held(reason: str) -> bool:
+    return reason.replace("_", " ").lower() == HELD
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,14 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
     except Refused:  # it started, or ended, meanwhile
         return False
     return True
+
+
+def release(jobs: Iterable[QueuedJob]) -> None:
+    """Those that SLURM holds because it could not start them. Raises Unreachable, NoSlurm."""
+    for job in jobs:
+        if job.held:
+            with suppress(Refused):  # released, or ended, meanwhile
+                ask("scontrol", "release", job.name)
 
 
 def ends(jobs: Collection[int]) -> str:

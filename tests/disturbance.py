@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.campaign import LAST
+from ablations.campaign import LAST, WATCH
 from slurm.devcluster import Cluster, until
 
 SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
@@ -90,6 +90,12 @@ class Storm:
         self.done[kind] += 1
 
 
+def resume(cluster: Cluster) -> None:
+    """What an administrator does about nodes that SLURM drained itself: after a SIGKILL of slurmctld it may."""
+    for node in cluster.run("sinfo", "--noheader", "--states=drain", "--format=%n").stdout.split():
+        cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)  # it came back meanwhile
+
+
 def allow_urgent(cluster: Cluster) -> None:
     """An account without a limit on jobs, for those who preempt."""
     cluster.run("sacctmgr", "-iQ", "add", "account", "urgent")
@@ -113,12 +119,13 @@ def kind_of(words: list[str], runs: Path) -> str:
         return "worker"
     if "slurm.job" in words and words[words.index("slurm.job") + 1].startswith(str(runs)):
         intent = json.loads((Path(words[words.index("slurm.job") + 1]) / "intent.json").read_text())
-        return "last" if intent["function"] == LAST else "share"  # srun, which has the same words, is a share too
+        # srun, which has the same words, is a share too
+        return "last" if intent["function"] in (LAST, WATCH) else "share"
     return ""
 
 
 def settled(runs: Path) -> bool:
     """Whether every array was acknowledged long enough ago for slurmctld to have saved it."""
-    arrays = list(runs.glob("submissions/*/arrays/*"))
+    arrays = [path.parent for path in runs.glob("submissions/*/arrays/*/intent.json")]  # none where it was refused
     acknowledged = [path.stat().st_mtime for array in arrays for path in array.glob("ack.json")]
     return len(acknowledged) == len(arrays) and time.time() - max(acknowledged) > SAVED_SECONDS

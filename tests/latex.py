@@ -9,6 +9,7 @@ COMMANDS = {
     r"\end": 1,
     r"\centering": 0,
     r"\caption": 1,
+    r"\label": 1,
     r"\toprule": 0,
     r"\midrule": 0,
     r"\bottomrule": 0,

@@ -32,7 +32,9 @@ def test_studies_come_in_the_order_asked_for(runs: Path) -> None:
 
 def test_an_unknown_study_names_the_nearest_and_what_is_there(runs: Path) -> None:
     """One line, with the runs directory in it."""
-    expected = r"no study 'poling', did you mean 'pooling'\? \(there: pooling@digits, pooling@long, position-embedding"
+    expected = (
+        r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
+    )
     with pytest.raises(ValueError, match=expected):
         load(runs, ["poling"])
 

@@ -109,6 +109,7 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
     assert re.fullmatch(r"\d\d ± \d", rows[2][2].strip())
     assert rows[4][4].strip() == "<0.01"
     assert "worse than position=1d: no position by 22 points" in answer
+    assert "no position < position=1d: agrees" in text
 
 
 def test_a_style_changes_no_number() -> None:

@@ -408,6 +408,7 @@ def test_csv_has_raw_numbers() -> None:
 def test_latex_is_a_booktabs_table() -> None:
     """Balanced, every row with its columns, no character left that LaTeX would take for a command."""
     text = render(with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b>"), "latex")
+    assert r"\label{tab:position-embedding-digits}" in text
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
     assert {line.count("&") for line in body.splitlines() if line.endswith(r"\\")} == {8}

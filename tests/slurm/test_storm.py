@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disturbance import Storm, allow_urgent
+from disturbance import Storm, allow_urgent, resume
 from small_study import PROFILE, SUBMIT, Result, command, logs, on, published, results, run_here, trials, write
 
 from slurm.devcluster import Cluster, Settings
@@ -47,6 +47,7 @@ def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str
     while queued and time.monotonic() - began < SECONDS:
         queued = storm.queue()
         most = max(most, len(queued))
+        resume(stormy)
         if storm.share_dealt <= len(results(runs)) / (0.8 * TRIALS):  # as quick as the trials are, on any machine
             storm.strike()
         time.sleep(0.3)
