@@ -293,8 +293,7 @@ def generations(todo: Sequence[Job], runs: Path) -> list[list[Job]]:
 
     Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
     """
-    open_trials = {job.id for job in todo}
-    depth = [sum(key in open_trials for key in job.parents) for job in todo]
+    depth = [sum(store.trial(runs, key).state().status != "finished" for key in job.parents) for job in todo]
     return [[job for job, own in zip(todo, depth, strict=True) if own == level] for level in sorted(set(depth))]
 
 
@@ -342,7 +341,8 @@ def send_shares(
     tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
     sent: list[int] = []
     try:
-        sent.extend(send(campaign, tasks, size, after, shunned=shunned))
+        when = {"dependency": queue.ends(after)} if after else {}
+        sent.extend(send(campaign, tasks, size, shunned=shunned, when=when))
     except Refused as refusal:
         if limits.FULL.search(str(refusal)):
             return sent
