@@ -187,6 +187,7 @@ def test_python_tag_runs_nothing(tmp_path: Path) -> None:
 def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> None:
     """Adding a study or a recipe tests it."""
     made = Design(read_study(study), read_recipe(recipe), {})
+    planning.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
