@@ -15,7 +15,7 @@ from ablations.confounds import footnotes, refuse_undeclared
 from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
 from ablations.stages import Stage, lineage
-from ablations.study import Arm, Design, at, claim_arms
+from ablations.study import Arm, Design, Study, at, claim_arms
 from results import evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
@@ -97,8 +97,20 @@ def check_names(design: Design) -> None:
     claimed = [name for claim in study.claims for name in claim_arms(claim, study.name)]
     wanted += [("claims", name, [*arms, *own]) for name in claimed]
     for key, name, known in wanted:
-        if name not in known:
+        if name not in known and not (key == "claims" and elsewhere(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def elsewhere(study: Study, name: str) -> bool:
+    """Whether an arm of that name is one of the study's where a recipe has other values on an axis."""
+    varied: Json = {}
+    for axes in (study.factors, *study.crosses, study.curves):
+        varied |= axes
+    pieces = [piece.partition("=") for piece in name.split(",")]
+    return any(varied.get(key) == "axis" for key, _, _ in pieces) and all(
+        varied[key] == "axis" or value in map(str, varied[key]) if key in varied else key in study.arms
+        for key, _, value in pieces
+    )
 
 
 def check_families(design: Design) -> None:

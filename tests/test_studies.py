@@ -196,6 +196,7 @@ def test_every_packaged_study_plans_on_every_recipe(
     """Adding a study or a recipe tests it; of packs the manifests are enough."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe(recipe), {})
+    planning.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
