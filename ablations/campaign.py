@@ -293,8 +293,7 @@ def generations(todo: Sequence[Job], runs: Path) -> list[list[Job]]:
 
     Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
     """
-    open_trials = {job.id for job in todo}
-    depth = [sum(key in open_trials for key in job.parents) for job in todo]
+    depth = [sum(store.trial(runs, key).state().status != "finished" for key in job.parents) for job in todo]
     return [[job for job, own in zip(todo, depth, strict=True) if own == level] for level in sorted(set(depth))]
 
 

@@ -406,10 +406,10 @@ def run(
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     todo = jobs.jobs(plans, arm)
+    ensure_gpus(todo)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
     ensure_data(todo, place)
-    ensure_gpus(todo)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)

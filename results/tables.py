@@ -237,8 +237,5 @@ def starts(study: StudyResults) -> list[str]:
     stage = {arm["name"]: arm.get("parent", "") for arm in study.plan["arms"]}
     values = study.trials.assign(stage=study.trials["arm"].map(stage)).drop_duplicates(["stage", "seed"])
     probed = values[values[START].notna()].groupby("stage", sort=False)[START]
-    said = [
-        f"{name} {mean:.1%} (n = {count})"
-        for name, mean, count in zip(probed.groups, probed.mean(), probed.count(), strict=True)
-    ]
+    said = [f"{name} {found.mean():.1%} (n = {len(found)})" for name, found in probed]
     return [f"5-shot accuracy of what arms start from: {', '.join(said)}"] if said else []

@@ -1,0 +1,87 @@
+"""Pre-training and fine-tuning on a real SLURM: one submit, two arrays with a dependency, and what a failure does."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import CANCEL, PROFILE, RECIPE, SUBMIT, command, logs, on, results, run_here
+
+from ablations import plan as planning
+from ablations import provenance
+from ablations.jobs import jobs as jobs_of
+from ablations.study import Design, read_recipe, read_study
+from results import lease, store
+from slurm.devcluster import Cluster, until
+
+STUDY = """
+question: What does pre-training bring?
+stages: {pretrain: {steps: 400}}
+baseline: {init_from: {stage: pretrain}}
+factors: {lr: [2e-3, 1e-3]}
+"""
+Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
+    """The command in a folder with a study of two pre-trainings and four fine-tunings, on the cluster."""
+    (tmp_path / "s.yaml").write_text(STUDY)
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "100").replace("SEEDS", "2"))
+    (tmp_path / "p.yaml").write_text(PROFILE)
+    environment = on(cluster.environment)
+
+    def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    yield call
+    call(*CANCEL, check=False)
+    cluster.clear()
+
+
+def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """One submit hands both over, the second array dependent on the first; every trial is trained once, as here."""
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # so that the queue can be looked at
+    assert "6 submitted in 2 arrays" in ablate(*SUBMIT).stdout
+    waiting = cluster.run("squeue", "--noheader", "--array", "--format=%F %E %k").stdout.splitlines()
+    jobs = {line.split()[0]: line.split()[1] for line in waiting}
+    before = [job for job, dependency in jobs.items() if dependency == "(null)"]
+    assert len(before) == 1  # the pre-trainings; all others wait for them
+    assert all(f"afterany:{before[0]}" in dependency for job, dependency in jobs.items() if job != before[0])
+    view = json.loads(ablate("status", "s", "--recipe", "r.yaml", "--json").stdout)
+    assert [(one["arm"], one["queued"]) for one in view["stages"]] == [("pretrain", 2)]
+    assert {one["reason"] for arm in view["arms"] for one in arm["now_queued"]} == {"Dependency"}
+    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+    runs = tmp_path / "runs"
+    until(lambda: len(results(runs)) == 6, f"6 results (logs: {logs(runs)})", 240)
+    assert results(runs) == run_here(tmp_path)
+    assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
+    until(lambda: (runs / "report.html").exists(), "the report", 120)
+
+
+def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: Ablate) -> None:
+    """The others end with their report; its children never begin, `status` says so, and nothing goes on for ever."""
+    runs = tmp_path / "runs"
+    jobs = jobs_of([planned(tmp_path)])
+    attempt = store.trial(runs, jobs[0].id).claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.fail("RuntimeError: no such thing", "Traceback", provenance.sources())
+    assert "1 failed" in (said := ablate(*SUBMIT).stdout)
+    assert "2 blocked by the failure of what they start from" in said
+    until(lambda: len(results(runs)) == 3, f"3 results (logs: {logs(runs)})", 240)
+    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    view = json.loads(ablate("status", "s", "--recipe", "r.yaml", "--json").stdout)
+    assert (view["finished"], view["failed"], view["blocked"]) == (3, 1, 2)
+    assert not any(store.trial(runs, job.id).attempts() for job in jobs if jobs[0].id in job.parents)
+
+
+def planned(folder: Path) -> dict[str, Any]:
+    design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
+    return planning.build(design, [0, 1])
