@@ -513,11 +513,16 @@ def make_place(
 
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:
-    """Raises ValueError before anything is written where a trial's data are not there."""
+    """Raises ValueError before anything is written where a trial's data are not there, or a pack's files not whole."""
+    from vitcore.data import describe, pack_of
     from vitcore.datasets import TORCHVISION, data_home, read_torchvision
+    from vitcore.pack import opened
 
-    for name in sorted({job.config["data"] for job in jobs} & set(TORCHVISION)):
-        read_torchvision(name, data_home(name, place.data_dir))
+    for name in sorted({job.config["data"] for job in jobs}):
+        if name in TORCHVISION:
+            read_torchvision(name, data_home(name, place.data_dir))
+        elif (folder := pack_of(name)) is not None:
+            opened(folder, describe(name).fingerprint["sha256"])
 
 
 def ensure_gpus(jobs: "list[Job]") -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,8 +136,7 @@ def test_a_flipped_byte_ends_a_trial_without_a_result(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ablate train` names the shard; nothing is published."""
-    (tmp_path / "data").mkdir()
-    subprocess.run(["cp", "-r", str(home / "photos"), str(tmp_path / "data")], check=True)
+    shutil.copytree(home / "photos", tmp_path / "data" / "photos")
     path = tmp_path / "data" / "photos" / "shard-00004.bytes"
     content = bytearray(path.read_bytes())
     content[7] ^= 16
@@ -149,6 +149,20 @@ def test_a_flipped_byte_ends_a_trial_without_a_result(
     (failure,) = (tmp_path / "runs").glob("trials/*/attempts/*/failure.json")
     assert str(path) in failure.read_text()
     assert json.loads(failure.read_text())["kind"] == "input"
+
+
+def test_a_shard_cut_short_is_refused_before_anything_runs(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the shard, status 2, and no trial."""
+    shutil.copytree(home / "photos", tmp_path / "photos")
+    path = tmp_path / "photos" / "shard-00004.bytes"
+    os.truncate(path, path.stat().st_size - 1)
+    words = ("data=photos", "patch=7", "--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path))
+    status, output, errors = called(monkeypatch, "train", *words)
+    assert (status, output) == (2, "")
+    assert f"{path}: damaged or half copied" in errors
+    assert not (tmp_path / "runs").exists()
 
 
 KILLED = """

@@ -63,6 +63,7 @@ def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     pieces = images.new_empty((*images.shape[:2], size, size))
     for image, (top, left, height, width), piece in zip(images, boxes.tolist(), pieces, strict=True):
         box = image[None, :, top : top + height, left : left + width]
+        box = box.contiguous(memory_format=torch.channels_last)  # the same bits, sooner
         piece[:] = F.interpolate(box, (size, size), mode="bilinear", antialias=True)[0]
     return pieces
 
