@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from ablations import status
+from ablations.faults import BUG
+from ablations.retrying import advice
 from slurm.devcluster import Cluster, until
 
 BROKEN = """
@@ -129,9 +131,9 @@ def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablat
     shown = ablate("status")
     assert "failed    3 trials: ZeroDivisionError: division by zero" in shown
     assert "position=broken seeds 0, 1, 2" in shown
-    assert shown.count("why: ablate logs s@r --failed   again: ablate retry s@r") == 1
+    assert " ".join(shown.split()).count(advice(BUG, "s@r")) == 1
     assert ablate("logs", "s@r", "--failed").count("ZeroDivisionError: division by zero") == 3
-    assert "3 failed trials may be run again" in ablate("retry", "s@r")
+    assert "3 trials may be run again" in ablate("retry", "s@r")
 
 
 # -- when SLURM is silent ----------------------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def recording(folder: Path) -> tuple[str, Callable[[], list[str]]]:
         shim.write_text(SHIM.format(calls=calls, real=real))
         shim.chmod(0o755)
     calls.touch()
-    return f"{folder / 'shims'}:{os.environ['PATH']}", lambda: calls.read_text().splitlines()
+    return f"{folder / 'shims'}:{os.environ['PATH']}", lambda: calls.read_text().split("\n")[:-1]
 
 
 def test_watching_asks_slurm_once_a_minute(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
