@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-CLUSTER := test_devcluster.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
+CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py
 SLOW_PARTS := contracts every_study full_disk hostile login looks noise readme recipe reference running
 SLOW := $(SLOW_PARTS:%=tests/test_%.py)
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem

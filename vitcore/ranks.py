@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -244,7 +244,8 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
         dist.barrier()
     except BaseException:
         if cuda:
-            dist.group.WORLD.abort()  # type: ignore[union-attr]  # there is one: it was just made
+            with suppress(RuntimeError):  # what led here is what is told
+                dist.group.WORLD.abort()  # type: ignore[union-attr]  # there is one: it was just made
         raise
     finally:
         dist.destroy_process_group()
