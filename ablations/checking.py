@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
-from ablations.plan import check_data, check_families, check_names, check_sizes
+from ablations.plan import check_data, check_families, check_names, check_sizes, check_starts
 from ablations.study import Design, read_recipe, read_study
 from slurm.profile import Profile
 from vitcore import data
@@ -82,6 +82,7 @@ def check_study(file: str, recipe: str) -> bool:
     check_sizes(design)
     check_data(design)
     check_families(design)
+    check_starts(design)
     arms = {arm.name: arm for arm in design.arms}
     print(file)
     for arm in design.arms:
@@ -103,4 +104,8 @@ def check_recipe(file: str) -> bool:
         config = Config(**merge(recipe.config, recipe.arms[name]))
         data.check(config)
         print(f"  ok      arm {name}: {measure(config)['flops'] / size['flops']:.2g} times the FLOPs")
+    for name in recipe.stages:
+        config = Config(**merge(recipe.config, recipe.stages[name]))
+        data.check(config)
+        print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")
     return True

@@ -57,7 +57,10 @@ def looks(frame: pd.DataFrame) -> dict[str, Look]:
 
 
 def axis_name(field: str) -> str:
-    return current().labels.get(field) or NAMES.get(field, field.replace("_", " "))
+    """In words; a stage's setting, pretrain.lr, with the stage's name."""
+    stage, _, rest = field.partition(".")
+    of_stage = f"{NAMES[rest]} ({stage})" if rest in NAMES else field.replace("_", " ")
+    return current().labels.get(field) or NAMES.get(field, of_stage)
 
 
 def marks(field: str) -> str:
