@@ -11,12 +11,13 @@ import torch
 from in_process import called
 from torch import nn
 
-from ablations import bench_clock, bench_floor, bench_input, bench_peak, bench_step
+from ablations import bench_clock, bench_floor, bench_input, bench_loop, bench_peak, bench_script, bench_step
 from ablations.bench_images import images
 from ablations.bench_memory import Source, measured
 from ablations.bench_rivals import KINDS, Rival
 from vitcore.config import Config
 from vitcore.measure import measure
+from vitcore.schedule import learning_rate
 from vitcore.train import Training
 
 timm = pytest.importorskip("timm")
@@ -202,3 +203,47 @@ def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     status, output, errors = called(monkeypatch, "bench", "--gpu")
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert "no usable GPU" in errors
+
+
+STUDY = """
+    question: Does it cost?
+    baseline: {position: 1d}
+    factors: {position: [1d, none], lr: [2e-3]}
+"""
+
+
+def test_an_arm_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With those that are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(STUDY)
+    status, _, errors = called(monkeypatch, "bench", "s.yaml", "--arm", "x*", *WORDS)
+    assert status == 2
+    assert "--arm x*: " in errors
+    assert "position=none" in errors
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.3])
+def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
+    """Step by step, from its settings alone."""
+    one = config(steps=10, warmup=warmup)
+    settings = json.loads(bench_loop.script(one, tmp_path / "0", Source()).read_text())
+    theirs = [one.lr * bench_script.rate(step, settings) for step in range(10)]
+    np.testing.assert_allclose(theirs, [learning_rate(step, one) for step in range(10)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("augment", ["none", "flip-crop"])
+def test_the_script_trains(tmp_path: Path, augment: str) -> None:
+    """As many steps and evaluations as ours; what it learns it learns from the images: better than chance."""
+    one = config(
+        steps=150,
+        evaluations=3,
+        augment=augment,
+        lr=3e-3,
+        pool="gap",
+        **{"augment.pad": 1} if augment != "none" else {},
+    )
+    file = bench_loop.script(one, tmp_path / "0", Source())
+    bench_script.run(file)
+    result = json.loads((tmp_path / "0.result").read_text())
+    assert [line["step"] for line in result["lines"]] == [50, 100, 150]
+    assert result["test_accuracy"] > 0.2
