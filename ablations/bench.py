@@ -4,15 +4,17 @@ What was measured comes with the config, the hardware and the versions, so that 
 """
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 
-from ablations import bench_memory, bench_step
+from ablations import bench_arms, bench_loop, bench_memory, bench_step
 from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.provenance import environment
 from ablations.runner import cores
+from ablations.study import Design
 from vitcore.config import Config
 from vitcore.device import device_of, hardware, torch_threads
 
@@ -21,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Method:
-    """`rounds` turns of `calls` train steps of each side; compiled: also timm's model compiled, minutes of it."""
+    """`rounds` turns of `calls` train steps of each side, of --loop of a whole study; compiled: also timm compiled."""
 
     rounds: int
     calls: int
@@ -37,6 +39,25 @@ def step(config: Config, method: Method, digests: dict[str, str]) -> Json:
     names = [side["name"] for side in found["sides"]]
     found["memory_bytes"] = bench_memory.taken(config, names, method.source)
     return {"bench": "step", **about(config, method, digests), **found}
+
+
+def arms(design: Design, glob: str, method: Method, digests: dict[str, str]) -> Json:
+    """Each arm of a study that `glob` names, beside its baseline. Raises ValueError where there is none."""
+    chosen = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
+    if not chosen:
+        names = ", ".join(arm.name for arm in design.arms)
+        raise ValueError(f"--arm {glob}: {design.name} has the arms {names}")
+    pairs = bench_arms.Pairs(method.rounds, method.calls, method.source)
+    rows = bench_arms.bench(chosen, design.arms, pairs)
+    return {"bench": "arms", "study": design.name, **about(design.reference, method, digests), "arms": rows}
+
+
+def loop(settings: Json, seeds: int, method: Method, digests: dict[str, str]) -> Json:
+    """A small study of this config beside one process a trial."""
+    if method.source.random:
+        raise ValueError("--random-images: --loop trains on the data themselves")
+    found = bench_loop.bench(settings, seeds, method.rounds, method.source)
+    return {"bench": "loop", **about(Config(**settings), method, digests), **found}
 
 
 def about(config: Config, method: Method, digests: dict[str, str]) -> Json:

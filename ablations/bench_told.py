@@ -14,6 +14,56 @@ def told(found: Json) -> str:
     return "\n\n".join([*TOLD[found["bench"]](found), machine(found)])
 
 
+def arms(found: Json) -> list[str]:
+    """A row an arm."""
+    rows = [
+        [
+            Cell(row["arm"]),
+            Cell(milliseconds(row["seconds_per_step"])),
+            Cell(beside(row)),
+            Cell(f"{row['flops_ratio']:.2f}x"),
+            Cell(size(row["memory_bytes"])),
+        ]
+        for row in found["arms"]
+    ]
+    title = f"A step of each arm of {found['study']}, its baseline: {model(found['config'])}"
+    turns = f"{found['rounds']} rounds in turn with the baseline, {found['steps_per_round']} steps each"
+    caption = f"Median [quartiles] of {turns}. memory: what steps add at their peak."
+    header = ["arm", "a step", "time / baseline", "FLOPs / baseline", "memory"]
+    return [markdown(Grid(title, [caption], header, [False, True, True, True, True], rows))]
+
+
+def beside(row: Json) -> str:
+    """The ratio; for one with the steps of its baseline, that."""
+    if row["arm"] == row["baseline"]:
+        return "baseline"
+    return spread(row["ratio"], "{:.3f}x") or "the same step"
+
+
+def loop(found: Json) -> list[str]:
+    """A row a way of running the study."""
+    rows = [
+        [
+            Cell(name),
+            Cell(spread(seconds, "{:.1f}") + " s"),
+            Cell(spread(found["ratio"].get(name), "{:.2f}x")),
+            Cell(accuracy(found["test_accuracy"].get(name))),
+        ]
+        for name, seconds in found["seconds"].items()
+    ]
+    title = f"{found['trials']} trials of {found['steps']} steps: {model(found['config'])}"
+    share = found["training_share"]
+    caption = f"Wall time, median [quartiles] of {found['rounds']} rounds in turn." + (
+        f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
+    )
+    header = ["how", "wall time", "ours is faster by", "test accuracy"]
+    return [markdown(Grid(title, [caption], header, [False, True, True, True], rows))]
+
+
+def accuracy(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
 def step(found: Json) -> list[str]:
     left_out = [f"{name} is left out: {why}" for name, why in found["left_out"].items()]
     return [markdown(steps(found)), *filter(None, [floor(found), inputs(found)]), "\n".join(left_out)]
@@ -38,7 +88,7 @@ def steps(found: Json) -> Grid:
             f"Median [quartiles] of {found['rounds']} rounds in turn, {found['steps_per_round']} steps each; equal "
             "losses in the first steps. floor: its matrix products and attention alone. memory: what steps add.",
         ],
-        header=["side", "images/s", "ours / it", "floor / it", "memory"],
+        header=["side", "images/s", "our speed / its", "floor / its time", "memory"],
         numeric=[False, True, True, True, True],
         rows=rows,
     )
@@ -108,4 +158,4 @@ def size(count: int | None) -> str:
     return "" if count is None else f"{count / 2**20:,.1f} MiB"
 
 
-TOLD: dict[str, Callable[[Json], list[str]]] = {"step": step}
+TOLD: dict[str, Callable[[Json], list[str]]] = {"step": step, "arms": arms, "loop": loop}

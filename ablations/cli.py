@@ -978,10 +978,20 @@ def check(
 
 @app.command()
 def bench(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to change in it.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Studies: what each arm costs; settings."),
+    ] = None,
     recipe: RecipeName = "digits",
-    rounds: Annotated[int, typer.Option(min=2, help="Interleaved rounds.")] = 15,
-    steps: Annotated[int, typer.Option(min=1, help="Train steps a round, each side.")] = 20,
+    arm: ArmGlob = "*",
+    loop: Annotated[
+        bool, typer.Option("--loop", help="A whole small study beside one process a trial; minutes.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=2, help="Turns of each side.  [default: 15; of --loop 2]", show_default=False)
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Train steps a turn.")] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="Of --loop: seeds of each of its two arms.")] = 2,
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
     ] = False,
@@ -996,7 +1006,8 @@ def bench(
 ) -> None:
     """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
 
-    Ratios of what is measured in turn, in one run: median and quartiles.
+    With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
+    trial. Ratios of what is measured in turn, in one run: median and quartiles.
     """
     from ablations import bench as benches
     from ablations.bench_memory import Source
@@ -1006,24 +1017,32 @@ def bench(
     from results import store
     from vitcore.config import Config, merge
 
+    asked = split(words or [])
+    if loop and asked.studies:
+        raise ValueError(f"--loop {asked.studies[0]}: it has a study of its own: key=value")
+    if loop and "position" in asked.overrides:
+        raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
     if gpu:
         require_gpu()
     files, digests = load_plugins(plugin)
-    source = Source(data_folder(data_dir), random_images, files)
-    method = benches.Method(rounds, steps, compiled, source)
     named = dict(zip(map(str, files), digests, strict=True))
+    source = Source(data_folder(data_dir), random_images, files)
+    method = benches.Method(rounds or (2 if loop else 15), steps, compiled, source)
     device = {"device": "cuda" if gpu else "cpu"}
-    asked = split(words or [])
-    if asked.studies:
-        raise ValueError(f"'{asked.studies[0]}' is not key=value: bench takes a config")
-    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides, device)))
-    found = benches.step(config, method, named)
-    if out:
-        store.write_json(out, found)
-    if as_json:
-        show_json([found])
+    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device))
+    if loop:
+        found = [benches.loop(settings, seeds, method, named)]
+    elif asked.studies:
+        chosen = designs(Asked(asked.studies, asked.overrides | device), recipe)
+        found = [benches.arms(design, arm, method, named) for design in chosen]
     else:
-        print(told(found))
+        found = [benches.step(Config(**settings), method, named)]
+    if out:
+        store.write_json(out, found[0] if len(found) == 1 else found)
+    if as_json:
+        show_json(found)
+    else:
+        print("\n\n".join(map(told, found)))
 
 
 @data_app.command()

@@ -1,6 +1,7 @@
 """`ablate bench`: equal trainings are compared, a floor has the model's FLOPs, every part comes with its keys."""
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 from in_process import called
 from torch import nn
 
-from ablations import bench_clock, bench_floor, bench_input, bench_peak, bench_step
+from ablations import bench_clock, bench_floor, bench_input, bench_loop, bench_peak, bench_script, bench_step
 from ablations.bench_images import images
 from ablations.bench_memory import Source, measured
 from ablations.bench_rivals import KINDS, Rival
-from vitcore.config import Config
+from vitcore.config import Config, merge
 from vitcore.measure import measure
+from vitcore.schedule import learning_rate
 from vitcore.train import Training
 
 timm = pytest.importorskip("timm")
@@ -202,3 +204,112 @@ def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     status, output, errors = called(monkeypatch, "bench", "--gpu")
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert "no usable GPU" in errors
+
+
+STUDY = """
+    question: Does it cost?
+    baseline: {position: 1d}
+    factors: {position: [1d, none], lr: [2e-3]}
+"""
+
+
+def test_arms_of_a_study_are_measured_beside_their_baseline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A row an arm; another learning rate is the same step, so that no noise is told as its cost."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(STUDY)
+    words = ["bench", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1"]
+    status, output, errors = called(monkeypatch, *words, "--json")
+    assert (status, errors) == (0, "")
+    found = json.loads(output)
+    rows = {row["arm"]: row for row in found["arms"]}
+    assert list(rows) == ["position=1d,lr=0.004", "position=none", "lr=0.002"]
+    assert rows["position=none"]["ratio"].keys() == {"median", "low", "high"}
+    assert [name for name, row in rows.items() if row["ratio"] is None] == ["position=1d,lr=0.004", "lr=0.002"]
+    assert rows["lr=0.002"]["memory_bytes"] == rows["position=1d,lr=0.004"]["memory_bytes"]
+    assert {"bench", "study", "machine", "config", "rounds", "steps_per_round"} <= found.keys()
+    for row in rows.values():
+        position = {"position": "none" if "none" in row["arm"] else "1d"}
+        cost = measure(Config(**merge(found["config"], position)))
+        assert (row["params"], row["flops"]) == (cost["params"], cost["flops"])
+
+
+def test_an_arm_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With those that are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(STUDY)
+    status, _, errors = called(monkeypatch, "bench", "s.yaml", "--arm", "x*", *WORDS)
+    assert status == 2
+    assert "--arm x*: " in errors
+    assert "position=none" in errors
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.3])
+def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
+    """Step by step, from its settings alone."""
+    one = config(steps=10, warmup=warmup)
+    settings = json.loads(bench_loop.script(one, tmp_path / "0", Source()).read_text())
+    theirs = [one.lr * bench_script.rate(step, settings) for step in range(10)]
+    np.testing.assert_allclose(theirs, [learning_rate(step, one) for step in range(10)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("augment", ["none", "flip-crop"])
+def test_the_script_trains(tmp_path: Path, augment: str) -> None:
+    """As many steps and evaluations as ours; what it learns it learns from the images: better than chance."""
+    one = config(
+        steps=150,
+        evaluations=3,
+        augment=augment,
+        lr=3e-3,
+        pool="gap",
+        **{"augment.pad": 1} if augment != "none" else {},
+    )
+    file = bench_loop.script(one, tmp_path / "0", Source())
+    bench_script.run(file)
+    result = json.loads((tmp_path / "0.result").read_text())
+    assert [line["step"] for line in result["lines"]] == [50, 100, 150]
+    assert result["test_accuracy"] > 0.2
+
+
+def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same trials on both sides; `ablate run` in a process as it is, the scripts in this one."""
+
+    def process(self: bench_loop.Study, command: list[str], threads: int) -> None:
+        if "-m" in command:
+            subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+        else:
+            ran.append(command[-1])
+            bench_script.run(Path(command[-1]))
+
+    ran: list[str] = []
+    monkeypatch.setattr(bench_loop.Study, "process", process)
+    settings = {**SMALL, "steps": 4, "evaluations": 1}
+    found = bench_loop.bench(settings, seeds=1, rounds=1, source=Source())
+    assert (found["trials"], found["steps"]) == (2, 4)
+    assert len(ran) == 4
+    assert len(set(ran)) == 2
+    assert list(found["seconds"]) == ["ablate run", *found["ratio"]]
+    assert all(0 <= value <= 1 for value in found["test_accuracy"].values())
+    assert 0 < found["training_share"] < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--loop position=2d", "position=2d: is what the study of --loop varies"),
+        ("--loop position-embedding", "--loop position-embedding: it has a study of its own"),
+        ("--loop --random-images", "--random-images: --loop trains on the data themselves"),
+        ("--loop schedule=linear", "schedule=linear: the script has cosine"),
+        ("--loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
+        ("--loop dropout=0.1", "dropout=0.1: their model drops others"),
+        ("--loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
+    ],
+)
+def test_what_the_loop_cannot_be_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, message: str
+) -> None:
+    """Before anything is timed."""
+    monkeypatch.chdir(tmp_path)
+    status, output, errors = called(monkeypatch, "bench", *words.split())
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert message in errors
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,158 @@
+"""A whole small study beside the loop that people write: one process a trial, in sequence and two at a time.
+
+The trials are the same: two positions, as many seeds each, of a config; the same images, steps, batch, schedule and
+evaluations. Wall time from the command to the last result, of ours with its table.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from ablations import bench_step
+from ablations.bench_clock import Call, interleaved, spread
+from ablations.bench_images import images
+from ablations.bench_memory import Source
+from ablations.bench_rivals import KINDS, Rival
+from ablations.provenance import HOME
+from ablations.runner import cores
+from results import store
+from vitcore.config import Config, ConfigError, merge
+from vitcore.data import load
+from vitcore.device import device_of, torch_threads
+from vitcore.interop import timm_arguments
+from vitcore.train import evaluation_steps
+
+Json = dict[str, Any]
+POSITIONS = ("none", "1d")
+OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
+AUGMENTS = ("none", "flip-crop")  # that the script has
+
+
+def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Json:
+    """Raises ValueError where the script cannot be the same training, or a process fails."""
+    configs = [
+        Config(**merge(settings, {"position": position, "seed": seed}))
+        for position in POSITIONS
+        for seed in range(seeds)
+    ]
+    for config in configs[::seeds]:
+        check_alike(config, source)
+    with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
+        study = Study(Path(folder), settings, configs, source)
+        sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
+        seconds = interleaved(sides, rounds, 1, torch.device("cpu"))
+        accuracy, trained = study.ours()
+        theirs = study.theirs()
+    workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else None
+    return {
+        "trials": len(configs),
+        "steps": configs[0].steps,
+        "seconds": {name: spread(own) for name, own in seconds.items()},
+        "ratio": {name: spread(own / seconds[OURS]) for name, own in seconds.items() if name != OURS},
+        "training_share": workers and trained / workers / float(np.median(seconds[OURS])),  # of our wall time
+        "test_accuracy": {OURS: accuracy, SEQUENTIAL: theirs},
+    }
+
+
+def check_alike(config: Config, source: Source) -> None:
+    """Raises ValueError where the script's training is another one."""
+    if config.augment not in AUGMENTS:
+        raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
+    if config.schedule != "cosine":
+        raise ConfigError(f"schedule={config.schedule}: the script has cosine")
+    if any(callable(value) for value in timm_arguments(config).values()):
+        raise ConfigError(f"stem={config.stem}: the script has patch")
+    short = bench_step.with_steps(config, bench_step.CHECKED)
+    with torch_threads(config.threads):
+        data = images(short, source.data_dir, random=False)
+        ours, timm = bench_step.Ours(short, data), Rival(KINDS["timm"], short, data)
+        bench_step.check_equal(short, {bench_step.OURS: ours, "timm": timm})
+
+
+class Study:
+    """The files of both sides, and what starts them."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], configs: Sequence[Config], source: Source) -> None:
+        self.folder, self.source = folder, source
+        self.seeds = len(configs) // len(POSITIONS)
+        self.names = (f"runs{number}" for number in count())
+        self.scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
+        recipe = {"description": "Bench.", "config": dict(settings), "seeds": self.seeds}
+        question = {"question": "How fast?", "baseline": {"position": "1d"}, "factors": {"position": list(POSITIONS)}}
+        (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
+        (folder / "bench-study.yaml").write_text(json.dumps(question))
+
+    def run(self) -> None:
+        """`ablate run`, from nothing."""
+        self.runs = self.folder / next(self.names)
+        words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
+        words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
+        words += [word for file in self.source.plugins for word in ("--plugin", str(file))]
+        self.process([sys.executable, "-m", "ablations.cli", *words], cores())
+
+    def loop(self, at_once: int) -> None:
+        """The script for each trial, all cores shared by those that run."""
+        program = str(Path(__file__).with_name("bench_script.py"))
+        commands = [[sys.executable, program, str(one)] for one in self.scripts]
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), commands))
+
+    def process(self, command: list[str], threads: int) -> None:
+        """To its end. Raises ValueError with its last line where it fails."""
+        paths = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": paths}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(f"{' '.join(command[1:4])}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
+
+    def ours(self) -> tuple[float, float]:
+        """Mean test accuracy, and the seconds of training of all trials together."""
+        states = [store.trial(self.runs, path.name).state() for path in sorted((self.runs / "trials").iterdir())]
+        results = [state.result for state in states if state.result is not None]
+        return (
+            fmean(result["metrics"]["test_accuracy"] for result in results),
+            sum(result["train_seconds"] for result in results),
+        )
+
+    def theirs(self) -> float:
+        """Mean test accuracy."""
+        return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
+
+
+def script(config: Config, base: Path, source: Source) -> Path:
+    """The settings of one process of the loop; its images beside them."""
+    data = load(config, source.data_dir)
+    arrays = {
+        f"{part}_{name}": getattr(getattr(data, part), name).numpy()
+        for part in ("train", "val", "test")
+        for name in ("pixels", "labels")
+    }
+    np.savez(base.with_suffix(".npz"), **arrays)
+    settings = {
+        "model": timm_arguments(config),
+        "images": str(base.with_suffix(".npz")),
+        "out": str(base.with_suffix(".result")),
+        "mean": data.mean.flatten().div(255).tolist(),
+        "std": data.std.flatten().div(255).tolist(),
+        "pad": config.options.get("augment.pad", 0),
+        "warmup_steps": round(config.warmup * config.steps),
+        "evaluate": evaluation_steps(config),
+        "bf16": config.precision == "bf16",
+        "device": device_of(config),
+        **{name: getattr(config, name) for name in ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm")},
+        "label_smoothing": config.label_smoothing,
+    }
+    base.with_suffix(".json").write_text(json.dumps(settings))
+    return base.with_suffix(".json")

@@ -1,0 +1,112 @@
+"""One trial as people write it today: a process, a model of timm's, a DataLoader, AdamW. `ablate bench --loop` runs it.
+
+It knows nothing of this project: settings come as JSON, images as .npz. Images that are not augmented are tensors
+before it trains, which is faster than what most do; others are PIL images that torchvision transforms one by one.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from timm.models.vision_transformer import VisionTransformer
+from timm.optim import param_groups_weight_decay  # type: ignore[attr-defined]  # no __all__ there
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torchvision import transforms
+
+Json = dict[str, Any]
+
+
+class Pictures(Dataset[tuple[Tensor, int]]):
+    """Bytes (n, C, H, W) as PIL images, padded, cut at random, flipped at random."""
+
+    def __init__(self, pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], settings: Json) -> None:
+        self.arrays = pixels.transpose(0, 2, 3, 1).squeeze(-1) if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
+        self.labels = labels
+        self.transform = transforms.Compose([
+            transforms.RandomCrop(pixels.shape[-1], padding=settings["pad"]),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(settings["mean"], settings["std"]),
+        ])  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        return self.transform(Image.fromarray(self.arrays[place])), int(self.labels[place])
+
+
+def tensors(pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], settings: Json) -> TensorDataset:
+    mean, std = (torch.tensor(settings[name])[:, None, None] for name in ("mean", "std"))
+    return TensorDataset((torch.from_numpy(pixels) / 255 - mean) / std, torch.from_numpy(labels))
+
+
+def train(settings: Json, data: dict[str, np.ndarray[Any, Any]]) -> tuple[nn.Module, list[Json]]:
+    """The model and a line of metrics an evaluation."""
+    torch.manual_seed(settings["seed"])
+    device = torch.device(settings["device"])
+    make = Pictures if settings["pad"] else tensors
+    pictures: Any = make(data["train_pixels"], data["train_labels"], settings)
+    loader = DataLoader(pictures, settings["batch"], shuffle=True, drop_last=True)
+    val = DataLoader(tensors(data["val_pixels"], data["val_labels"], settings), 512)
+    model = VisionTransformer(**settings["model"]).to(device)
+    optimizer = torch.optim.AdamW(param_groups_weight_decay(model, settings["weight_decay"]), lr=settings["lr"])
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, settings))
+    lines: list[Json] = []
+    step = 0
+    while True:
+        for images, targets in loader:
+            with torch.autocast(device.type, torch.bfloat16, enabled=settings["bf16"]):
+                logits = model(images.to(device))
+                loss = F.cross_entropy(logits, targets.to(device), label_smoothing=settings["label_smoothing"])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            if settings["clip_norm"]:
+                nn.utils.clip_grad_norm_(model.parameters(), settings["clip_norm"])
+            optimizer.step()
+            schedule.step()
+            step += 1
+            if step in settings["evaluate"]:
+                lines.append({"step": step, "train_loss": loss.item(), "val_accuracy": accuracy(model, val, device)})
+            if step == settings["steps"]:
+                return model, lines
+
+
+def rate(step: int, settings: Json) -> float:
+    """Linear warm-up, then a cosine to 0."""
+    warmup, steps = settings["warmup_steps"], settings["steps"]
+    if step < warmup:
+        return float((step + 1) / warmup)
+    return (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup))) / 2
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) -> float:
+    model.eval()
+    right = sum(int((model(images.to(device)).argmax(1).cpu() == targets).sum()) for images, targets in loader)
+    model.train()
+    return right / len(loader.dataset)  # type: ignore[arg-type]  # torch's Dataset promises no length
+
+
+def run(file: Path) -> None:
+    """Trains as the file says; weights and accuracy lie where it says."""
+    settings = json.loads(file.read_text())
+    with np.load(settings["images"]) as arrays:
+        data = dict(arrays)
+    model, lines = train(settings, data)
+    test = DataLoader(tensors(data["test_pixels"], data["test_labels"], settings), 512)
+    result = {"test_accuracy": accuracy(model, test, torch.device(settings["device"])), "lines": lines}
+    out = Path(settings["out"])
+    torch.save(model.state_dict(), out.with_suffix(".pth"))
+    out.write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
