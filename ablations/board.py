@@ -58,9 +58,10 @@ def headline(view: Json) -> Text:
 def rows(view: Json) -> list[Text]:
     """A header and an aligned row an arm, with the kinds of which there are any."""
     kinds = [kind for kind in KINDS if view[kind]]
-    arrow = "> " if view["stages"] else ""  # an arm after what it starts from
     named = [(arm, plain(arm["arm"])) for arm in view["stages"]]
-    named += [(arm, arrow + plain(arm["arm"])) for arm in view["arms"]]
+    named += [
+        (arm, ("> " if arm.get("parent") else "") + plain(arm["arm"])) for arm in view["arms"]
+    ]  # after its parent
     width = max(len(name) for _, name in named)
     names = [SHOWN.get(kind, kind) for kind in kinds]
     lines = [Text(f"  {'':{width}}" + "".join(f"  {name}" for name in names), "dim")]

@@ -99,7 +99,16 @@ def time_text(view: Json, plan: Json) -> str:
     if "recipe" in about["sources"]:
         took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
         origin += f" ({took['how']}: {took['source']}, {took['device']})"
-    return f"{view['hours']:.2g} {about['unit']} on {about['device'] or 'any'}" + (f", from {origin}" if origin else "")
+    return f"{hours_text(view['hours'])} {about['unit']} on {about['device'] or 'any'}" + (
+        f", from {origin}" if origin else ""
+    )
+
+
+def hours_text(hours: float) -> str:
+    """Two digits, as people write them."""
+    if 0 < hours < 0.01:
+        return "under 0.01"
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def expected_text(stated: Json) -> str:

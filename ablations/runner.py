@@ -147,9 +147,15 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Those that take as many GPUs together, the most first; otherwise in their order."""
-    ordered = sorted(jobs, key=lambda job: -job.ranks)
-    return [list(group) for _, group in groupby(ordered, key=lambda job: job.ranks)]
+    """Those that take as many GPUs together: what others start from first, then the most; otherwise in their order."""
+
+    def turn(job: Job) -> tuple[int, int]:
+        return len(job.parents), -job.ranks
+
+    asked = list(jobs)
+    if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
+        return [asked]
+    return [list(group) for _, group in groupby(sorted(asked, key=turn), key=turn)]
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from vitcore.config import Config, listed, merge, nearest, of_architecture
+from vitcore.origin import checked
 
 Values = dict[str, Any]
 FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages
@@ -132,8 +133,6 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[An
 
     keys: all settings that the study writes; starts: all its values of init_from.
     """
-    from vitcore.transfer import checked  # late: torch
-
     reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
     for name in stages:
         if name in reserved or not NAME.fullmatch(name):

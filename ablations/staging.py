@@ -43,9 +43,10 @@ def copied(source: Path, known: Manifest, folder: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first copies, the others find it
-        if (target / MANIFEST).exists():
-            return target
         missing = [shard for shard in known.shards if not is_there(target / shard.file, shard)]
+        if not missing and (target / MANIFEST).exists():
+            return target
+        (target / MANIFEST).unlink(missing_ok=True)  # the machine's cleaner may have taken some of it
         wanted, free = sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
         if wanted + SPARE > free:
             raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, and {wanted / 1e9:,.1f} GB more are needed")

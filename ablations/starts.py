@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from results import store
-from vitcore import transfer
+from vitcore import origin, transfer
 from vitcore.config import Config, ConfigError
 from vitcore.data import describe
 
@@ -13,7 +13,7 @@ def check(config: Config, parent: Config | None) -> None:
     if parent is not None:
         refuse_leak(config, parent)
         transfer.check(config, parent)
-    elif config.init_from != transfer.NONE and not transfer.is_trial(config.init_from):
+    elif config.init_from != origin.NONE and not origin.is_trial(config.init_from):
         transfer.check(config, transfer.read(config.init_from))
 
 
@@ -29,7 +29,7 @@ def refuse_leak(config: Config, parent: Config) -> None:
 
 def check_trial(config: Config, runs: Path) -> None:
     """The same of a trial that is named by its id, which has to have finished. Raises ConfigError."""
-    if not transfer.is_trial(config.init_from):
+    if not origin.is_trial(config.init_from):
         return check(config, None)
     trial = store.trial(runs, config.init_from)
     if (state := trial.state()).status != "finished":

@@ -109,7 +109,9 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
     """
     waits = chain.reasons(runs, plan)
     entries = [
-        {"arm": entry["name"], **arm_status(entry, runs, seen, evals_of(entry, plan), waits)} for entry in trained(plan)
+        {"arm": entry["name"], "parent": entry.get("parent", "")}
+        | arm_status(entry, runs, seen, evals_of(entry, plan), waits)
+        for entry in trained(plan)
     ]
     stages, arms = entries[: -len(plan["arms"])], entries[-len(plan["arms"]) :]
     total = {kind: sum(entry[kind] for entry in entries) for kind in KINDS}

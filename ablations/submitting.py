@@ -32,6 +32,8 @@ def check_gpus(profile: profiles.Profile, plans: Sequence[Json]) -> None:
     """Raises ValueError for a trial of more GPUs than a job of the profile has."""
     asked = jobs(plans)
     runner.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
+    if profile.nodes > 1 and profile.stage:
+        raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
     if profile.nodes > 1 and any(job.ranks == 1 for job in asked):
         raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
 

@@ -26,9 +26,9 @@ from vitcore.config import Config, ConfigError
 from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
 from vitcore.memory import OutOfMemory
+from vitcore.origin import is_trial
 from vitcore.run import Outcome
 from vitcore.train import train
-from vitcore.transfer import is_trial
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
@@ -122,7 +122,7 @@ class Worker:
                 if outcome.status != "stopped":
                     attempt.publish(asdict(outcome))
             if outcome.status == "finished" and job["evals"]:
-                return self.evaluate(job, trial)
+                return self.evaluate(job, trial, outcome.train_seconds)
             self.emit(outcome.status, **summary(outcome))
         except store.Superseded as error:
             self.emit("held", cause=str(error))
@@ -167,8 +167,8 @@ class Worker:
             )
         self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
 
-    def evaluate(self, job: Json, trial: store.Trial) -> None:
-        """The evals that a trained trial owes, and the event that says how that ended."""
+    def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
+        """The evals that a trained trial owes, and the event that says how that ended, after `seconds` of training."""
         result = trial.state().result
         if result is None:
             return self.emit("held")
@@ -179,7 +179,7 @@ class Worker:
                     if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     evaluating.evaluate(trial, name, self.data_dir, self.code)
-            self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=0.0)
+            self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
         except TimeoutError as error:
             self.emit("held", cause=str(error))
         except Exception as error:  # as of an attempt: the cause is recorded, the others go on

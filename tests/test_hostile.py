@@ -144,6 +144,7 @@ def test_files_may_be_called_anything(tmp_path: Path, monkeypatch: pytest.Monkey
 SLOW = [pytest.param(text, marks=pytest.mark.slow) for text in ("$(touch CANARY)", "-o %j {touch,CANARY}")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x'; touch CANARY; '", *SLOW])
 def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, text: str) -> None:
     """Study, recipe, plugin, data and run directory: trained, published, reported, and only the run directory grew."""
@@ -214,6 +215,7 @@ def rendered(study: Any, format: str) -> str:
     return tables.render(tables.table(study), format, None)
 
 
+@pytest.mark.slow
 def test_html_has_the_tags_of_a_harmless_study(both: tuple[Any, Any], tmp_path: Path) -> None:
     """Table and report: no text becomes a tag or an attribute."""
     hostile, harmless = (Tags(rendered(study, "html")).found for study in both)

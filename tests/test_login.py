@@ -44,6 +44,7 @@ def workers(folder: Path, **environment: str) -> Iterator[int]:
         process.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_login_node_gets_two_processes_and_is_told_why(folder: Path) -> None:
     """Whatever --jobs says; the line names submit and allocations."""
     for number in workers(folder):

@@ -109,6 +109,7 @@ def test_two_processes_take_the_steps_of_one(settings: dict[str, Any]) -> None:
         assert [line[name] for line in two.lines] == pytest.approx([line[name] for line in one.lines], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_another_number_of_processes() -> None:
     """Stopped with two, gone on with one, then with two again: as one never stopped, micro-batches whole."""
     calm, run = Memory(), Memory()
@@ -121,6 +122,7 @@ def test_training_goes_on_with_another_number_of_processes() -> None:
     assert len(run.lines) == len(calm.lines)
 
 
+@pytest.mark.slow
 def test_divergence_is_seen_by_all_at_once() -> None:
     """At the step at which one process sees it, verified as ever."""
     settings: dict[str, Any] = {"lr": 1e30, "clip_norm": 0.0, "steps": 20, "warmup": 0.0, "optimizer": "sgd"}
@@ -167,6 +169,7 @@ def unloaded() -> Any:
     POSITION.pop("faulty", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unloaded")
 def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_path: Path) -> None:
     """10, 5, 2 images a backward pass; the weights are those of one process with so many."""
@@ -179,6 +182,7 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_pa
     assert difference(one, two) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unloaded")
 def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
     """The first rank says whose it was and what."""
@@ -221,6 +225,7 @@ def below(pid: int) -> list[int]:
     return [int(line) for line in found.stdout.split()]
 
 
+@pytest.mark.slow
 def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +253,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     finally:
         over.set()
         killer.join()
-    assert tally.done == [asked.id]
+    assert tally.done == [asked.id], tally
     first, second, third = trial.attempts()
     failure = store.read_json(first / "failure.json")
     assert failure["kind"] == "machine"

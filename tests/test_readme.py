@@ -29,6 +29,7 @@ def write_examples(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+@pytest.mark.slow
 def test_own_position_embedding_and_study_run_as_printed(tmp_path: Path) -> None:
     """The example outside of the packages: checked, planned, run (smaller) and in the table."""
     write_examples(tmp_path)

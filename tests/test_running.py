@@ -102,6 +102,7 @@ def test_second_run_trains_nothing(tmp_path: Path) -> None:
     assert all(len(store.trial(place.runs, job.id).attempts()) == 1 for job in jobs)
 
 
+@pytest.mark.slow
 def test_killed_workers_leave_no_trace_in_the_results(
     tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]]
 ) -> None:
@@ -383,6 +384,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
 
 
+@pytest.mark.slow
 def test_edited_result_is_trained_again(tmp_path: Path) -> None:
     """A result whose checksum differs is a missing cell with its reason, and the next run replaces it."""
     jobs = jobs_of([plan(tmp_path)])[:1]

@@ -101,6 +101,7 @@ def job(steps: int = 20) -> Job:
     return Job(trial_id(config), config.model_dump(), "a", "s")
 
 
+@pytest.mark.slow
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     """By the workers: stopped at once, the checkpoint is there; run again, it is gone and the result is here."""
     one = job(1500)

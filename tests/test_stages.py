@@ -213,6 +213,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
     assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
 
 
+@pytest.mark.slow
 def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     """SIGKILL in a pre-training and in a fine-tuning, each once it has a checkpoint: the same results bit for bit."""
     jobs = jobs_of([plan(tmp_path, steps=2500)], "image_size=16,pretrain.data_fraction=1.0")[:2]

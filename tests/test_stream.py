@@ -187,6 +187,7 @@ train(Config.model_validate_json(sys.argv[4]), OnDisk(), checkpoint_seconds=0.0)
 """
 
 
+@pytest.mark.slow
 def test_sigkill_in_the_middle_of_an_epoch_changes_no_bit(tmp_path: Path) -> None:
     """A streamed training in processes killed at steps 2 and 7 (4.6 an epoch): the weights of one never killed."""
 

@@ -58,7 +58,7 @@ def test_at_a_new_resolution_it_is_the_parent_at_that_resolution(position: str, 
     child = ViT(parent.config.model_copy(update={"image_size": 12})).double()
     take_over(child, parent.state_dict(), "the parent")
     images = torch.randn(2, 1, 12, 12, dtype=torch.float64)
-    assert torch.allclose(features(parent, images), features(child, images), atol=1e-9)
+    assert torch.allclose(features(parent, images), features(child, images), atol=1e-6)  # rates are float32
 
 
 def test_positions_are_interpolated_in_two_dimensions() -> None:

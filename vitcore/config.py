@@ -185,8 +185,8 @@ class Config(Options):
     def possible(self) -> "Config":
         """The combinations that can be built; raises ConfigError for the others."""
         from vitcore.initial import INIT  # late: torch
+        from vitcore.origin import checked
         from vitcore.position import POSITION
-        from vitcore.transfer import checked
         from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
         if not self.model:

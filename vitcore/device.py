@@ -21,6 +21,12 @@ def device_of(config: Config) -> str:
     return config.device
 
 
+def torch_device(config: Config) -> torch.device:
+    """With the number of this process's GPU: a thread of its own would begin at GPU 0."""
+    kind = device_of(config)
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
 def hardware(config: Config) -> str:
     """What a trial runs on, by its maker's name."""
     if device_of(config) == "cuda":

@@ -11,8 +11,8 @@ from typing import Any
 
 from vitcore.config import Config, of_architecture
 from vitcore.data import describe
+from vitcore.origin import fingerprint
 from vitcore.position import POSITION
-from vitcore.transfer import fingerprint
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch", "gpus"})

@@ -29,6 +29,7 @@ from vitcore.imagefolder import squared
 from vitcore.pack import INDEX, MANIFEST, NAME, RECORD, Channels, Format, Manifest, Records, Shard, planes
 from vitcore.sources import Source
 
+ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
 QUALITY = 95  # of JPEG
 SHARDS = 64  # at least, where there are as many images: several cores work, and little is lost when killed
@@ -178,7 +179,7 @@ def write_shard(
         rename(partial, path)
     else:
         advance(len(part))
-    with np.load(beside, allow_pickle=False) as kept:
+    with ONE_PARSER, np.load(beside, allow_pickle=False) as kept:
         entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=str(kept["sha256"]))
         return {"shard": entry, "records": kept["records"], "counts": kept["counts"], "train": part[0] < source.train}
 

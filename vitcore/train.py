@@ -25,7 +25,7 @@ from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
-from vitcore.device import device_of, in_precision, torch_threads
+from vitcore.device import in_precision, torch_device, torch_threads
 from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
 from vitcore.memory import shrinking
@@ -87,7 +87,7 @@ def train(
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
     with torch_threads(config.threads):
-        data = load(config, data_dir).to(torch.device(device_of(config)))
+        data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
         suspicion: Suspicion | None = None
         while True:

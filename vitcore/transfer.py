@@ -6,13 +6,8 @@ unless told otherwise is one linear layer at zero, as the paper fine-tunes (arXi
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import safetensors.torch
 import torch
@@ -21,47 +16,13 @@ from torch import Tensor
 
 from vitcore.config import ConfigError
 from vitcore.model import Model, Reference, build
+from vitcore.origin import NONE, is_trial
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 Weights = Mapping[str, Tensor]
-NONE = "none"
-FILES = (".safetensors", ".npz")
-TRIAL = re.compile("[0-9a-f]{12}")
 LEFT_BEHIND = ("head.", "objective.")  # what belongs to what was learned before
-
-
-def checked(init_from: str) -> str:
-    """none, a trial's id, or a file's absolute path, which need not be there. Raises ConfigError for anything else."""
-    if init_from == NONE or is_trial(init_from):
-        return init_from
-    if not init_from.endswith(FILES):
-        allowed = f"none, the id of a trial (12 hex digits), a file ({' or '.join(FILES)}), or in a study a stage of it"
-        raise ConfigError(f"init_from={init_from}: {allowed}")
-    return str(Path(os.path.expanduser(init_from)).absolute())
-
-
-def is_trial(init_from: str) -> bool:
-    """Whether it is the id of a trial, whose weights lie in a run directory."""
-    return TRIAL.fullmatch(init_from) is not None
-
-
-def fingerprint(init_from: str) -> Any:
-    """What stands for it in an identity: the trial's id, or the file's sha256. Raises ConfigError for no such file."""
-    if init_from == NONE or is_trial(init_from):
-        return init_from
-    try:
-        about = os.stat(init_from)
-    except OSError as error:
-        raise ConfigError(f"init_from={init_from}: {error.strerror}") from None
-    return {"sha256": sha256(init_from, about.st_size, about.st_mtime_ns)}
-
-
-@cache  # once a file: a plan asks for every trial
-def sha256(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read(path: str) -> Weights:
