@@ -14,9 +14,8 @@ from vitcore.train import Training
 from vitcore.variants import PARTS, VARIANTS
 
 DATA = load(Config())
-COMPILE = "is unchanged by compile"  # seconds each
 CASES = [
-    pytest.param(slot, name, check, id=f"{slot}={name} {what}", marks=[pytest.mark.slow] if what == COMPILE else [])
+    pytest.param(slot, name, check, id=f"{slot}={name} {what}")
     for slot, parts in VARIANTS.items()
     for name in parts
     for what, check in contracts(slot, name)
