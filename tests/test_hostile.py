@@ -121,6 +121,7 @@ def file_names() -> list[str]:
     return [text for text in SHORT if text.isprintable() and "/" not in text and text not in ("", ".", "..")]
 
 
+@pytest.mark.slow
 def test_files_may_be_called_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Study, recipe, run directory and export by hostile names: planned and told, or one line; nothing else is made."""
     inside = tmp_path / "inside"

@@ -255,6 +255,7 @@ def test_damaged_arrays_are_not_drawn(runs: Path, ablate: Ablate) -> None:
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_report_shows_the_arms_that_were_inspected(tmp_path: Path) -> None:
     """A figure for each, ids of their own, the layers in a table; nothing where no arm was."""
     plan = synthetic.position(seeds=2)

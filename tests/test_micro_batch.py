@@ -167,6 +167,7 @@ def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
         train(tiny())
 
 
+@pytest.mark.slow
 def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> None:
     """Where tables and people look for it."""
     config = tiny(micro_batch=4)

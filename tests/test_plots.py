@@ -179,6 +179,7 @@ def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pyt
     assert matplotlib.rcParams["font.size"] == 20, "drawing leaves the user's settings alone"
 
 
+@pytest.mark.slow
 def test_the_order_of_a_hash_changes_nothing() -> None:
     """Another process, which orders its sets otherwise, writes the same bytes."""
     code = (
@@ -552,6 +553,7 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     assert [to_hex(line.get_color()) for line in marks].count("#000000") == 3
 
 
+@pytest.mark.slow
 def test_direct_labels_do_not_cover_each_other() -> None:
     """Six arms, two of them at every amount of compute."""
     study = several_factors("compute")

@@ -91,7 +91,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("settings", [{}, EVERYTHING])
+@pytest.mark.parametrize("settings", [{}, pytest.param(EVERYTHING, marks=pytest.mark.slow)])
 def test_two_processes_take_the_steps_of_one(settings: dict[str, Any]) -> None:
     """After 30 steps on batches that two do not divide: the weights within 1e-5, the curves within 1e-4."""
     one, two = Memory(), Memory()
@@ -269,6 +269,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     assert difference(calm, stormy) < 1e-4
 
 
+@pytest.mark.slow
 def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ablate train gpus=2 device=cpu`: the environment says so, the id does not; more than there are are refused."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -161,6 +161,7 @@ def test_five_studies_are_a_small_file(complete: str) -> None:
     assert len(complete.encode()) < 5e6
 
 
+@pytest.mark.slow
 def test_equal_studies_give_equal_pages(complete: str) -> None:
     """But for the time at the top, which is given."""
     assert report.render(five(), MADE) == complete

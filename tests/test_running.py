@@ -278,6 +278,7 @@ store.Trial.claim = lambda self, watch: os._exit(7) if self.id == "{key}" else c
 """
 
 
+@pytest.mark.slow
 def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No attempt tells of it, so the run counts; the others come first, and are trained."""
     monkeypatch.setattr(runner, "DEATHS", 2)
@@ -332,6 +333,7 @@ def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     """A second run on the same directory waits for what the first holds: every trial is trained once."""
     jobs = jobs_of([plan(tmp_path, steps=600)])

@@ -288,6 +288,7 @@ def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
 # -- from the command line ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`train objective=masked-patch`, then `train init_from=ID` and `init_from=FILE`; what is wrong is one line."""
     small = ["width=16", "depth=1", "steps=4", "evaluations=1", "--runs", str(tmp_path / "runs"), "--json"]
