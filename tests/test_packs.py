@@ -61,6 +61,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
 
 
+@pytest.mark.parametrize(("grey", "channels"), [(1, 3), (24, 1)])
+def test_a_pack_is_grey_where_all_its_images_are(folder: Path, home: Path, grey: int, channels: int) -> None:
+    """One grey photograph in front makes no others grey."""
+    for file in sorted(folder.rglob("*.*"), key=lambda path: ("test" in path.parts, path))[:grey]:
+        with Image.open(file) as picture:
+            picture.convert("L").save(file)
+    assert everything(packed(folder, home)).shape[1] == channels
+
+
 def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path) -> None:
     """In torchvision's order, as its Resize and CenterCrop make them, but that Pillow rounds once instead of twice."""
     images, one = everything(packed(folder, home)), manifest(home / "photos", "photos")

@@ -29,6 +29,7 @@ from vitcore.imagefolder import squared
 from vitcore.pack import INDEX, MANIFEST, NAME, RECORD, Channels, Format, Manifest, Records, Shard, planes
 from vitcore.sources import Source
 
+LOOKED_AT = 64  # images for their colour: a set of photographs has grey ones, a grey set has no coloured one
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
 QUALITY = 95  # of JPEG
@@ -80,8 +81,7 @@ def pack(
     with alone(folder):
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already: `ablate data verify {name}` checks it")
-        with source.open(0) as first:
-            channels: Channels = 1 if first.mode in ("1", "L") else 3
+        channels = channels_of(source)
         begin(
             folder, source, {"name": name, "size": options.size, "crop": options.image_size, "format": options.format}
         )
@@ -152,6 +152,15 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 
 
 # -- a shard -----------------------------------------------------------------------------------------------------------
+
+
+def channels_of(source: Source) -> Channels:
+    """One where all are grey of those looked at, evenly spaced."""
+    for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist()):
+        with source.open(place) as picture:
+            if picture.mode not in ("1", "L"):
+                return 3
+    return 1
 
 
 def write_shard(
