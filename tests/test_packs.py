@@ -190,6 +190,21 @@ def test_names_that_cannot_be(name: str, folder: Path, home: Path) -> None:
         packed(folder, home, name)
 
 
+def test_a_tar_with_a_class_that_is_only_tested_is_refused(folder: Path, home: Path, tmp_path: Path) -> None:
+    """As a folder of images is: its name is in the message."""
+    (folder / "test" / "cat").rename(folder / "test" / "kat")
+    with pytest.raises(ValueError, match="class 'kat' has no images to train on"):
+        packed(as_one_tar(folder, tmp_path), home)
+
+
+def test_a_flat_tar_of_test_images_is_told_as_such(folder: Path, home: Path, tmp_path: Path) -> None:
+    """ImageNet's own val.tar has no class folders."""
+    parts = as_a_tar_a_part(folder, tmp_path)
+    tar_of(folder / "test" / "cat", parts / "val.tar", folder / "test" / "cat")
+    with pytest.raises(ValueError, match=r"val/.* is in no class folder"):
+        packed(parts, home)
+
+
 def test_compressed_tars_say_what_to_do(folder: Path, home: Path, tmp_path: Path) -> None:
     """They cannot be read in place."""
     with tarfile.open(tmp_path / "all.tar", "w:gz") as tar:

@@ -164,10 +164,15 @@ def from_members(found: list[Member], origin: str) -> Source:
     classes = tuple(sorted({one.path.parent.name for one in found}))
     if len(classes) < 2 or "" in classes:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
-    labels = np.array([classes.index(one.path.parent.name) for one in found], np.int64)
+    number = {name: place for place, name in enumerate(classes)}
+    labels = np.array([number[one.path.parent.name] for one in found], np.int64)
     tests = np.array([one.path.parent.parent.name in TESTS for one in found])
+    if flat := next((one for one in found if str(one.path.parent) in TESTS), None):
+        raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")
     if tests.any():
         train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
+        if unknown := set(labels[test]) - set(labels[train]):
+            raise ValueError(f"{origin}: class '{classes[min(unknown)]}' has no images to train on")
     elif any(one.path.parent.parent.name == "train" for one in found):
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it")
     else:
