@@ -46,7 +46,8 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     yield session_cluster
     for daemon in session_cluster.daemons:
         session_cluster.thaw(daemon.name)
-        session_cluster.start(daemon.name, wait=False)
+    for daemon in session_cluster.daemons:
+        session_cluster.start(daemon.name)  # waits: slurmctld does not start before slurmdbd answers
     session_cluster.wait()
     session_cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     session_cluster.clear()
