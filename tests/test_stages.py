@@ -21,6 +21,7 @@ from ablations.paces import Device
 from ablations.study import Design, read_recipe, read_study
 from results import lease, store, tables
 from results.study import load
+from vitcore.config import Config
 from vitcore.identity import trial_id
 
 RECIPE = """
@@ -91,8 +92,6 @@ def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path
 
 def test_a_trial_is_identified_by_what_it_starts_from_at_its_own_seed(tmp_path: Path) -> None:
     """The id that the plan reckons is that of the whole config, whose init_from is the parent's trial of that seed."""
-    from vitcore.config import Config
-
     jobs = {job.id: job for job in jobs_of([plan(tmp_path)])}
     for job in jobs.values():
         config = Config(**job.config)
@@ -187,6 +186,59 @@ def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
         "pretrain,data_fraction=0.1": 2,
     }
     assert len(jobs_of([grown])) == 12
+
+
+def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> None:
+    """Arms that only the earlier plan has keep its stage, under a name of its own; those of today have the new one."""
+    runs = tmp_path / "runs"
+    study = """
+    question: q
+    stages: {pretrain: {}}
+    baseline: {lr: 0.01}
+    factors: {init_from: [none, {stage: pretrain}]}
+    arms: {fast: {init_from: {stage: pretrain}, lr: 0.1}}
+    """
+    write_plan(runs, planning.prepare(design(tmp_path, study), runs, 1))
+    before = {one["name"]: one for one in planning.read(runs, "s@r")["arms"]}  # type: ignore[index]
+    edited = (
+        study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
+    )
+    grown = planning.prepare(design(tmp_path, edited), runs, 2)
+    arms = {one["name"]: one for one in grown["arms"]}
+    stages = {one["name"]: one for one in grown["stages"]}
+    assert arms["fast"]["trials"][0] == before["fast"]["trials"][0]
+    assert stages[arms["fast"]["parent"]]["config"]["steps"] == 4
+    assert arms["fast"]["parent"].startswith("pretrain#")
+    assert arms["faster"]["parent"] == arms["init_from=pretrain"]["parent"] == "pretrain"
+    assert stages["pretrain"]["config"]["steps"] == 5
+    assert arms["init_from=pretrain"]["trials"][0] != before["init_from=pretrain"]["trials"][0]
+    for job in jobs_of([grown]):
+        assert trial_id(Config(**job.config)) == job.id
+    write_plan(runs, grown)
+    back = planning.prepare(design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
+    assert {one["parent"] for one in back["arms"] if one["name"] in ("fast", "third")} == {"pretrain"}
+    assert {stage["name"].partition("#")[0] for stage in back["stages"]} == {"pretrain"}
+    assert len(back["stages"]) == 2  # that of today is the first one again, and faster's
+
+
+def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> None:
+    """Where more is varied in it its name is longer: what starts from it stays, and nothing is planned twice."""
+    runs = tmp_path / "runs"
+    one = STUDY.replace("curves: {pretrain.data_fraction: axis}", "arms: {fast: {lr: 0.1}}")
+    write_plan(runs, planning.prepare(design(tmp_path, one), runs, 1))
+    other = one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")
+    grown = planning.prepare(design(tmp_path, other), runs, 1)
+    assert [stage["name"] for stage in grown["stages"]] == ["pretrain", "pretrain,lr=0.001"]
+    assert {arm["name"]: arm["parent"] for arm in grown["arms"]}["fast"] == "pretrain"
+
+
+def test_edited_stage_of_the_baseline_is_named(tmp_path: Path) -> None:
+    """As any other change of the baseline: with the setting, and what helps."""
+    runs = tmp_path / "runs"
+    write_plan(runs, planning.prepare(design(tmp_path), runs, 1))
+    edited = design(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 1e-3}}"))
+    with pytest.raises(ValueError, match=r"another baseline \(pretrain.lr 0.002 -> 0.001\)"):
+        planning.prepare(edited, runs, 1)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
