@@ -296,7 +296,7 @@ def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, J
     A stage is known by its trials: one that was edited meanwhile is another one, and both are there.
     """
     found = {stage["name"]: stage for stage in new["stages"]}
-    before = {stage["name"]: stage for stage in old.get("stages", [])}
+    before = chain.by_name(old)
     needed = {stage["name"] for arm in arms for stage in chain.lineage(arm, before)}
     names: dict[str, str] = {}
     for name, stage in before.items():
@@ -334,10 +334,8 @@ def baseline_arm(plan: Json) -> Json:
 
 def whole(arm: Json, plan: Json) -> Json:
     """An arm's settings, and those of what it starts from, as 'pretrain.lr'."""
-    stages = {stage["name"]: stage for stage in plan.get("stages", [])}
-    above = {
-        f"{one['stage']}.{key}": value for one in chain.lineage(arm, stages) for key, value in one["config"].items()
-    }
+    lineage = chain.lineage(arm, chain.by_name(plan))
+    above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
     return {**arm["config"], **above}
 
 

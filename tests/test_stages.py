@@ -19,7 +19,8 @@ from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
 from ablations.paces import Device
 from ablations.study import Design, read_recipe, read_study
-from results import lease, store, tables
+from results import chain, lease, store, tables
+from results.chain import BLOCKED, LOST, READY, WAITS
 from results.study import load
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -131,7 +132,7 @@ def test_stages_start_from_stages(tmp_path: Path) -> None:
     """
     jobs = jobs_of([plan(tmp_path, study)])
     assert [job.arm for job in jobs[:3]] == ["masked", "supervised", "lr=0.01,init_from=supervised"]
-    assert list(jobs[2].parents.values()) == ["supervised seed 0", "masked seed 0"]
+    assert list(jobs[2].parents.values()) == ["supervised", "masked"]
     ring = study.replace("{objective: masked-patch, patch: 4}", "{init_from: {stage: supervised}}")
     with pytest.raises(ValueError, match="supervised starts from masked starts from supervised"):
         plan(tmp_path, ring)
@@ -254,7 +255,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
     for job in jobs_of([made]):
         state = store.trial(tmp_path / "runs", job.id).state()
         assert state.status == "finished"
-        assert runner.weights(state).exists() == (not job.parents)
+        assert state.weights.exists() == (not job.parents)
     table = json.loads(called(monkeypatch, "table", "s@r", "--runs", str(tmp_path / "runs"), "--json", "--strict")[1])
     assert [row["arm"] for row in table["rows"]] == [arm["name"] for arm in made["arms"]]
     waste = cleaning.waste(tmp_path / "runs", [made], "none")
@@ -312,14 +313,12 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
     tally = runner.run(jobs, place(tmp_path), display, workers=1)
     children = {job.id for job in jobs if jobs[0].id in job.parents}
     assert tally.failed.keys() == {jobs[0].id}
-    assert tally.blocked == dict.fromkeys(
-        children, "pretrain,data_fraction=0.1 seed 0 failed: RuntimeError: no such thing"
-    )
+    why = "starts from pretrain,data_fraction=0.1, which failed: RuntimeError: no such thing"
+    assert tally.blocked == dict.fromkeys(children, why)
     assert len(tally.done) == 9
     assert not any(store.trial(tmp_path / "runs", key).attempts() for key in children)
     (study,) = load(tmp_path / "runs")
     row = tables.table(study)["rows"][0]
-    why = "starts from pretrain,data_fraction=0.1, which failed: RuntimeError: no such thing"
     assert (row["n"], row["missing"], row["failed"]) == (1, 1, 0)
     assert f"seed 0 missing: {why}" in row["notes"]
     view = status.status(made, tmp_path / "runs", status.Seen())
@@ -333,8 +332,100 @@ def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
     (child,) = [job for job in jobs_of([plan(tmp_path)]) if job.parents][:1]
     tally = runner.run([child], place(tmp_path), Quiet(), workers=1)
     assert (tally.failed, tally.blocked) == ({}, {})
-    assert tally.interrupted == {child.id: "it starts from pretrain,data_fraction=0.1 seed 0, which is not over"}
+    assert tally.interrupted == {child.id: "starts from pretrain,data_fraction=0.1, which has not finished"}
     assert not store.trial(tmp_path / "runs", child.id).attempts()
+
+
+def forget_weights(runs: Path, key: str) -> Path:
+    """Of a trial that finished; where they were."""
+    path = store.trial(runs, key).state().weights
+    path.unlink()
+    return path
+
+
+def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status`, `plan`, the table and `retry` name it in the same words; `run` does it; what ended stays."""
+    design(tmp_path, STUDY.replace("curves: {pretrain.data_fraction: axis}", ""))
+    runs = tmp_path / "runs"
+    where = ["--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
+    words = [str(tmp_path / "s.yaml"), *where, "--seeds", "1"]
+    assert called(monkeypatch, "run", *words, "--arm", "image_size=8")[0] == 0
+    made = store.read_json(runs / "studies/s@r/plan.json")
+    parent, ended, child = jobs_of([made])
+    before = store.trial(runs, parent.id).state().result
+    forget_weights(runs, parent.id)
+    why = f"starts from pretrain, {chain.AGAIN}"
+    view = json.loads(called(monkeypatch, "status", "s", *where, "--json")[1])
+    assert view["arms"][1]["causes"] == [{"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}]
+    assert f"waits     1 trial: {why}" in called(monkeypatch, "status", "s", *where)[1]
+    table = json.loads(called(monkeypatch, "table", "s", *where, "--json")[1])
+    assert f"seed 0 missing: {why}" in table["rows"][1]["notes"]
+    planned = json.loads(called(monkeypatch, "plan", *words, "--json")[1])["trials"]
+    assert planned == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
+    (left,) = [job for job in jobs_of([made], "image_size=16") if job.parents]
+    tally = runner.run([left], place(tmp_path), Quiet(), workers=1)
+    assert tally.interrupted == {child.id: why}  # whose parent is not among what is asked for
+    said = "to train again, as the weights that others start from are gone: pretrain seed 0"
+    assert called(monkeypatch, "retry", "s", *where)[1].strip() == said
+    assert store.trial(runs, parent.id).state().status == "interrupted"
+    code, _, errors = called(monkeypatch, "run", *words)
+    assert code == 0, errors
+    after = store.trial(runs, parent.id).state()
+    assert (after.status, after.weights.exists()) == ("finished", True)
+    assert before is not None
+    assert after.result is not None
+    assert after.result["weights_sha256"] == before["weights_sha256"]
+    assert len(store.trial(runs, ended.id).attempts()) == 1
+    forget_weights(runs, parent.id)  # nothing starts from there any more: nothing is to do
+    assert called(monkeypatch, "retry", "s", *where)[1].startswith("none of 3 trials failed")
+    assert called(monkeypatch, "run", *words)[0] == 0
+    assert store.trial(runs, parent.id).state().status == "finished"
+
+
+def test_run_alone_renews_lost_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `retry`; also of what its parent starts from, where both were lost."""
+    study = """
+    question: q
+    stages: {first: {}, second: {init_from: {stage: first}}}
+    baseline: {init_from: {stage: second}}
+    factors: {lr: [0.01, 0.1]}
+    """
+    design(tmp_path, study)
+    runs = tmp_path / "runs"
+    words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs), "--seeds", "1"]
+    assert called(monkeypatch, "run", *words, "--arm", "lr=0.01")[0] == 0
+    first, second, *_ = jobs_of([store.read_json(runs / "studies/s@r/plan.json")])
+    for job in (first, second):
+        forget_weights(runs, job.id)
+    code, _, errors = called(monkeypatch, "run", *words)
+    assert code == 0, errors
+    assert "second seed 0, first seed 0" in errors
+    assert all(store.trial(runs, job.id).state().weights.exists() for job in (first, second))
+
+
+PARENTS = {"b": "second", "a": "first"}
+
+
+@pytest.mark.parametrize(
+    ("second", "first", "kind", "why", "opened", "lost"),
+    [
+        (READY, WAITS, chain.READY, "", (), ()),  # what is behind what is ready does not matter
+        (WAITS, READY, chain.WAITS, "starts from second, waits", ("b",), ()),
+        (WAITS, WAITS, chain.WAITS, "starts from first, waits", ("b", "a"), ()),
+        (LOST, READY, chain.LOST, "starts from second, lost", ("b",), ("b",)),
+        (LOST, LOST, chain.LOST, "starts from first, lost", ("b", "a"), ("b", "a")),
+        (WAITS, LOST, chain.LOST, "starts from first, lost", ("b", "a"), ("a",)),
+        (BLOCKED, LOST, chain.BLOCKED, "starts from second, blocked", ("b",), ()),
+        (LOST, BLOCKED, chain.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
+    ],
+)
+def test_what_keeps_a_trial_from_beginning(
+    second: str, first: str, kind: str, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
+) -> None:
+    """By what the two that it starts from, one from the other, are."""
+    there = {"b": chain.Parent(second, second), "a": chain.Parent(first, first)}
+    found = chain.start(PARENTS, there.__getitem__)
+    assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 
 # -- from the command line ---------------------------------------------------------------------------------------------
