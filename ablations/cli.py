@@ -81,7 +81,12 @@ class PackFormat(StrEnum):
 
 
 Words = Annotated[
-    list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Names or files, or 'all'; settings.")
+    list[str],
+    typer.Argument(
+        metavar="STUDY... [KEY=VALUE]...",
+        help="Names or files, or 'all'; settings. Where a study has stages KEY is for all of them, STAGE.KEY for one "
+        "alone, finetune.KEY for what starts from them.",
+    ),
 ]
 Names = Annotated[
     list[str] | None,

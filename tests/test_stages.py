@@ -106,7 +106,7 @@ def test_a_trial_is_identified_by_what_it_starts_from_at_its_own_seed(tmp_path: 
 
 
 def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
-    """recipe < command line < the recipe's stage < the study's < the arm; a stage has the model of who starts there."""
+    """recipe < the recipe's stage < command line < the study's < the arm; a stage has the model of who starts there."""
     study = STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 5e-3}}").replace(
         "factors: {image_size: axis}", "factors: {position: [1d, 2d]}"
     )
@@ -118,6 +118,59 @@ def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
     assert (parent.optimizer, parent.lr, parent.label_smoothing, parent.warmup) == ("adamw", 5e-3, 0.1, 0.5)
     assert (parent.position, parent.width, parent.steps, parent.data_fraction) == ("2d", 32, 7, 0.1)
     assert arm.parent.name == "pretrain,position=2d,data_fraction=0.1"
+
+
+@pytest.mark.parametrize("stage", ["{}", "{steps: 9, lr: 1e-3}", "{epochs: 3}"])
+def test_plain_settings_are_for_all_stages_whatever_the_recipe_says(tmp_path: Path, stage: str) -> None:
+    """`steps=7` is of the arms and of each stage, `STAGE.steps` and `finetune.steps` of one alone, over a plain one."""
+    (tmp_path / "r2.yaml").write_text(RECIPE.replace("STEPS", "4").replace("{label_smoothing: 0.1}", stage))
+    (tmp_path / "s.yaml").write_text(STUDY)
+
+    def steps(**overrides: object) -> tuple[int, int]:
+        arm = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r2.yaml")), overrides).arms[0]
+        assert arm.parent is not None
+        return arm.parent.config.steps, arm.config.steps
+
+    own, arms = steps()
+    assert steps(steps=7) == (7, 7)
+    assert steps(**{"pretrain.steps": 5}) == (5, arms)
+    assert steps(**{"finetune.steps": 3}) == (own, 3)
+    assert steps(**{"pretrain.steps": 5, "steps": 7, "finetune.steps": 3}) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            {"data_fraction": 0.5},
+            "^data_fraction=0.5 is for all stages, .* 's' .* pretrain: other.data_fraction=0.5 or finetune.data_",
+        ),
+        (
+            {"epochs": 2},
+            "^epochs=2 is for all stages, .* other: pretrain.epochs=2 or finetune.epochs=2 is for one alone",
+        ),
+        ({"image_size": 16}, "^image_size is what the study 's' varies"),
+        ({"finetune.image_size": 16}, "^finetune.image_size is what the study 's' varies"),
+        ({"pretrain.seed": 1}, "^pretrain.seed: a stage has the seeds"),
+        ({"finetune.seed": 1}, "^finetune.seed: the seeds of a study are set with --seeds"),
+        ({"pretrain.stepz": 1}, "^pretrain.stepz: stepz is no setting.*'steps'"),
+        ({"pretain.steps": 1}, "^pretain.steps=1: the stages of the study 's' are .*did you mean 'pretrain'"),
+    ],
+)
+def test_settings_of_no_stage_are_refused_by_name(tmp_path: Path, overrides: dict[str, object], said: str) -> None:
+    """A plain one that the study itself sets or varies in a stage names how to set the others."""
+    study = STUDY.replace("{pretrain: {}}", "{pretrain: {}, other: {steps: 3}}")
+    with pytest.raises(ValueError, match=said):
+        design(tmp_path, study, **overrides)
+
+
+def test_recipe_says_how_it_fine_tunes(tmp_path: Path) -> None:
+    """Without a section `finetune` arms would be trained as their pre-training was: one line, with study and recipe."""
+    (tmp_path / "s.yaml").write_text(STUDY)
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "4").replace("finetune:", "other:"))
+    said = r"^study 's' fine-tunes, and recipe 'r' does not say how: it has no stages: finetune \({} trains as"
+    with pytest.raises(ValueError, match=said):
+        Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
 
 
 def test_stages_start_from_stages(tmp_path: Path) -> None:
