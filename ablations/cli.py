@@ -539,9 +539,9 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
 
 def ensure_gpus(jobs: "list[Job]") -> None:
     """Raises ValueError before anything is written for a trial of more GPUs than there are."""
-    from ablations import runner
+    from ablations import machine, runner
 
-    runner.check_gpus(jobs, len(runner.gpus()), runner.nodes(), "here")
+    runner.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
 def profile_device(profile: str, recipe: str) -> "Device":

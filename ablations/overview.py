@@ -7,8 +7,8 @@ from typing import Any
 from ablations import estimate, resolution, retrying
 from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs
+from ablations.machine import cores, gpus
 from ablations.paces import Device
-from ablations.runner import cores, gpus
 from results import evals, store, units
 from results.planned import trained
 

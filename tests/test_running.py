@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from ablations import machine, runner
 from ablations import plan as planning
-from ablations import runner
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.study import Design, read_recipe, read_study
@@ -310,7 +310,7 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
 
 def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> None:
     """Where there is none it fails at once, and says what is missing."""
-    if runner.gpus():
+    if machine.gpus():
         pytest.skip("this machine has a GPU")
     config = Config(device="cuda", steps=2, width=16, depth=1, heads=2)
     job = Job(trial_id(config), config.model_dump(), "a", "s")
