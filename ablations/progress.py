@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ablations.jobs import Job
+from results import units
 
 Json = dict[str, Any]
 
@@ -70,7 +71,8 @@ class Live:
             self.console.print(f"[red]{event}[/] {what}: {detail.get('cause')}", highlight=False)
         elif not self.console.is_terminal and not detail.get("elsewhere"):
             accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
-            shown = f"test accuracy {accuracy:.1%}" if accuracy is not None else event
+            named = units.name("test_accuracy", job.config.get("objective", ""))
+            shown = f"{named} {accuracy:.1%}" if accuracy is not None else event
             self.console.print(
                 f"[{self.done:.0f}/{self.total}] {what}: {shown}, {seconds or 0:.1f} s{self.left()}",
                 highlight=False,

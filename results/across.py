@@ -77,7 +77,7 @@ def setting(table: Table) -> str:
 
 
 def header(name: str, table: Table) -> str:
-    return layout.COLUMNS[name].header.format(metric=layout.label(table["metric"]))
+    return layout.COLUMNS[name].header.format(metric=layout.label(table["metric"], table["objective"]))
 
 
 def part(row: Mapping[str, Any] | None, table: Table, columns: Sequence[str], marks: tuple[int, ...]) -> list[Cell]:

@@ -117,7 +117,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     return Grid(
         title=f"{table['name']}: {table['question']}",
         caption=[caption(table, columns)],
-        header=[COLUMNS[name].header.format(metric=label(table["metric"])) for name in columns],
+        header=[COLUMNS[name].header.format(metric=label(table["metric"], table["objective"])) for name in columns],
         numeric=[COLUMNS[name].numeric for name in columns],
         rows=rows,
         footnotes=footnotes,
@@ -132,18 +132,19 @@ def sortable(value: Any) -> float | str | None:
     return value  # type: ignore[no-any-return]  # JSON: a number, a text or None
 
 
-def label(metric: str) -> str:
-    return current().labels.get(metric) or units.name(metric)
+def label(metric: str, objective: str = "") -> str:
+    return current().labels.get(metric) or units.name(metric, objective)
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
     """What the numbers are: n, units, test, family, margin."""
     unit, split = units.unit(table["metric"]), table["split"]
+    measured = label(table["metric"], table["objective"])
     tests = {"folds": f"each on one of {split.get('folds')} folds of {split['images']:,} images"}
     tested = tests.get(split["kind"], f"all on the same {split['images']:,} test images")
     parts = [
         f"{sentences.seeds(table['rows'])}, {tested}",
-        f"{label(table['metric'])}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
+        f"{measured}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {families(table)}",
     ]
