@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from ablations import estimate, resolution, retrying
-from ablations.cleaning import Keep, keeps
+from ablations.cleaning import Keep, kept
 from ablations.jobs import jobs
 from ablations.machine import cores, gpus
 from ablations.paces import Device
 from results import evals, store, units
-from results.planned import trained
+from results.planned import objective, trained
 
 Json = dict[str, Any]
 BYTES_A_PARAMETER = 4
@@ -52,11 +52,12 @@ def overview(
 
 def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
+    stay = kept(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
     ranks = max((estimate.ranks(arm["config"]) for arm in trained(plan)), default=1)
     running = min(todo, workers or max(1, (len(gpus()) or cores()) // ranks))
     return {
-        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keeps(keep, key, [plan])),
+        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
         "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
         "files": FILES * len(trials),
     }
@@ -122,4 +123,4 @@ def expected_text(stated: Json) -> str:
 
 
 def resolution_text(view: Json, plan: Json) -> str:
-    return "\n           ".join(resolution.told(view["resolution"], plan["metric"]))
+    return "\n           ".join(resolution.told(view["resolution"], plan["metric"], objective(plan)))

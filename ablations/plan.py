@@ -29,11 +29,7 @@ Json = dict[str, Any]
 def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
-    check_names(design)
-    check_sizes(design)
-    check_data(design)
-    check_families(design)
-    check_starts(design)
+    check(design)
     measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
@@ -76,6 +72,15 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     }
     refuse_undeclared(plan)
     return plan
+
+
+def check(design: Design) -> None:
+    """Every arm can be built, trained and evaluated as is asked for, before anything is. Raises ValueError."""
+    check_names(design)
+    check_sizes(design)
+    check_data(design)
+    check_families(design)
+    check_starts(design)
 
 
 def contrasts(entries: Sequence[Json]) -> int:
@@ -144,15 +149,14 @@ def check_data(design: Design) -> None:
 
 def check_starts(design: Design) -> None:
     """Every arm and stage fits what it starts from, which saw none of its test images. Raises ValueError."""
-    for arm in design.arms:
-        pairs = [(arm.name, arm.config, arm.parent)]
-        pairs += [(one.name, one.config, one.parent) for one in lineage(arm.parent)]
-        for name, config, parent in pairs:
-            try:
-                data.check(config)
-                starts.check(config, parent.config if parent else None)
-            except ConfigError as error:
-                raise ValueError(f"study '{design.study.name}', {name}: {error}") from None
+    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
+    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
+    for entry in entries:
+        try:
+            data.check(entry.config)
+            starts.check(entry.config, entry.parent.config if entry.parent else None)
+        except ConfigError as error:
+            raise ValueError(f"study '{design.study.name}', {entry.name}: {error}") from None
 
 
 def own(design: Design, said: Any) -> Any:

@@ -13,7 +13,7 @@ pets = "~/datasets/pets"
 import os
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -55,6 +55,29 @@ def packs(settings: Settings) -> dict[str, str]:
     """Those of the named folders that `ablate data pack` made: name -> folder."""
     folders = {name: os.path.abspath(os.path.expanduser(folder)) for name, folder in settings.data.items()}
     return {name: folder for name, folder in folders.items() if os.path.isfile(os.path.join(folder, "manifest.json"))}
+
+
+def named(content: Any, here: Settings) -> Any:
+    """Settings, also inside of others (stages, arms), with data=NAME as `[data]` maps it to a folder of images.
+
+    `pretrain.data=NAME` too. Packs keep their names.
+    """
+    if isinstance(content, dict):
+        return {
+            key: folder_of(value, here) if is_data(key, value) else named(value, here) for key, value in content.items()
+        }
+    return content
+
+
+def is_data(key: str, value: Any) -> bool:
+    return key.rpartition(".")[2] == "data" and isinstance(value, str)
+
+
+def folder_of(name: str, here: Settings) -> str:
+    """How a config names the folder that a name is mapped to; the name itself where there is none, or a pack."""
+    if name not in here.data or name in packs(here):
+        return name
+    return f"imagefolder:{os.path.expanduser(here.data[name])}"
 
 
 def scratch(folder: str) -> Path:
