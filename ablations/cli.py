@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablations.jobs import Job
     from ablations.paces import Device
     from ablations.runner import Place, Tally
-    from ablations.study import Design
+    from ablations.study import Design, Record
     from results.study import StudyResults
 
 Json = dict[str, Any]
@@ -174,18 +174,22 @@ def designs(asked: Asked, recipe_name: str) -> "list[Design]":
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
-    studies = [read_study(name) for name in dict.fromkeys(names)]
-    recipe = read_recipe(recipe_name)
-    recipe = recipe.model_copy(update={"config": named_data(recipe.config)})
+    here = settings.read(Path())
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), here)
+    read = (read_study(name) for name in dict.fromkeys(names))
+    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), here) for study in read]
     return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
+
+
+def with_data(record: "Record", fields: Iterable[str], here: settings.Settings) -> "Record":
+    """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
+    return record.model_copy(update={field: settings.named(getattr(record, field), here) for field in fields})
 
 
 def named_data(config: Json) -> Json:
     """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names."""
-    here = settings.read(Path())
-    if (name := config.get("data")) in here.data and name not in settings.packs(here):
-        return config | {"data": f"imagefolder:{os.path.expanduser(here.data[name])}"}
-    return config
+    mapped: Json = settings.named(config, settings.read(Path()))
+    return mapped
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -403,33 +407,47 @@ def run(
     max_hours: MaxHours = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import estimate, jobs
+    from ablations import jobs
     from ablations import plan as planning
-    from ablations.publishing import publish
-    from results.study import load
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     todo = jobs.jobs(plans, arm)
-    ensure_gpus(todo)
+    ensure_trainable(todo, plans, place, max_hours)
+    for planned in plans:
+        jobs.write(place.runs, planned)
+    finish(train_here(todo, place, workers, publishing(plans, arm, place.runs)), len(todo))
+
+
+def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
+    """Raises ValueError, before anything is written, for what cannot be trained here, or in no more hours."""
+    from ablations import estimate, retrying
+
+    ensure_gpus(retrying.to_do(place.runs, jobs, place.code))
     if max_hours is not None:
-        estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
-    ensure_data(todo, place)
+        estimate.refuse_beyond(max_hours, plans, jobs, place.runs, estimate.here(plans))
+    ensure_data(jobs, place)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
-    for planned in plans:
-        jobs.write(place.runs, planned)
+
+
+def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
+    """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
+    from ablations import jobs
+    from ablations.publishing import publish
+    from results.study import load
+
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
-    def show_complete(job: "Job") -> None:
+    def over(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
                 del open_trials[name]
-                print(publish(load(place.runs, [name])[0], place.runs), end="\n\n", flush=True)
+                print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
 
-    finish(train_here(todo, place, workers, show_complete), len(todo))
+    return over
 
 
 @app.command()
@@ -445,7 +463,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
-    from ablations import starts
+    from ablations import retrying, starts
     from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
@@ -462,7 +480,7 @@ def train(
     starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
-    ensure_gpus([job])
+    ensure_gpus(retrying.to_do(place.runs, [job], place.code))
     ensure_writable(place.runs)
     tally = train_here([job], place, 1)
     state = store.trial(place.runs, job.id).state()
@@ -579,7 +597,7 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
     from ablations.progress import Live
 
     renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
-    todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    todo = retrying.to_do(place.runs, jobs, place.code)
     with Live(Console(stderr=True), len(todo)) as display:
         if renewed:
             display.say(renewed)
@@ -646,7 +664,7 @@ def submit(
     place = make_place(runs, home, plugin, checkpoints or chosen.checkpoints, keep)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
     ensure_data(jobs.jobs(plans), place)
-    submitting.check_gpus(chosen, plans)
+    submitting.check_gpus(chosen, plans, place)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, jobs.jobs(plans), place.runs, device(chosen))
     if dry_run:
@@ -658,7 +676,12 @@ def submit(
         jobs.write(place.runs, planned)
     names = [planned["name"] for planned in plans]
     print(submitting.submit(names, place, chosen))
-    print(f"watch: ablate status {shlex.join(names)}{f' --runs {shlex.quote(str(runs))}' if runs else ''} --watch")
+    print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
+
+
+def found_at(runs: Path | None) -> str:
+    """What a command needs to find the same run directory."""
+    return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 @app.command()
@@ -681,7 +704,6 @@ def status(
     folder = runs_folder(runs)
     names = [plan["name"] for plan in planned(folder, words, recipe)]
     asker = statuses.Asker(folder)
-    where = f" --runs {shlex.quote(str(runs))}" if runs else ""
 
     def views() -> list[Json]:
         seen = asker()
@@ -689,7 +711,7 @@ def status(
 
     def look() -> tuple[Any, bool]:
         now = views()
-        return board.board(now, where), statuses.settled(now)
+        return board.board(now, found_at(runs)), statuses.settled(now)
 
     if as_json and watch:
         raise ValueError("--watch is for a person: without --json")

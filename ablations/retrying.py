@@ -55,6 +55,12 @@ def lost(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, 
     return found
 
 
+def to_do(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
+    """Those that a run would train, what is to be trained again included."""
+    look, again = chain.on_disk(runs, code), lost(runs, jobs, code)
+    return [job for job in jobs if job.id in again or outcome(runs, job, code, look)[0] == "todo"]
+
+
 def renew(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
     """Lets these be trained again; what they are called. One that is held, or that another process renewed, is left."""
     watch = lease.Watch()

@@ -28,9 +28,9 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def check_gpus(profile: profiles.Profile, plans: Sequence[Json]) -> None:
-    """Raises ValueError for a trial of more GPUs than a job of the profile has."""
-    asked = jobs(plans)
+def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: runner.Place) -> None:
+    """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
+    asked = retrying.to_do(place.runs, jobs(plans), place.code)
     runner.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -48,11 +48,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:
     """The scripts that a submission would hand over; nothing is written."""
-    look, planned = chain.on_disk(place.runs, place.code), jobs(plans)
-    again = retrying.lost(place.runs, planned, place.code)
-    todo = (job.id for job in planned if runner.outcome(place.runs, job, place.code, look)[0] == "todo")
-    wanted = {*todo, *again}
-    asked = [job for job in planned if job.id in wanted]
+    asked, look = retrying.to_do(place.runs, jobs(plans), place.code), chain.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
     generations = filter(None, campaigns.generations(asked, look))
     apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]

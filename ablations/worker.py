@@ -106,22 +106,7 @@ class Worker:
                 self.ensure_device(config)
                 content = {"config": config.model_dump(), "identity": identity(config)}
                 self.patience(lambda: trial.create(content))
-                device, accelerator = hardware(config), device_of(config)
-                attempt.write_env(provenance.environment(config, device, accelerator, self.plugins))
-                attempt.on_progress = self.report
-
-                def hung(lost: RankLost) -> None:
-                    self.fail(lost, trial, attempt, past)
-
-                with ranks.together(config, self.plugins, self.data_dir, hung) as all_ranks:
-                    outcome = train(
-                        config,
-                        attempt,
-                        data_dir=self.data_dir,
-                        parent=self.parent_of(config),
-                        stop=self.stop,
-                        ranks=all_ranks,
-                    )
+                outcome = self.train(config, trial, attempt, past)
                 if outcome.micro_batch:
                     attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
                 if outcome.status != "stopped":
@@ -135,6 +120,25 @@ class Worker:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
+
+    def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Outcome:
+        """By as many ranks as the config asks for. One that is lost ends this process too where it would hang."""
+        device, accelerator = hardware(config), device_of(config)
+        attempt.write_env(provenance.environment(config, device, accelerator, self.plugins))
+        attempt.on_progress = self.report
+
+        def hung(lost: RankLost) -> None:
+            self.fail(lost, trial, attempt, past)
+
+        with ranks.together(config, self.plugins, self.data_dir, hung) as all_ranks:
+            return train(
+                config,
+                attempt,
+                data_dir=self.data_dir,
+                parent=self.parent_of(config),
+                stop=self.stop,
+                ranks=all_ranks,
+            )
 
     def parent_of(self, config: Config) -> bytes | None:
         """The weights of the trial that this one starts from, verified. Raises ConfigError where they are not there."""

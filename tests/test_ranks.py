@@ -313,6 +313,31 @@ def test_impossible_numbers_of_ranks_are_refused() -> None:
         train(tiny(gpus=2))
 
 
+def test_number_of_gpus_there_is_said_beside_that_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gpus=99`: how many there are, and how many the batch is good for."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    said = r"^gpus=99: here there are 2, and batch=33 has no two images for each: at most 16$"
+    with pytest.raises(ConfigError, match=said):
+        tiny(gpus=99, device="auto")
+
+
+def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: `plan`, `status` and `table` always, `run` where nothing is to do; what is to do is refused."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
+    small = ["width=16", "depth=1", "heads=2", "steps=4", "batch=16", "evaluations=1"]
+    words = [str(tmp_path / "s.yaml"), "--runs", str(tmp_path / "runs"), *small, "gpus=8"]
+    assert called(monkeypatch, "plan", *words)[0] == 0
+    code, _, said = called(monkeypatch, "run", *words, "--seeds", "1")
+    assert (code, "gpus=8: here there are 0" in said) == (2, True)
+    assert called(monkeypatch, "run", *words[:-1], "--seeds", "1")[0] == 0  # the same trials, of one process
+    code, output, _ = called(monkeypatch, "run", *words, "--seeds", "1")
+    assert (code, "position=none" in output) == (0, True)
+    for command in ("plan", "status", "table"):
+        assert called(monkeypatch, command, *words)[0] == 0
+    assert called(monkeypatch, "run", *words, "--seeds", "2")[0] == 2
+
+
 # -- through the worker ------------------------------------------------------------------------------------------------
 
 

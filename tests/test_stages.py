@@ -4,26 +4,30 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 from in_process import called
+from PIL import Image
 from test_running import Quiet, outcomes
 
-from ablations import board, cleaning, overview, runner, status
+from ablations import board, cleaning, cli, overview, runner, status
 from ablations import plan as planning
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
 from ablations.paces import Device
 from ablations.study import Design, read_recipe, read_study
-from results import chain, lease, store, tables
+from results import chain, compare, comparison, lease, plots, store, tables
 from results.chain import BLOCKED, LOST, READY, WAITS
 from results.study import load
+from vitcore import transfer
 from vitcore.config import Config
 from vitcore.identity import trial_id
+from vitcore.model import build
 
 RECIPE = """
 description: Small. To start from.
@@ -293,6 +297,78 @@ def test_edited_stage_of_the_baseline_is_named(tmp_path: Path) -> None:
     edited = design(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 1e-3}}"))
     with pytest.raises(ValueError, match=r"another baseline \(pretrain.lr 0.002 -> 0.001\)"):
         planning.prepare(edited, runs, 1)
+
+
+def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`[data]` of ablate.toml is for stages too, in the study, in the recipe and on the command line."""
+    for part, name in ((part, name) for part in ("train", "test") for name in ("cats", "dogs")):
+        folder = tmp_path / "pets" / part / name
+        folder.mkdir(parents=True)
+        for number in range(16):
+            Image.new("L", (8, 8), 8 * number).save(folder / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ablate.toml").write_text(f"[data]\npets = '{tmp_path / 'pets'}'\n")
+    recipe = RECIPE.replace("STEPS", "4")
+    study = STUDY.replace("curves: {pretrain.data_fraction: axis}", "").replace("image_size: axis", "lr: [0.1]")
+    for number, (stage, words) in enumerate(
+        [("{}", []), ("{data: pets, val_fraction: 0.2}", []), ("{}", ["pretrain.data=pets"])]
+    ):
+        (tmp_path / "r.yaml").write_text(recipe.replace("label_smoothing: 0.1", "data: pets" if not number else ""))
+        (tmp_path / "s.yaml").write_text(study.replace("{pretrain: {}}", f"{{pretrain: {stage}}}"))
+        (made,) = cli.designs(cli.split(["s.yaml", "image_size=8", *words]), "r.yaml")
+        arm = made.arms[0]
+        assert arm.parent is not None
+        assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{tmp_path / 'pets'}")
+
+
+def test_a_file_is_read_once_whatever_the_number_of_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a stage is checked once, however many arms start from it."""
+    weights = tmp_path / "w.safetensors"
+    study = "{question: q, baseline: {lr: 0.1}, factors: {lr: [0.1, 0.2, 0.3]}}"
+    made = design(tmp_path, study)
+    safetensors.torch.save_file(build(made.reference).state_dict(), weights)
+    reads, checks = list[str](), list[Config]()
+    monkeypatch.setattr(transfer, "read", lambda path, read=transfer.read: reads.append(path) or read(path))
+    monkeypatch.setattr(transfer, "check", lambda config, *rest: checks.append(config))
+    planning.check_starts(design(tmp_path, study, init_from=str(weights)))
+    assert reads == [str(weights)]
+    assert len(checks) == 3
+    checks.clear()
+    stages = "stages: {a: {}, b: {init_from: {stage: a}}}"
+    deep = study.replace("baseline: {", f"{stages}, baseline: {{init_from: {{stage: b}}, ")
+    planning.check_starts(design(tmp_path, deep))
+    assert len(checks) == 4  # three arms, and b from a
+
+
+@pytest.mark.parametrize("keep", ["all", "baseline", "none"])
+def test_disk_counts_the_weights_that_stay(
+    tmp_path: Path, keep: cleaning.Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of stages always; the plan is looked through once, however many trials it has."""
+    made = plan(tmp_path)
+    asked: list[object] = []
+    monkeypatch.setattr(cleaning, "stages", lambda plans, stages=cleaning.stages: asked.append(0) or stages(plans))
+    found = overview.peak_disk(made, 12, keep, 1)["weights"]
+    stages, arms = (sum(4 * e["params"] * len(e["trials"]) for e in made[kind]) for kind in ("stages", "arms"))
+    baselines = sum(4 * arm["params"] * 2 for arm in made["arms"] if arm["name"] == arm["baseline"])
+    assert found == stages + {"all": arms, "baseline": baselines, "none": 0}[keep]
+    assert len(asked) == 1
+
+
+def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
+    """Tables, figures, comparisons and plans say that what is right or wrong is a predicted colour."""
+    study = "{question: q, baseline: {objective: masked-patch, pool: cls}, factors: {lr: [2e-3, 1e-3]}}"
+    made = plan(tmp_path, study)
+    write_plan(tmp_path / "runs", made)
+    (found,) = load(tmp_path / "runs")
+    assert "test accuracy of predicted colours" in tables.render(tables.table(found), "md")
+    assert "test accuracy of predicted colours" in plots.picture(found, "svg").decode()
+    compared = comparison.render(compare.compare([found], [found]), "md")
+    assert "test accuracy of predicted colours" in compared
+    usual = plan(tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}"))
+    assert "predicted" not in tables.render(tables.table(replace(found, plan=usual)), "md")
+    both = plan(tmp_path, study.replace("lr: [2e-3, 1e-3]", "objective: [masked-patch, classification]"))
+    assert "its metrics are those of objective=classification, the baseline's masked-patch" in both["arms"][1]["notes"]
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
