@@ -147,9 +147,13 @@ def test_every_figure_that_a_study_may_name_is_drawn() -> None:
     assert list(plots.DRAW) == list(plots.FIGURES)
 
 
+FAST = [(complete, FULL), (incomplete, COLUMN), (long_names, FULL)]
+SLOW = [(case, FULL) for case in CASES if (case, FULL) not in FAST] + [(several_factors, COLUMN), (long_names, COLUMN)]
+
+
 @pytest.mark.parametrize(
     ("case", "width"),
-    [(case, FULL) for case in CASES] + [(case, COLUMN) for case in (incomplete, several_factors, long_names)],
+    [*FAST, *(pytest.param(*slow, marks=pytest.mark.slow) for slow in SLOW)],
     ids=lambda value: f"{value:g}in" if isinstance(value, float) else value.__name__,
 )
 @pytest.mark.parametrize("name", plots.FIGURES)

@@ -25,8 +25,8 @@ class Relative(Position):
     """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
     Offsets p_q - p_k run over the raster order, unclipped; each layer has its own table (2N - 1, d_h), the most
-    negative offset first, shared by the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice of heads, and no
-    sharing of layers.
+    negative offset first, shared by the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice
+    of heads, and no sharing of layers.
     """
 
     numerics = 1
