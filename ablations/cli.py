@@ -81,7 +81,12 @@ class PackFormat(StrEnum):
 
 
 Words = Annotated[
-    list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Names or files, or 'all'; settings.")
+    list[str],
+    typer.Argument(
+        metavar="STUDY... [KEY=VALUE]...",
+        help="Names or files, or 'all'; settings. Where a study has stages KEY is for all of them, STAGE.KEY for one "
+        "alone, finetune.KEY for what starts from them.",
+    ),
 ]
 Names = Annotated[
     list[str] | None,
@@ -481,13 +486,20 @@ def retry(
 ) -> None:
     """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
     from ablations import retrying
+    from ablations.jobs import jobs
     from results import store
 
     folder = runs_folder(runs)
-    trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
+    ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     evals_too = failed or not (oom or diverged)
     wanted = retrying.wanted(failed=evals_too, oom=oom, diverged=diverged)
-    print(retrying.told(len(trials), retrying.retry(trials, wanted, evals_too), oom=oom, diverged=diverged))
+    reopened = retrying.retry([store.trial(folder, key) for key in ids], wanted, evals_too)
+    meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
+    renewed = retrying.renewed(retrying.renew(folder, meant))
+    if reopened or not renewed:
+        print(retrying.told(len(ids), reopened, oom=oom, diverged=diverged))
+    if renewed:
+        print(renewed)
 
 
 def make_place(
@@ -563,11 +575,14 @@ def ensure_scratch(folder: Path) -> None:
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
-    from ablations import login, runner
+    from ablations import login, retrying, runner
     from ablations.progress import Live
 
+    renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
     todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
     with Live(Console(stderr=True), len(todo)) as display:
+        if renewed:
+            display.say(renewed)
         wanted = max((len(runner.slots(group, workers)) for group in runner.by_ranks(todo)), default=0)
         if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))

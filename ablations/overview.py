@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations import estimate, resolution
+from ablations import estimate, resolution, retrying
 from ablations.cleaning import Keep, keeps
 from ablations.jobs import jobs
 from ablations.paces import Device
@@ -28,11 +28,13 @@ def overview(
     machine would run.
     """
     before = {job.id for other in earlier for job in jobs([other])}
-    ids = [job.id for job in jobs([plan])]
-    finished = {job.id for job in jobs([plan]) if evals.state(store.trial(runs, job.id), job.evals).over}
+    mine = jobs([plan])
+    ids, again = [job.id for job in mine], retrying.lost(runs, mine)
+    finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
-    cost = estimate.cost([plan], runs, device, {key for key in todo if not store.trial(runs, key).state().over})
+    untrained = {key for key in todo if key in again or not store.trial(runs, key).state().over}
+    cost = estimate.cost([plan], runs, device, untrained)
     resolved = resolution.resolution(plan, runs)
     return {
         "study": plan["study"],

@@ -16,7 +16,7 @@ from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
 from ablations.stages import Stage, lineage
 from ablations.study import Arm, Design, Study, at, claim_arms
-from results import evals, store
+from results import chain, evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
@@ -263,13 +263,14 @@ def grown(old: Json, new: Json) -> Json:
     before, after = baseline_arm(old), baseline_arm(new)
     if before["key"] != after["key"]:
         raise ValueError(
-            f"{old['name']} was planned with another baseline ({difference(before['config'], after['config'])}): "
+            f"{old['name']} was planned with another baseline ({difference(whole(before, old), whole(after, new))}): "
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
     names = {arm["name"] for arm in new["arms"]}
     looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
-    stages = kept_stages(old, new)
-    kept = [extended(arm, new["seeds"], stages) for arm in old["arms"] if arm["name"] not in names]
+    gone = [arm for arm in old["arms"] if arm["name"] not in names]
+    stages, called = kept_stages(old, gone, new)
+    kept = [extended(arm, new["seeds"], stages, called) for arm in gone]
     plan = new | {"looks": looks, "stages": list(stages.values()), "arms": new["arms"] + kept}
     plan |= kept_contrasts(old, new)
     plan["family"] = contrasts(plan["tuned"] or plan["arms"])
@@ -289,25 +290,53 @@ def kept_contrasts(old: Json, new: Json) -> Json:
     return found
 
 
-def kept_stages(old: Json, new: Json) -> dict[str, Json]:
-    """Stages by name: those of today, and with the seeds of today those that only earlier arms start from."""
+def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, Json], dict[str, str]]:
+    """By name the stages of today and those that earlier `arms` start from; what the latter are called, by old name.
+
+    A stage is known by its trials: one that was edited meanwhile is another one, and both are there.
+    """
     found = {stage["name"]: stage for stage in new["stages"]}
-    for stage in old.get("stages", []):
-        found.setdefault(stage["name"], extended(stage, new["seeds"], found))
-    return found
+    before = chain.by_name(old)
+    needed = {stage["name"] for arm in arms for stage in chain.lineage(arm, before)}
+    names: dict[str, str] = {}
+    for name, stage in before.items():
+        if name in needed:
+            kept = extended(stage, new["seeds"], found, names)
+            same = [one for one in (name, *found) if one in found and found[one]["trials"] == kept["trials"]]
+            names[name] = same[0] if same else another_name(kept, found)
+            found[names[name]] = found[same[0]] if same else kept | {"name": names[name]}
+    return found, names
 
 
-def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json]) -> Json:
-    """An arm of an earlier plan with the seeds of today, or as it was where its plugin is not loaded."""
-    parent = stages.get(arm.get("parent", ""))
+def another_name(stage: Json, taken: Mapping[str, Json]) -> str:
+    """Its own where nothing of today is called so; else with the beginning of its first trial's id."""
+    name = stage["name"]
+    return f"{name.partition('#')[0]}#{stage['trials'][0]['id'][:6]}" if name in taken else name
+
+
+def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names: Mapping[str, str]) -> Json:
+    """An arm or stage of an earlier plan with the seeds of today, or as it was where its plugin is not loaded.
+
+    names: what the stages that it may start from are called today.
+    """
+    arm = arm | {"parent": names.get(arm.get("parent", ""), "")}
+    parent = stages.get(arm["parent"])
+    own = [seed for seed in seeds if parent is None or seed in chain.seeds(parent)]
     try:
-        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], seeds, parent)}
+        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], own, parent)}
     except ConfigError:
         return arm
 
 
 def baseline_arm(plan: Json) -> Json:
     return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
+
+
+def whole(arm: Json, plan: Json) -> Json:
+    """An arm's settings, and those of what it starts from, as 'pretrain.lr'."""
+    lineage = chain.lineage(arm, chain.by_name(plan))
+    above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
+    return {**arm["config"], **above}
 
 
 def difference(old: Json, new: Json) -> str:

@@ -34,4 +34,6 @@ def check_trial(config: Config, runs: Path) -> None:
     trial = store.trial(runs, config.init_from)
     if (state := trial.state()).status != "finished":
         raise ConfigError(f"init_from={config.init_from}: {state.status} in {runs}: a finished trial, or a file")
+    if not state.weights.exists():
+        raise ConfigError(f"init_from={config.init_from}: its weights are gone from {runs}: another trial, or a file")
     check(config, Config(**trial.config()["config"]))

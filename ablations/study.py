@@ -265,13 +265,21 @@ class Design:
     overrides: Values
 
     def __post_init__(self) -> None:
+        if self.study.stages and stages.FINETUNE not in self.recipe.stages:
+            raise ValueError(
+                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: it has no "
+                "stages: finetune ({} trains as its config says)"
+            )
         for key in self.overrides:
-            if key in self.varied or (key == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
+            own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
+            if own in self.varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
                 )
-            if key in ("seed", "data_seed"):
+            if own in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        if self.study.stages:
+            stages.check_overrides(self.study.name, self.study.stages, self.varied, self.overrides)
         for where, settings in (("recipe", self.recipe.config), *self.named.items()):
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
@@ -372,15 +380,24 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them."""
-        last = self.recipe.stages.get(stages.FINETUNE, {}) if self.study.stages else {}
-        return merge(self.recipe.config, last, self.study.baseline, self.overrides)
+        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them.
+
+        On the command line a plain setting is for all stages, that of one alone comes after it.
+        """
+        if not self.study.stages:
+            return merge(self.recipe.config, self.study.baseline, self.overrides)
+        said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
+        rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
+        return merge(self.recipe.config, self.recipe.stages[stages.FINETUNE], self.study.baseline, rest, mine)
 
     @cached_property
     def starting(self) -> stages.Stages:
-        """What trials start from: recipe < command line < the recipe's stage < the study's."""
-        base = merge(self.recipe.config, {key: one for key, one in self.overrides.items() if not self.of_a_stage(key)})
-        own = {name: merge(self.recipe.stages.get(name, {}), mine) for name, mine in self.study.stages.items()}
+        """What trials start from: recipe < the recipe's stage < command line < the study's < of one stage alone."""
+        alone = {*self.study.stages, stages.FINETUNE}
+        plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
+        base, recipe = merge(self.recipe.config, plain), self.recipe.stages
+        shared = {key: one for key, one in plain.items() if stages.reaches(key)}
+        own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
         joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
         return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])))
 

@@ -138,7 +138,10 @@ class Worker:
         trial = store.trial(self.runs, config.init_from)
         if trial.state().status != "finished":
             raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
-        return evaluating.weights(trial)
+        try:
+            return evaluating.weights(trial)
+        except ValueError as error:
+            raise ConfigError(f"init_from={config.init_from}: {error}") from None
 
     def ensure_device(self, config: Config) -> None:
         """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""

@@ -29,7 +29,8 @@ Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
 def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
     """The command in a folder with a study of two pre-trainings and four fine-tunings, on the cluster."""
     (tmp_path / "s.yaml").write_text(STUDY)
-    (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "100").replace("SEEDS", "2"))
+    recipe = RECIPE.replace("STEPS", "100").replace("SEEDS", "2") + "stages: {finetune: {}}\n"
+    (tmp_path / "r.yaml").write_text(recipe)
     (tmp_path / "p.yaml").write_text(PROFILE)
     environment = on(cluster.environment)
 
@@ -74,7 +75,7 @@ def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: 
     with attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", provenance.sources())
     assert "1 failed" in (said := ablate(*SUBMIT).stdout)
-    assert "2 blocked by the failure of what they start from" in said
+    assert "2 blocked by what they start from" in said
     until(lambda: len(results(runs)) == 3, f"3 results (logs: {logs(runs)})", 240)
     until(lambda: (runs / "report.html").exists(), "the report", 120)
     view = json.loads(ablate("status", "s", "--recipe", "r.yaml", "--json").stdout)
