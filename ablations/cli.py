@@ -258,17 +258,34 @@ def found_on(
     return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
 
 
-def styled(file: Path | None) -> AbstractContextManager[None]:
-    """Puts the style of a file to use. Raises ValueError: one line with the file, the key and what is allowed."""
+def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
+    """Puts the style of a file to use; a line on standard error says which of its names no study of `source` has.
+
+    Raises ValueError: one line with the file, the key and what is allowed.
+    """
     if file is None:
         return contextlib.nullcontext()
-    from results import style
+    from results import style, unmatched
 
     content = strict_yaml.read(file)
     try:
-        return style.use(style.parse(content))
+        chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
+    if odd := unmatched.told(chosen, plans_at(source)):
+        print(f"ablate: {file}: {plain(odd)[:LONGEST_LINE]}", file=sys.stderr)
+    return style.use(chosen)
+
+
+def plans_at(source: Path) -> list[Json]:
+    """Every plan of a run directory or an exported file."""
+    from results import store
+
+    if source.is_file():
+        from results.export import read_plans  # late: pulls in the Parquet reader
+
+        return read_plans(source)
+    return list(store.plans(source))
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
@@ -842,7 +859,7 @@ def table(
     """Means with intervals, paired differences to the baseline, verdicts."""
     from results import across, tables
 
-    with styled(style):
+    with styled(style, source_path(runs)):
         shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
         chosen = [name.strip() for name in columns.split(",")] if columns else None
         if as_json or format is TableFormat.json:
@@ -872,7 +889,7 @@ def plot(
     from results import plots, store
 
     folder, drawn = source_path(runs), []
-    with styled(style):
+    with styled(style, folder):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
             path = plots.draw(study, target, format.value, x.value if x else None)
@@ -898,7 +915,7 @@ def report(
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)
-    with styled(style):
+    with styled(style, folder):
         reports.write(studies, target, inside.found(folder, studies))
     print(target)
 

@@ -271,16 +271,27 @@ def grown(old: Json, new: Json) -> Json:
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
     names = {arm["name"] for arm in new["arms"]}
-    looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
     gone = [arm for arm in old["arms"] if arm["name"] not in names]
     stages, called = kept_stages(old, gone, new)
     kept = [extended(arm, new["seeds"], stages, called) for arm in gone]
-    plan = new | {"looks": looks, "stages": list(stages.values()), "arms": new["arms"] + kept}
+    plan = new | {"looks": looked(old, new), "stages": list(stages.values()), "arms": new["arms"] + kept}
     plan |= kept_contrasts(old, new)
     plan["family"] = contrasts(plan["tuned"] or plan["arms"])
     plan["points_family"] = contrasts(plan["arms"]) if plan["tuned"] else 0
     refuse_undeclared(plan)
     return plan
+
+
+def pruned(old: Json, new: Json) -> Json:
+    """The plan without what only the old one has. What was looked at stays looked at: some of its results remain."""
+    before = {trial["id"] for arm in old["arms"] for trial in arm["trials"]}
+    remain = any(trial["id"] in before for arm in new["arms"] for trial in arm["trials"])
+    return new | {"looks": looked(old, new) if remain else new["looks"], "pruned": store.now()}
+
+
+def looked(old: Json, new: Json) -> list[int]:
+    """With how many seeds tables were, or will be, looked at."""
+    return sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
 
 
 def kept_contrasts(old: Json, new: Json) -> Json:
@@ -357,5 +368,5 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) 
     if old is None:
         return build(design, asked)
     if prune:
-        return build(design, asked) | {"pruned": store.now()}
+        return pruned(old, build(design, asked))
     return grown(old, build(design, sorted({*old["seeds"], *asked})))

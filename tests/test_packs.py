@@ -17,7 +17,7 @@ from in_process import called
 from photographs import photographs
 from PIL import Image
 from torchvision.datasets import ImageFolder
-from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
+from torchvision.transforms.functional import center_crop, resize
 
 from vitcore import Config
 from vitcore.config import ConfigError
@@ -50,7 +50,7 @@ def packed(source: Path | str, home: Path, name: str = "photos", **options: Any)
 
 
 def everything(folder: Path) -> np.ndarray[Any, Any]:
-    """All images, as training reads them: (M, C, S, S)."""
+    """All images, as they are stored: (M, S, S, C)."""
     one = opened(folder, manifest(folder, folder.name).fingerprint)
     into = np.empty((one.manifest.images, *one.shape), np.uint8)
     one.read(np.arange(len(into)), into)
@@ -67,7 +67,7 @@ def test_a_pack_is_grey_where_all_its_images_are(folder: Path, home: Path, grey:
     for file in sorted(folder.rglob("*.*"), key=lambda path: ("test" in path.parts, path))[:grey]:
         with Image.open(file) as picture:
             picture.convert("L").save(file)
-    assert everything(packed(folder, home)).shape[1] == channels
+    assert everything(packed(folder, home)).shape[3] == channels
 
 
 def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path) -> None:
@@ -78,10 +78,10 @@ def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path
     labels = Pack(home / "photos", one).labels
     assert labels.tolist() == [label for _, label in expected]
     for image, (theirs, _) in zip(images, expected, strict=True):
-        whole = pil_to_tensor(center_crop(resize(theirs, 12), [12, 12])).numpy()
+        whole = np.asarray(center_crop(resize(theirs, 12), [12, 12]))
         assert np.abs(image.astype(int) - whole).mean() < 3
-    assert one.mean == pytest.approx(images[:17].mean(axis=(0, 2, 3)))
-    assert one.std == pytest.approx(images[:17].std(axis=(0, 2, 3)))
+    assert one.mean == pytest.approx(images[:17].mean(axis=(0, 1, 2)))
+    assert one.std == pytest.approx(images[:17].std(axis=(0, 1, 2)))
 
 
 def test_jpeg_is_smaller_and_close(folder: Path, home: Path) -> None:
@@ -287,6 +287,21 @@ def test_the_manifest_of_another_set_is_refused(folder: Path, home: Path) -> Non
         os.utime(root / "manifest.json", ns=(time.time_ns(), time.time_ns()))
         with pytest.raises(ConfigError, match=r"photos/manifest\.json: damaged"):
             describe("photos")
+
+
+def test_a_pack_of_an_earlier_format_says_what_to_do(folder: Path, home: Path) -> None:
+    """Whole or half made, it is refused by name: its images would be read with their channels in the wrong place."""
+    root = packed(folder, home)
+    content = json.loads((root / "manifest.json").read_text())
+    (root / "manifest.json").write_text(json.dumps({**content, "version": 1}))
+    again = "of format 1, and this program reads 2: remove .*photos and pack it again, `ablate data pack photos SOURCE`"
+    with pytest.raises(ConfigError, match=rf"photos/manifest\.json: {again}"):
+        describe("photos")
+    (root / "manifest.json").unlink()
+    begun = {"name": "photos", "size": 12, "crop": 10, "format": "bytes", "source": "0" * 64}
+    (root / "begun.json").write_text(json.dumps(begun))
+    with pytest.raises(ValueError, match="a pack of another format was begun here"):
+        packed(folder, home)
 
 
 # -- by name -----------------------------------------------------------------------------------------------------------

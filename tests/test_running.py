@@ -82,7 +82,7 @@ def workers_of(pid: int) -> list[int]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
     """Jobs of some seconds each, and how they end when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    jobs = jobs_of([plan(folder, steps=1500)])
+    jobs = jobs_of([plan(folder, steps=600)])
     runner.run(jobs, runner.Place(folder, None), Quiet())
     return jobs, outcomes(folder, jobs)
 
@@ -354,7 +354,7 @@ def test_interrupted_run_continues_where_it_was(
 ) -> None:
     """Ctrl-C and SIGTERM end with checkpoints and one line that says how to go on; the next run ends the same."""
     jobs, calm = undisturbed
-    plan(tmp_path, steps=1500)
+    plan(tmp_path, steps=600)
     process = start_run(tmp_path)
     while not list((tmp_path / "runs/trials").glob("*/attempts/0001/metrics.jsonl")):
         time.sleep(0.05)

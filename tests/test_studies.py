@@ -142,6 +142,21 @@ def test_plans_only_grow(tmp_path: Path) -> None:
         planning.prepare(design(tmp_path, STUDY.replace("position: 1d", "position: none")), runs, 2)
 
 
+def test_pruning_forgets_no_look(tmp_path: Path) -> None:
+    """Seeds raised or cut by --prune were looked at all the same; trials that share nothing with those were not."""
+    runs = tmp_path / "runs"
+    write_plan(runs, planning.prepare(design(tmp_path), runs, 5))
+    raised = planning.prepare(design(tmp_path), runs, 10, prune=True)
+    assert raised["looks"] == [5, 10]
+    write_plan(runs, raised)
+    cut = planning.prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
+    assert (cut["seeds"], cut["looks"]) == ([0, 1, 2, 3, 4], [5, 10])
+    write_plan(runs, cut)
+    assert planning.prepare(design(tmp_path), runs, 20)["looks"] == [5, 10, 20]
+    anew = planning.prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
+    assert anew["looks"] == [5]
+
+
 MISTAKES = [
     (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
     (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 LEVELS = 31  # of magnitude, as in torchvision
+CACHED = 2**18  # bytes flipped at once
 
 
 class Augment(Variant):
@@ -60,7 +61,7 @@ class Flip(Augment):
     numerics = 1
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return flip(images, keys)
+        return flip(images.clone(), keys)
 
 
 class Shift(NoOptions):
@@ -243,10 +244,12 @@ def need_gray_or_colour(config: Config) -> None:
 
 
 def flip(images: Tensor, keys: Tensor) -> Tensor:
-    chosen = below(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0].to(images.device)
-    flipped = images.clone()
-    flipped[chosen] = images[chosen].flip(3)
-    return flipped
+    """In place, on a CPU some images at a time, which then stay in its cache."""
+    chosen = below(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0]
+    most = len(keys) if images.device.type != "cpu" else max(1, CACHED // images[0].numel())
+    for some in torch.split(chosen.to(images.device), most):
+        images[some] = images[some].flip(3)
+    return images
 
 
 def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:

@@ -50,7 +50,7 @@ FOLDER = "imagefolder:"
 class Images:
     """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,).
 
-    Of packs, `pixels` may be stored on disk, and `window` is what evaluation sees of them.
+    Of packs, `pixels` have their channels last in memory or are stored on disk; `window` is what evaluation sees.
     """
 
     pixels: Tensor | Stored
@@ -180,8 +180,8 @@ def pack_of(name: str) -> Path | None:
 def load_pack(config: Config, folder: Path, about: About) -> Data:
     """Of which no image has been read yet."""
     pack = opened(folder, about.fingerprint["sha256"])
-    size, known = config.image_size, pack.manifest
-    window = None if size == known.image_size == known.size else Window(known.image_size, size)
+    known = pack.manifest
+    window = Window(known.image_size, config.image_size)
     train, test = np.split(np.arange(known.images), [known.train])
     parts = [
         Images(Stored(pack, places), torch.from_numpy(pack.labels[places]), places, window)

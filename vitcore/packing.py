@@ -26,7 +26,19 @@ import numpy as np
 from vitcore.config import ConfigError
 from vitcore.datasets import BUILT_IN, Bytes, moments
 from vitcore.imagefolder import squared
-from vitcore.pack import INDEX, MANIFEST, NAME, RECORD, Channels, Format, Manifest, Records, Shard, planes
+from vitcore.pack import (
+    INDEX,
+    MANIFEST,
+    NAME,
+    RECORD,
+    VERSION,
+    Channels,
+    Format,
+    Manifest,
+    Records,
+    Shard,
+    channels_last,
+)
 from vitcore.sources import Source
 
 LOOKED_AT = 64  # images for their colour: a set of photographs has grey ones, a grey set has no coloured one
@@ -132,15 +144,15 @@ def alone(folder: Path) -> Iterator[None]:
 
 def begin(folder: Path, source: Source, options: dict[str, Any]) -> None:
     """Raises ValueError where another pack was begun here."""
-    wanted = {**options, "source": source.digest}
+    wanted = {"version": VERSION, **options, "source": source.digest}
     path = folder / BEGUN
     if not path.exists():
         write(path, json.dumps(wanted, indent=1).encode())
     there = json.loads(path.read_bytes())
     if there != wanted:
         key = next(key for key in wanted if there.get(key) != wanted[key])
-        other = "other images" if key == "source" else f"{key}={there.get(key)}"
-        raise ValueError(f"{folder}: a pack with {other} was begun here: finish that, or remove the folder")
+        other = {"source": "of other images", "version": "of another format"}.get(key, f"with {key}={there.get(key)}")
+        raise ValueError(f"{folder}: a pack {other} was begun here: finish that, or remove the folder")
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
@@ -177,7 +189,7 @@ def write_shard(
                 content = pixels.tobytes() if options.format == "bytes" else compressed(pixels)
                 records[row] = (source.labels[place], zlib.crc32(content), file.tell(), len(content))
                 for channel in range(channels):
-                    counts[channel] += np.bincount(pixels[channel].ravel(), minlength=256)
+                    counts[channel] += np.bincount(pixels[:, :, channel].ravel(), minlength=256)
                 total.update(content)
                 file.write(content)
                 advance(1)
@@ -194,10 +206,10 @@ def write_shard(
 
 
 def image(source: Source, place: int, size: int, channels: int) -> Bytes:
-    """As (C, size, size). Raises ValueError naming it."""
+    """As (size, size, C). Raises ValueError naming it."""
     try:
         with source.open(place) as picture:
-            return planes(squared(picture, size, channels))
+            return channels_last(squared(picture, size, channels))
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(f"{source.names[place]}: cannot be read as an image ({error})") from None
 
@@ -206,7 +218,7 @@ def compressed(pixels: Bytes) -> bytes:
     from PIL import Image
 
     target = io.BytesIO()
-    Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(target, "JPEG", quality=QUALITY)
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(target, "JPEG", quality=QUALITY)
     return target.getvalue()
 
 
