@@ -23,13 +23,8 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
     if format == "json":
         return json.dumps([json.loads(layout.render(table, "json", columns)) for table in tables], indent=1)
     if format == "csv":
-        named = columns or list(layout.COLUMNS)
-        flat = [
-            {"study": table["study"], "recipe": setting(table), **layout.flat(row, named)}
-            for table in tables
-            for row in table["rows"]
-        ]
-        return layout.as_csv(flat)
+        of_each = [{"study": table["study"], "recipe": setting(table)} for table in tables for _ in table["rows"]]
+        return layout.as_csv([of | row for of, row in zip(of_each, layout.flat_rows(tables, columns), strict=True)])
     shown = [name for name in columns or SHOWN if name != "arm"]
     if not shown:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
