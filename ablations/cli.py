@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from results.study import StudyResults
 
 Json = dict[str, Any]
+USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 LONGEST_LINE = 2000  # characters of an error
 
@@ -132,15 +133,31 @@ MaxHours = Annotated[
 def main() -> None:
     """The entry point: bad input is one line on standard error and status 2."""
     try:
-        app(prog_name="ablate")
+        sys.exit(app(prog_name="ablate", standalone_mode=False))
+    except USAGE as error:
+        refuse_usage(error)
     except (ValueError, OSError) as error:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        print(f"ablate: {plain(' '.join(str(error).split()))[:LONGEST_LINE]}", file=sys.stderr)
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def refuse_usage(error: Any) -> NoReturn:
+    """Words that no command takes: one line; the help where a command that needs words was given none."""
+    asked = error.ctx.command_path if error.ctx else "ablate"
+    if error.ctx and error.message == error.ctx.get_help():
+        print(error.message, file=sys.stderr)
+    else:
+        print(f"{asked}: {one_line(error.format_message()).rstrip('.')} (see {asked} -h)", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def one_line(text: str) -> str:
+    return plain(" ".join(text.split()))[:LONGEST_LINE]
 
 
 # -- what the words mean -----------------------------------------------------------------------------------------------
@@ -273,7 +290,7 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     if odd := unmatched.told(chosen, plans_at(source)):
-        print(f"ablate: {file}: {plain(odd)[:LONGEST_LINE]}", file=sys.stderr)
+        print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
     return style.use(chosen)
 
 

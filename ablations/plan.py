@@ -48,7 +48,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "metric": design.metric,
         "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
-        "claims": study.claims,
+        "claims": claims(design),
         "caveats": own(design, recipe.caveats) or [],
         "cost": stated.cost(recipe.cost, recipe.config),
         "expected": [] if design.overrides or study.stages else [one.model_dump() for one in recipe.expected],
@@ -97,13 +97,23 @@ def check_names(design: Design) -> None:
     wanted.append(("figure", study.figure, FIGURES))
     own = [change.name + at(point) for change in design.changes for point in settled(design)] if design.tune else []
     wanted += [("published", name, [*arms, *own]) for name in study.published]
-    own = [entry["name"] for entry in tuned(design)]
-    own += [change.name for change in design.changes] if design.curves else []  # of no point: at every one
     claimed = [name for claim in study.claims for name in claim_arms(claim, study.name)]
-    wanted += [("claims", name, [*arms, *own]) for name in claimed]
+    wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
         if name not in known and not (key == "claims" and elsewhere(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def claimable(design: Design) -> list[str]:
+    """What a claim may name: arms, each at its own value of what is tuned, and where there are curves of no point."""
+    found = [*(arm.name for arm in design.arms), *(entry["name"] for entry in tuned(design))]
+    return [*found, *(change.name for change in design.changes)] if design.curves else found
+
+
+def claims(design: Design) -> list[str]:
+    """The study's, but for those about arms that only other recipes have."""
+    there = claimable(design)
+    return [claim for claim in design.study.claims if {*claim_arms(claim, design.study.name)} <= {*there}]
 
 
 def elsewhere(study: Study, name: str) -> bool:

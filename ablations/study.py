@@ -32,6 +32,7 @@ class Study(Options):
     found: str = ""  # what the source found
     stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
     baseline: Values
+    recipe_arm: str = ""  # the recipe's own arm that the baseline begins with
     factors: dict[str, Axis] = {}  # one at a time against the baseline
     crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
     curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
@@ -380,15 +381,17 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them.
+        """defaults < recipe < its own arm < baseline < command line; where there are stages, `finetune` before its arm.
 
         On the command line a plain setting is for all stages, that of one alone comes after it.
         """
+        begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
-            return merge(self.recipe.config, self.study.baseline, self.overrides)
+            return merge(self.recipe.config, begun, self.study.baseline, self.overrides)
         said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
         rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
-        return merge(self.recipe.config, self.recipe.stages[stages.FINETUNE], self.study.baseline, rest, mine)
+        last = self.recipe.stages[stages.FINETUNE]
+        return merge(self.recipe.config, last, begun, self.study.baseline, rest, mine)
 
     @cached_property
     def starting(self) -> stages.Stages:
@@ -418,15 +421,19 @@ class Design:
     @cached_property
     def named(self) -> dict[str, Values]:
         """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
-        found = {}
-        for name, settings in self.study.arms.items():
-            if settings == "axis" and name not in self.recipe.arms:
-                raise ValueError(
-                    f"study '{self.study.name}' takes its arm {name} from the recipe, and recipe '{self.recipe.name}' "
-                    f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
-                )
-            found[name] = self.recipe.arms[name] if settings == "axis" else settings
-        return found
+        return {
+            name: self.of_recipe(name, "arm") if settings == "axis" else settings
+            for name, settings in self.study.arms.items()
+        }
+
+    def of_recipe(self, name: str, what: str) -> Values:
+        """The recipe's own arm of that name. Raises ValueError."""
+        if name not in self.recipe.arms:
+            raise ValueError(
+                f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
+                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
+            )
+        return self.recipe.arms[name]
 
     @cached_property
     def reference(self) -> Config:
