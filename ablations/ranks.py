@@ -59,7 +59,7 @@ class Word:
 
 
 def tell(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Says why this rank ends, so that the first one can put it on record; whether it is the first to fail."""
+    """Says why this rank ends, so that the first one can put it on record; whether it failed of itself."""
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)

@@ -321,6 +321,7 @@ def test_number_of_gpus_there_is_said_beside_that_of_the_batch(monkeypatch: pyte
         tiny(gpus=99, device="auto")
 
 
+@pytest.mark.slow
 def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU: `plan`, `status` and `table` always, `run` where nothing is to do; what is to do is refused."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

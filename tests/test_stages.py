@@ -511,6 +511,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     assert store.trial(runs, parent.id).state().status == "finished"
 
 
+@pytest.mark.slow
 def test_run_alone_renews_lost_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `retry`; also of what its parent starts from, where both were lost."""
     study = """
