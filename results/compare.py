@@ -243,10 +243,11 @@ def judged(a: Side | None, b: Side | None, test: Test | None, p_holm: float | No
         return None
     if test.method == "none":
         return IDENTICAL
+    own = margin(a, b)
     return verdict.verdict(
         test.difference,
         p_holm,
-        margin=margin(a, b),
+        tie=own is not None and verdict.within(test.difference, own),
         higher_is_better=units.higher_is_better(a.study.plan["metric"]),
         diverged=(b.row["diverged"], a.row["diverged"]),
     )

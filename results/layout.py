@@ -148,6 +148,9 @@ def caption(table: Table, columns: Sequence[str]) -> str:
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {families(table)}",
     ]
+    if table["tuned"]:
+        own = " and ".join(table["tuned"])
+        parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
     if table["budget"] != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table['budget']]}")
     if table["margin"] is not None:
