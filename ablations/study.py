@@ -31,7 +31,7 @@ class Study(Options):
     source: str = ""
     found: str = ""  # what the source found
     stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
-    baseline: Values
+    baseline: Values  # KEY: axis: the first value of the recipe's axis
     factors: dict[str, Axis] = {}  # one at a time against the baseline
     crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
     curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
@@ -55,6 +55,7 @@ class Recipe(Options):
     name: str
     description: str
     config: Values
+    pack: stated.Packed | None = None  # what config's data are once packed
     seeds: int = Field(default=5, ge=1)
     axes: dict[str, list[Any]] = {}
     arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
@@ -372,9 +373,13 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them."""
+        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them.
+
+        What the baseline says to be `axis` is the first value of the recipe's axis.
+        """
         last = self.recipe.stages.get(stages.FINETUNE, {}) if self.study.stages else {}
-        return merge(self.recipe.config, last, self.study.baseline, self.overrides)
+        own = {key: self.axis(key, one)[0] if one == "axis" else one for key, one in self.study.baseline.items()}
+        return merge(self.recipe.config, last, own, self.overrides)
 
     @cached_property
     def starting(self) -> stages.Stages:
