@@ -6,12 +6,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from ablations.jobs import Job
     from ablations.paces import Device
     from ablations.runner import Place, Tally
-    from ablations.study import Design
+    from ablations.study import Design, Record
     from results.study import StudyResults
     from slurm.profile import Profile
     from vitcore.sources import Source as PackSource
 
 Json = dict[str, Any]
+USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 LONGEST_LINE = 2000  # characters of an error
 
@@ -83,7 +84,12 @@ class PackFormat(StrEnum):
 
 
 Words = Annotated[
-    list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Names or files, or 'all'; settings.")
+    list[str],
+    typer.Argument(
+        metavar="STUDY... [KEY=VALUE]...",
+        help="Names or files, or 'all'; settings. Where a study has stages KEY is for all of them, STAGE.KEY for one "
+        "alone, finetune.KEY for what starts from them.",
+    ),
 ]
 Names = Annotated[
     list[str] | None,
@@ -129,15 +135,31 @@ MaxHours = Annotated[
 def main() -> None:
     """The entry point: bad input is one line on standard error and status 2."""
     try:
-        app(prog_name="ablate")
+        sys.exit(app(prog_name="ablate", standalone_mode=False))
+    except USAGE as error:
+        refuse_usage(error)
     except (ValueError, OSError) as error:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        print(f"ablate: {plain(' '.join(str(error).split()))[:LONGEST_LINE]}", file=sys.stderr)
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def refuse_usage(error: Any) -> NoReturn:
+    """Words that no command takes: one line; the help where a command that needs words was given none."""
+    asked = error.ctx.command_path if error.ctx else "ablate"
+    if error.ctx and error.message == error.ctx.get_help():
+        print(error.message, file=sys.stderr)
+    else:
+        print(f"{asked}: {one_line(error.format_message()).rstrip('.')} (see {asked} -h)", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def one_line(text: str) -> str:
+    return plain(" ".join(text.split()))[:LONGEST_LINE]
 
 
 # -- what the words mean -----------------------------------------------------------------------------------------------
@@ -172,10 +194,16 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
-    studies = [read_study(name) for name in dict.fromkeys(names)]
-    recipe = read_recipe(recipe_name)
-    recipe = recipe.model_copy(update={"config": named_data(recipe.config, data_dir)})
+    images = settings.places(settings.read(Path()), data_dir).images
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
+    read = (read_study(name) for name in dict.fromkeys(names))
+    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), images) for study in read]
     return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
+
+
+def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
+    """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
+    return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
 
 
 def take_as_stated(made: "list[Design]", data_dir: Path | None) -> str:
@@ -194,8 +222,8 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None) -> str:
 
 def named_data(config: Json, data_dir: Path | None = None) -> Json:
     """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names. data_dir: --data-dir."""
-    images = settings.places(settings.read(Path()), data_dir).images
-    return config | {"data": f"imagefolder:{images[name]}"} if (name := config.get("data")) in images else config
+    mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
+    return mapped
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -263,17 +291,34 @@ def found_on(
     return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
 
 
-def styled(file: Path | None) -> AbstractContextManager[None]:
-    """Puts the style of a file to use. Raises ValueError: one line with the file, the key and what is allowed."""
+def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
+    """Puts the style of a file to use; a line on standard error says which of its names no study of `source` has.
+
+    Raises ValueError: one line with the file, the key and what is allowed.
+    """
     if file is None:
         return contextlib.nullcontext()
-    from results import style
+    from results import style, unmatched
 
     content = strict_yaml.read(file)
     try:
-        return style.use(style.parse(content))
+        chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
+    if odd := unmatched.told(chosen, plans_at(source)):
+        print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
+    return style.use(chosen)
+
+
+def plans_at(source: Path) -> list[Json]:
+    """Every plan of a run directory or an exported file."""
+    from results import store
+
+    if source.is_file():
+        from results.export import read_plans  # late: pulls in the Parquet reader
+
+        return read_plans(source)
+    return list(store.plans(source))
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
@@ -419,33 +464,47 @@ def run(
     max_hours: MaxHours = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import estimate, jobs
+    from ablations import jobs
     from ablations import plan as planning
-    from ablations.publishing import publish
-    from results.study import load
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     todo = jobs.jobs(plans, arm)
-    ensure_gpus(todo)
+    ensure_trainable(todo, plans, place, max_hours)
+    for planned in plans:
+        jobs.write(place.runs, planned)
+    finish(train_here(todo, place, workers, publishing(plans, arm, place.runs)), len(todo))
+
+
+def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
+    """Raises ValueError, before anything is written, for what cannot be trained here, or in no more hours."""
+    from ablations import estimate, retrying
+
+    ensure_gpus(retrying.to_do(place.runs, jobs, place.code))
     if max_hours is not None:
-        estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
-    ensure_data(todo, place)
+        estimate.refuse_beyond(max_hours, plans, jobs, place.runs, estimate.here(plans))
+    ensure_data(jobs, place)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
-    for planned in plans:
-        jobs.write(place.runs, planned)
+
+
+def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
+    """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
+    from ablations import jobs
+    from ablations.publishing import publish
+    from results.study import load
+
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
-    def show_complete(job: "Job") -> None:
+    def over(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
                 del open_trials[name]
-                print(publish(load(place.runs, [name])[0], place.runs), end="\n\n", flush=True)
+                print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
 
-    finish(train_here(todo, place, workers, show_complete), len(todo))
+    return over
 
 
 @app.command()
@@ -461,7 +520,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
-    from ablations import starts
+    from ablations import retrying, starts
     from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
@@ -478,7 +537,7 @@ def train(
     starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
-    ensure_gpus([job])
+    ensure_gpus(retrying.to_do(place.runs, [job], place.code))
     ensure_writable(place.runs)
     tally = train_here([job], place, 1)
     state = store.trial(place.runs, job.id).state()
@@ -502,13 +561,20 @@ def retry(
 ) -> None:
     """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
     from ablations import retrying
+    from ablations.jobs import jobs
     from results import store
 
     folder = runs_folder(runs)
-    trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
+    ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     evals_too = failed or not (oom or diverged)
     wanted = retrying.wanted(failed=evals_too, oom=oom, diverged=diverged)
-    print(retrying.told(len(trials), retrying.retry(trials, wanted, evals_too), oom=oom, diverged=diverged))
+    reopened = retrying.retry([store.trial(folder, key) for key in ids], wanted, evals_too)
+    meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
+    renewed = retrying.renewed(retrying.renew(folder, meant))
+    if reopened or not renewed:
+        print(retrying.told(len(ids), reopened, oom=oom, diverged=diverged))
+    if renewed:
+        print(renewed)
 
 
 def make_place(
@@ -549,9 +615,9 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
 
 def ensure_gpus(jobs: "list[Job]") -> None:
     """Raises ValueError before anything is written for a trial of more GPUs than there are."""
-    from ablations import runner
+    from ablations import machine, runner
 
-    runner.check_gpus(jobs, len(runner.gpus()), runner.nodes(), "here")
+    runner.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
@@ -591,11 +657,14 @@ def ensure_scratch(folder: Path) -> None:
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
-    from ablations import login, runner
+    from ablations import login, retrying, runner
     from ablations.progress import Live
 
-    todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
+    todo = retrying.to_do(place.runs, jobs, place.code)
     with Live(Console(stderr=True), len(todo)) as display:
+        if renewed:
+            display.say(renewed)
         wanted = max((len(runner.slots(group, workers)) for group in runner.by_ranks(todo)), default=0)
         if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
@@ -657,7 +726,7 @@ def submit(
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     ensure_data(jobs.jobs(plans), place)
-    submitting.check_gpus(chosen, plans)
+    submitting.check_gpus(chosen, plans, place)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, jobs.jobs(plans), place.runs, device(chosen))
     if dry_run:
@@ -669,7 +738,12 @@ def submit(
         jobs.write(place.runs, planned)
     names = [planned["name"] for planned in plans]
     print(submitting.submit(names, place, chosen))
-    print(f"watch: ablate status {shlex.join(names)}{f' --runs {shlex.quote(str(runs))}' if runs else ''} --watch")
+    print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
+
+
+def found_at(runs: Path | None) -> str:
+    """What a command needs to find the same run directory."""
+    return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 @app.command()
@@ -692,7 +766,6 @@ def status(
     folder = runs_folder(runs)
     names = [plan["name"] for plan in planned(folder, words, recipe)]
     asker = statuses.Asker(folder)
-    where = f" --runs {shlex.quote(str(runs))}" if runs else ""
 
     def views() -> list[Json]:
         seen = asker()
@@ -700,7 +773,7 @@ def status(
 
     def look() -> tuple[Any, bool]:
         now = views()
-        return board.board(now, where), statuses.settled(now)
+        return board.board(now, found_at(runs)), statuses.settled(now)
 
     if as_json and watch:
         raise ValueError("--watch is for a person: without --json")
@@ -832,7 +905,7 @@ def table(
     """Means with intervals, paired differences to the baseline, verdicts."""
     from results import across, tables
 
-    with styled(style):
+    with styled(style, source_path(runs)):
         shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
         chosen = [name.strip() for name in columns.split(",")] if columns else None
         if as_json or format is TableFormat.json:
@@ -862,7 +935,7 @@ def plot(
     from results import plots, store
 
     folder, drawn = source_path(runs), []
-    with styled(style):
+    with styled(style, folder):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
             path = plots.draw(study, target, format.value, x.value if x else None)
@@ -888,7 +961,7 @@ def report(
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)
-    with styled(style):
+    with styled(style, folder):
         reports.write(studies, target, inside.found(folder, studies))
     print(target)
 

@@ -33,7 +33,8 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
         return stored
     own, other = measure(arm.config), measure(baseline.config)
     start = [*started(arm, baseline), *initial(arm, baseline)]
-    return [*declared(arm, baseline), *moved(own, other), *schedule(arm, baseline, budget), *start, *stored]
+    goal = list(objective(arm, baseline))
+    return [*declared(arm, baseline), *goal, *moved(own, other), *schedule(arm, baseline, budget), *start, *stored]
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
@@ -49,6 +50,12 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
         yield f"with {key} {value} against {stages.value(baseline.config, baseline.parent, key)}, declared"
+
+
+def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """Where the two do not learn the same: accuracies of different things cannot be compared."""
+    if arm.config.objective != baseline.config.objective:
+        yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
 def moved(arm: Measured, baseline: Measured) -> Iterator[str]:

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from ablations.jobs import Job
+from results import units
 
 Json = dict[str, Any]
 
@@ -71,7 +72,8 @@ class Live:
             self.console.print(Text.assemble((event, "red"), f" {what}: {detail.get('cause')}"), soft_wrap=True)
         elif not self.console.is_terminal and not detail.get("elsewhere"):
             accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
-            shown = f"test accuracy {accuracy:.1%}" if accuracy is not None else event
+            named = units.name("test_accuracy", job.config.get("objective", ""))
+            shown = f"{named} {accuracy:.1%}" if accuracy is not None else event
             self.console.print(
                 f"[{self.done:.0f}/{self.total}] {what}: {shown}, {seconds or 0:.1f} s{self.left()}",
                 highlight=False,

@@ -14,9 +14,10 @@ Where data lie, the first that has them: --data-dir, [data], the profile's data_
 
 import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -80,6 +81,28 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 def is_pack(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, "manifest.json"))
+
+
+def named(content: Any, images: Mapping[str, str]) -> Any:
+    """Settings, also inside of others (stages, arms), with data=NAME as one of these folders of images.
+
+    `pretrain.data=NAME` too. Packs keep their names. images: those of `places`.
+    """
+    if isinstance(content, dict):
+        return {
+            key: folder_of(value, images) if is_data(key, value) else named(value, images)
+            for key, value in content.items()
+        }
+    return content
+
+
+def is_data(key: str, value: Any) -> bool:
+    return key.rpartition(".")[2] == "data" and isinstance(value, str)
+
+
+def folder_of(name: str, images: Mapping[str, str]) -> str:
+    """How a config names the folder that a name is mapped to; the name itself where there is none, or a pack."""
+    return f"imagefolder:{images[name]}" if name in images else name
 
 
 def scratch(folder: str) -> Path:

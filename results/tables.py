@@ -8,6 +8,7 @@ from typing import Any
 
 from results import claims, contrast, evals, interaction, layout, looks, mixed, sentences, stats, tuning, units, verdict
 from results.contrast import Sample
+from results.planned import objective
 from results.stats import Interval
 from results.study import StudyResults
 from results.style import current
@@ -43,6 +44,7 @@ def table(study: StudyResults) -> Table:
         "study": plan["study"],
         "recipe": plan["recipe"],
         "metric": plan["metric"],
+        "objective": objective(plan),
         "baseline": plan["baseline"],
         "rows": rows,
         "name": plan["name"],
