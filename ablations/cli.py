@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ablations.runner import Place, Tally
     from ablations.study import Design, Record
     from results.study import StudyResults
+    from slurm.profile import Profile
+    from vitcore.sources import Source as PackSource
 
 Json = dict[str, Any]
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
@@ -110,7 +112,7 @@ Source = Annotated[
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds an arm.  [default: the recipe's]")]
 ArmGlob = Annotated[str, typer.Option("--arm", metavar="GLOB", help="Only the arms whose name matches.")]
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file with parts of your own.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie.  [default: $ABLATE_DATA]")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie, before all else that says so.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
@@ -185,27 +187,42 @@ def split(words: Iterable[str]) -> Asked:
     return Asked(studies, overrides)
 
 
-def designs(asked: Asked, recipe_name: str) -> "list[Design]":
+def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
+    """What the words of a command and its --data-dir mean."""
     from ablations.study import Design, packaged, read_recipe, read_study
 
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
-    here = settings.read(Path())
-    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), here)
+    images = settings.places(settings.read(Path()), data_dir).images
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
     read = (read_study(name) for name in dict.fromkeys(names))
-    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), here) for study in read]
-    return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
+    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), images) for study in read]
+    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
 
 
-def with_data(record: "Record", fields: Iterable[str], here: settings.Settings) -> "Record":
+def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
     """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
-    return record.model_copy(update={field: settings.named(getattr(record, field), here) for field in fields})
+    return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
 
 
-def named_data(config: Json) -> Json:
-    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names."""
-    mapped: Json = settings.named(config, settings.read(Path()))
+def take_as_stated(made: "list[Design]", data_dir: Path | None) -> str:
+    """For a pack that is not there, what the recipe states of it, in this process; a line on it, or nothing."""
+    from vitcore import data
+    from vitcore.pack import find
+
+    recipe = made[0].recipe
+    name = str(recipe.config.get("data"))
+    used = any(name == design.overrides.get("data", name) for design in made)
+    if recipe.pack is None or not used or find(name, data_dir) is not None:
+        return ""
+    data.STATED[name] = recipe.pack.about(name)
+    return f"data={name}: not packed here: {data.unpacked(name)}"
+
+
+def named_data(config: Json, data_dir: Path | None = None) -> Json:
+    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names. data_dir: --data-dir."""
+    mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
     return mapped
 
 
@@ -233,19 +250,18 @@ def runs_folder(runs: Path | None) -> Path:
     return folder
 
 
-def data_folder(data_dir: Path | None) -> Path | None:
-    """--data-dir, else ablate.toml, else (None) the environment.
+def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
+    """Where data lie that have no folder of their own: `settings.places`; None: where ABLATE_DATA says.
 
     This process and those it starts are told where packs lie in the environment's own words: what a config is depends
-    on their manifests.
+    on their manifests. data_dir: --data-dir; profile: the data_dir of a profile.
     """
-    here = settings.read(Path())
-    folder = data_dir or (Path(os.path.expanduser(here.data_dir)) if here.data_dir else None)
-    if folder:
-        os.environ["ABLATE_DATA"] = str(folder.absolute())
-    if packs := settings.packs(here):
-        os.environ["ABLATE_PACKS"] = json.dumps(packs)
-    return folder
+    places = settings.places(settings.read(Path()), data_dir, profile)
+    if places.folder:
+        os.environ["ABLATE_DATA"] = str(places.folder.absolute())
+    if places.packs:
+        os.environ["ABLATE_PACKS"] = json.dumps(places.packs)
+    return places.folder
 
 
 def found(
@@ -400,10 +416,17 @@ def plan(
     from ablations.overview import overview, render
     from ablations.plan import prepare
 
-    place = make_place(runs, data_dir, plugin)
+    chosen = slurm_profile(profile, recipe) if profile is not None else None
+    place = make_place(runs, data_dir, plugin, profile=chosen)
     folder = runs_folder(runs)
-    plans = [prepare(design, folder, seeds, prune) for design in designs(split(words), recipe)]
-    device = estimate.here(plans) if profile is None else profile_device(profile, recipe)
+    made = designs(split(words), recipe, data_dir)
+    missing = take_as_stated(made, data_dir)
+    if missing and probe:
+        raise ValueError(f"--probe measures on the data: {missing}")
+    if missing:
+        print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)
+    plans = [prepare(design, folder, seeds, prune or bool(missing)) for design in made]
+    device = estimate.here(plans) if chosen is None else profile_device(chosen)
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     if probe:
@@ -445,7 +468,7 @@ def run(
     from ablations import plan as planning
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
-    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
+    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     todo = jobs.jobs(plans, arm)
     ensure_trainable(todo, plans, place, max_hours)
     for planned in plans:
@@ -509,7 +532,7 @@ def train(
     asked = split(words)
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
-    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
     check(config)
     starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
@@ -560,6 +583,7 @@ def make_place(
     plugin: list[Path] | None,
     checkpoints: str | None = None,
     keep_weights: "Keep | None" = None,
+    profile: "Profile | None" = None,
 ) -> "Place":
     from ablations.runner import Place
 
@@ -568,7 +592,7 @@ def make_place(
     checkpoints = checkpoints or here.checkpoints
     return Place(
         runs_folder(runs).absolute(),
-        data_folder(data_dir),
+        data_folder(data_dir, profile.data_dir if profile else None),
         files,
         digests,
         checkpoints=settings.scratch(checkpoints) if checkpoints else None,
@@ -596,13 +620,19 @@ def ensure_gpus(jobs: "list[Job]") -> None:
     runner.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
-def profile_device(profile: str, recipe: str) -> "Device":
-    """What the jobs of a SLURM profile run on, where the recipe's resources fill what it leaves open."""
-    from ablations.campaign import device
+def slurm_profile(name: str, recipe: str) -> "Profile":
+    """A SLURM profile, where the recipe's resources fill what it leaves open."""
     from ablations.study import read_recipe
     from ablations.submitting import read_profile
 
-    return device(read_profile(profile, read_recipe(recipe).resources))
+    return read_profile(name, read_recipe(recipe).resources)
+
+
+def profile_device(profile: "Profile") -> "Device":
+    """What its jobs run on."""
+    from ablations.campaign import device  # late: submitit
+
+    return device(profile)
 
 
 def ensure_writable(runs: Path) -> None:
@@ -690,13 +720,11 @@ def submit(
     from ablations import estimate, jobs, submitting
     from ablations import plan as planning
     from ablations.campaign import device
-    from ablations.study import read_recipe
 
-    chosen = submitting.read_profile(profile, read_recipe(recipe).resources)
+    chosen = slurm_profile(profile, recipe)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
-    home = data_dir or (Path(os.path.expanduser(chosen.data_dir)) if chosen.data_dir else None)
-    place = make_place(runs, home, plugin, checkpoints or chosen.checkpoints, keep)
-    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
+    place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
+    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     ensure_data(jobs.jobs(plans), place)
     submitting.check_gpus(chosen, plans, place)
     if max_hours is not None:
@@ -851,9 +879,10 @@ def check_profile(
     """
     from ablations import submitting
 
-    place = make_place(runs, data_dir, None)
+    profile = submitting.read_profile(name)
+    place = make_place(runs, data_dir, None, profile=profile)
     ensure_writable(place.runs)
-    lines, good = submitting.check(submitting.read_profile(name), place)
+    lines, good = submitting.check(profile, place)
     print("\n".join(lines))
     if not good:
         raise typer.Exit(FAILED)
@@ -1100,11 +1129,11 @@ def bench(
     source = Source(data_folder(data_dir), random_images, files)
     method = benches.Method(rounds or (2 if loop else 15), steps, compiled, source)
     device = {"device": "cuda" if gpu else "cpu"}
-    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device))
+    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     if loop:
         found = [benches.loop(settings, seeds, method, named)]
     elif asked.studies:
-        chosen = designs(Asked(asked.studies, asked.overrides | device), recipe)
+        chosen = designs(Asked(asked.studies, asked.overrides | device), recipe, data_dir)
         found = [benches.arms(design, arm, method, named) for design in chosen]
     else:
         found = [benches.step(Config(**settings), method, named)]
@@ -1142,24 +1171,57 @@ def pack_data(
     name: Annotated[str, typer.Argument(help="What the data are to be called: data=NAME.")],
     source: Annotated[str, typer.Argument(help="A folder of class folders, a .tar of them, or timm:DATASET.")],
     data_dir: DataDir = None,
-    size: Annotated[int, typer.Option(help="The side of the stored squares, which random crops are cut from.")] = 256,
+    size: Annotated[
+        int | None, typer.Option(help="The side of the stored squares, which crops are cut from.  [default: 256]")
+    ] = None,
     crop: Annotated[
-        int, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]", show_default=False)
-    ] = 0,
-    format: Annotated[PackFormat, typer.Option(help="Decoded, or a fifth of the disk.")] = PackFormat.bytes,
+        int | None, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]")
+    ] = None,
+    format: Annotated[
+        PackFormat | None, typer.Option(help="Decoded, or a fifth of the disk.  [default: bytes]")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: all cores]")] = None,
 ) -> None:
-    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on."""
+    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on.
+
+    Of a pack that is there already, it writes again what is damaged, from the same source.
+    """
+    from vitcore.pack import MANIFEST, find
     from vitcore.packing import Options, check, pack
     from vitcore.sources import find_source
 
-    options = Options(size, crop, format.value)
+    asked = {"size": size, "crop": crop, "format": format.value if format else None}
+    given: Json = {key: value for key, value in asked.items() if value is not None}
+    options = Options(**given)
     check(name, options)
-    home = data_home(data_dir)
+    home, threads = data_home(data_dir), jobs or len(os.sched_getaffinity(0))
+    folder = find(name) if data_dir is None else home / name
     found_source = find_source(source, home)
+    if folder is not None and (folder / MANIFEST).is_file():
+        repair_data(name, folder, found_source, given, threads)
+        return
     with progress("images", len(found_source.labels)) as advance:
-        folder = pack(name, found_source, home, options, jobs or len(os.sched_getaffinity(0)), advance)
-    print(folder)
+        print(pack(name, found_source, home, options, threads, advance))
+
+
+def repair_data(name: str, folder: Path, source: "PackSource", given: Json, threads: int) -> None:
+    """What is damaged of a pack, written again. given: what the command says of how images are stored."""
+    from vitcore.pack import manifest, verify
+    from vitcore.packing import repair
+
+    known = manifest(folder, name)
+    there = {"size": known.size, "crop": known.image_size, "format": known.format}
+    if other := [key for key in given if given[key] != there[key]]:
+        key = other[0]
+        raise ValueError(f"--{key} {given[key]}: {folder} is packed with {there[key]}: another pack needs another name")
+    with progress("bytes", known.bytes) as advance:
+        damaged = verify(folder, known, advance)
+    for line in damaged.values():
+        print(line, file=sys.stderr)
+    with progress("images", known.images) as advance:
+        repair(folder, known, source, damaged, threads, advance)
+    done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
+    print(f"{folder}: {done}")
 
 
 @data_app.command()
@@ -1175,9 +1237,10 @@ def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: DataD
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)
-    print("\n".join(damaged or [f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed"]))
     if damaged:
+        print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes what is damaged again"]))
         raise typer.Exit(FAILED)
+    print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 from ablations import starts, stated
 from ablations.budget import training_flops
-from ablations.confounds import footnotes, refuse_undeclared
+from ablations.confounds import enlarged, footnotes, refuse_undeclared
 from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
 from ablations.stages import Stage, lineage
@@ -20,7 +20,7 @@ from results import chain, evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
-from vitcore.identity import arm_key, trial_ids
+from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.measure import measure
 
 Json = dict[str, Any]
@@ -49,9 +49,9 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
         "claims": claims(design),
-        "caveats": own(design, recipe.caveats) or [],
+        "caveats": [*(own(design, recipe.caveats) or []), *enlarged_evals(design)],
         "cost": stated.cost(recipe.cost, recipe.config),
-        "expected": [] if design.overrides or study.stages else [one.model_dump() for one in recipe.expected],
+        "expected": expected(design),
         "spread": None if design.overrides or study.stages or recipe.spread is None else recipe.spread.model_dump(),
         "figure": study.figure,
         "factors": design.factors,
@@ -148,6 +148,13 @@ def check_sizes(design: Design) -> None:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
 
 
+def enlarged_evals(design: Design) -> list[str]:
+    """What is to be said of evaluations at sizes above those of the images as they are stored."""
+    names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
+    sizes = [int(name.removeprefix("test@")) for name in names]
+    return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
+
+
 def check_data(design: Design) -> None:
     """Every arm is made for the images of its data. Raises ValueError."""
     for arm in design.arms:
@@ -167,6 +174,13 @@ def check_starts(design: Design) -> None:
             starts.check(entry.config, entry.parent.config if entry.parent else None)
         except ConfigError as error:
             raise ValueError(f"study '{design.study.name}', {entry.name}: {error}") from None
+
+
+def expected(design: Design) -> list[Json]:
+    """What the recipe says of trials with the settings of the command line; how they run does not matter."""
+    asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
+    fits = [one for one in design.recipe.expected if one.settings == asked]
+    return [] if design.study.stages else [one.model_dump() for one in fits]
 
 
 def own(design: Design, said: Any) -> Any:

@@ -56,6 +56,7 @@ class Recipe(Options):
     name: str
     description: str
     config: Values
+    pack: stated.Packed | None = None  # what config's data are once packed
     seeds: int = Field(default=5, ge=1)
     axes: dict[str, list[Any]] = {}
     arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`

@@ -23,6 +23,7 @@ from PIL import Image
 
 from vitcore import Config, data, train
 from vitcore.data import load
+from vitcore.memory import keep_freed
 from vitcore.pack import Pack, manifest
 from vitcore.packing import Options, pack
 from vitcore.sources import find_source
@@ -232,6 +233,7 @@ def main() -> None:
     if not archive.exists():
         sys.exit("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
     torch.set_num_threads(1)
+    keep_freed()  # as training does; timm's has the same of it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all, the threads that read ahead too
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
 """The command line: bad input is one line and status 2 with nothing written; reading needs no torch."""
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,10 @@ from textwrap import dedent
 
 import pytest
 from in_process import called
+from rich.console import Console
+
+from ablations.jobs import Job
+from ablations.progress import Live
 
 RECIPE = """
     description: Small. For tests.
@@ -43,6 +48,16 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
         return called(monkeypatch, *words)
 
     return call
+
+
+def test_no_line_is_wrapped_off_a_terminal() -> None:
+    """A line a trial, whatever its length and what is in brackets."""
+    for event in ("failed", "finished"):
+        file, cause = io.StringIO(), f"[red] {'a very long path/' * 20}"
+        job = Job("", {"seed": 0}, "arm " * 30, "")
+        Live(Console(file=file), 1).over(job, event, {"cause": cause, "accuracy": 0.5})
+        assert file.getvalue().count("\n") == 1
+        assert (cause in file.getvalue()) == (event == "failed")
 
 
 BAD = [

@@ -51,6 +51,13 @@ def plan(tmp_path: Path) -> Callable[..., Json]:
     return make
 
 
+def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Json]) -> None:
+    """Another length, another figure; how trials run does not matter; settings that nobody stated have none."""
+    two = "{how: cited, source: a, mean: 0.9}, {how: cited, source: b, mean: 0.95, settings: {steps: 400}}"
+    for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
+        assert [one["mean"] for one in plan(RECIPE + f"    expected: [{two}]", **overrides)["expected"]] == means
+
+
 def finish(runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0.5, **env: Any) -> None:
     """The trial is finished, by an attempt with this env.json."""
     trial = store.trial(runs, arm["trials"][seed]["id"])

@@ -315,7 +315,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     ):
         (tmp_path / "r.yaml").write_text(recipe.replace("label_smoothing: 0.1", "data: pets" if not number else ""))
         (tmp_path / "s.yaml").write_text(study.replace("{pretrain: {}}", f"{{pretrain: {stage}}}"))
-        (made,) = cli.designs(cli.split(["s.yaml", "image_size=8", *words]), "r.yaml")
+        (made,) = cli.designs(cli.split(["s.yaml", "image_size=8", *words]), "r.yaml", None)
         arm = made.arms[0]
         assert arm.parent is not None
         assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{tmp_path / 'pets'}")

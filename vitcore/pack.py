@@ -104,11 +104,11 @@ class Manifest(Options):
         )
 
 
-def find(name: str) -> Path | None:
+def find(name: str, data_dir: Path | None = None) -> Path | None:
     """The folder of the pack of this name, where there is a manifest; see `vitcore.datasets.data_homes`."""
     if not NAME.fullmatch(name):
         return None
-    return next((home for home in data_homes(name) if (home / MANIFEST).is_file()), None)
+    return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
 def manifest(folder: Path, name: str) -> Manifest:
@@ -239,22 +239,22 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
             raise ValueError(f"{path}: damaged or half copied: {size:,} bytes, not {shard.bytes:,}")
 
 
-def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> list[str]:
-    """Reads all of a pack, telling `advance` how many bytes it has read: a line for each file that is damaged."""
-    found = []
+def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
+    """Reads all of a pack, telling `advance` how many bytes it has read: each damaged file's name, and a line on it."""
+    found = {}
     try:
         read_index(folder, manifest)
     except ValueError as error:
-        found.append(str(error))
+        found[INDEX] = str(error)
     for shard in manifest.shards:
         path = folder / shard.file
         try:
             total, size = digest(path, advance), path.stat().st_size
         except OSError as error:
-            found.append(f"{path}: cannot be read ({error.strerror})")
+            found[shard.file] = f"{path}: cannot be read ({error.strerror})"
             continue
         if total != shard.sha256:
-            found.append(f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another")
+            found[shard.file] = f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another"
     return found
 
 
