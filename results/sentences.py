@@ -133,9 +133,14 @@ def names(rows: Sequence[Row]) -> str:
     for row in rows:
         head, _, point = map(current().label, parts(row))
         points.setdefault(head, []).append(f"{point}{lost(row)}")
-    found = [f"{head} at {' and '.join(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
+    found = [f"{head} at {enumerated(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
     return ", ".join(found[: 2 * NAMED]) + more
+
+
+def enumerated(texts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c" """
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def placed(row: Row) -> str:

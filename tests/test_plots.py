@@ -317,6 +317,15 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
     assert (at_the_end.min(), at_the_end.max()) == pytest.approx(interval)
 
 
+WRITTEN = [("stem=conv", "conv"), ("image_size=8", "image_size=8"), ("lr=2.5e-4", "lr=2.5e-4"), ("a=1,b=c", "a=1, b=c")]
+
+
+@pytest.mark.parametrize(("name", "text"), WRITTEN)
+def test_a_number_is_written_with_what_it_is_of(name: str, text: str) -> None:
+    """A legend that says "8" says nothing."""
+    assert frame.written(name) == text
+
+
 def evaluated_once(name: str) -> StudyResults:
     study = complete(name)
     return replace(study, history=study.history[study.history["step"] == synthetic.STEPS])

@@ -558,6 +558,12 @@ def test_the_answer_tells_every_arm_and_its_setting() -> None:
     assert sentences.answer(table(synthetic.results(changed))).startswith("On digits with steps=60, batch=16, n = 5 ")
 
 
+def test_points_of_a_curve_are_enumerated() -> None:
+    """With commas, and one "and"."""
+    found = [sentences.enumerated(texts) for texts in (["a"], ["a", "b"], ["a", "b", "c"])]
+    assert found == ["a", "a and b", "a, b and c"]
+
+
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     """Against one baseline: those that are worse by how much each, ties by name, what is not resolved by its bound."""
     found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])

@@ -1,5 +1,6 @@
 """What the figures draw: the table's rows beside the plan's arms, in the unit that a reader expects."""
 
+import re
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
@@ -12,6 +13,7 @@ from results.tables import Table
 from results.units import name, unit
 
 Plan = dict[str, Any]
+NUMBER = r"-?[\d.]+(e-?\d+)?"
 
 
 def metric_name(metric: str) -> str:
@@ -93,11 +95,13 @@ def series(arm: dict[str, Any], x: str, plan: Plan) -> str:
 
 
 def written(name: str, single: bool = True) -> str:
-    """What is written for a series: of a single factor, where there is no other, the value is enough."""
+    """What is written for a series: of a single factor, where there is no other, a word of its own is enough."""
     label = current().label(name)
     if label != name:
         return label
-    return name.partition("=")[2] if single and name.count("=") == 1 else name.replace(",", ", ")
+    value = name.partition("=")[2]
+    alone = single and name.count("=") == 1 and not re.fullmatch(NUMBER, value)
+    return value if alone else name.replace(",", ", ")
 
 
 def alone(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
