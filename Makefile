@@ -27,8 +27,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A thread each: two processes of two threads on two cores wait for each other, and take twice the CPU.
 test: lint
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 
 # Pins the losses of all entries anew, after a change that raised a `numerics`.
 golden: $(STAMP)

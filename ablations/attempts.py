@@ -49,11 +49,16 @@ def how(path: Path, code: str) -> Ended | None:
         return None
     step = env.get("resumed_from", {}).get("step")
     if failure:
-        place, node = tuple(failure.get("where", ())), str(env.get("node", ""))
+        place, node = tuple(failure.get("where", ())), node_of(failure, env)
         return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
         return None
     return Ended(True, KILLED, step)
+
+
+def node_of(ended: Json, env: Json) -> str:
+    """SLURM's name of the machine that ended an attempt: where the rank was that failed, if it says so."""
+    return str(ended.get("node", env.get("node", "")))
 
 
 def known(path: Path) -> Json:

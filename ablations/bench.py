@@ -12,8 +12,8 @@ import torch
 from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_step
 from ablations.bench_images import images
 from ablations.bench_memory import Source
+from ablations.machine import cores
 from ablations.provenance import environment
-from ablations.runner import cores
 from ablations.study import Design
 from vitcore.config import Config
 from vitcore.device import device_of, hardware, torch_threads

@@ -25,8 +25,8 @@ from ablations.bench_clock import Call, interleaved, spread
 from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.bench_rivals import KINDS, Rival
+from ablations.machine import cores
 from ablations.provenance import HOME
-from ablations.runner import cores
 from results import store
 from vitcore.config import Config, ConfigError, merge
 from vitcore.data import load

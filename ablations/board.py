@@ -29,8 +29,10 @@ COLOURS = {
     "interrupted": "yellow",
     "failed": "bold red",
     "blocked": "red",
+    "waits": "yellow",
     "missing": "dim",
 }
+WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits"}  # kinds of causes that are no failure of the trial's own
 SHOWN = {"missing": "not begun"}  # what a reader takes for lost otherwise
 
 
@@ -112,7 +114,7 @@ def failed(view: Json, where: str) -> list[Text]:
             grouped[one["cause"], one["line"], one["kind"]].append((arm["arm"], one["seeds"]))
     lines = []
     for (cause, line, kind), places in grouped.items():
-        label = "blocked" if kind == "blocked" else "failed"
+        label = WITHOUT_FAILURE.get(kind, "failed")
         lines.append(labelled(label, f"{trials(sum(len(seeds) for _, seeds in places))}: {plain(cause)}"))
         lines += [beneath(plain(line))] if line else []
         named = (f"{plain(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)

@@ -14,6 +14,7 @@ import math
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ablations import estimate, runner, shunning
+from ablations import estimate, retrying, runner, shunning
 from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
 from ablations.paces import Device
 from ablations.provenance import HOME, PACKAGES
-from results import lease, store
+from results import chain, lease, store
 from slurm import limits, queue, submission
 from slurm import profile as profiles
 from slurm.ask import TIMEOUT, Refused, Unreachable
@@ -110,7 +111,8 @@ class Look:
     last_job: str  # "queued", "submitted" or "" where none is needed
     hours: float
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
-    blocked: int = 0  # what they start from failed
+    blocked: int = 0  # what they start from failed or diverged
+    renewed: tuple[str, ...] = ()  # what is trained again, as weights that others start from are gone
 
 
 def device(profile: profiles.Profile) -> Device:
@@ -252,49 +254,71 @@ def settle(runs: Path) -> None:
 def look(campaign: Campaign, inside: bool) -> Look:
     place, plans = campaign.place(), campaign.read_plans()
     asked = jobs(plans)
-    states = {job.id: runner.outcome(place.runs, job, place.code)[0] for job in asked}
+    renewed = [] if campaign.cancelled else retrying.renew(place.runs, asked, place.code)
+    starting = chain.on_disk(place.runs, place.code)
+    states = {job.id: runner.outcome(place.runs, job, place.code, starting)[0] for job in asked}
     tasks = queued(campaign.runs)
     queue.release(task.job for task in tasks)
-    in_queue = {key for task in tasks for key in task.share}
-    todo = [job for job in asked if states[job.id] == "todo" and job.id not in in_queue]
+    there = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
+    todo = [job for job in asked if states[job.id] == "todo" and job.id not in there]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
     free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
     shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
-    where = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
-    sent: list[int] = []
-    for some in [] if campaign.cancelled else generations(todo, place.runs):
-        takable = [job for job in some if runner.parent_state(place.runs, job) == "finished" or parent(job) in where]
-        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
-        before = sorted({where[one] for job in takable if (one := parent(job)) in where})
-        arrays = send_shares(campaign, shares, bounds.max_array_size, shunned, before)
-        taken = shares[: len(arrays) * bounds.max_array_size]
-        free -= len(taken)
-        where |= {job.id: arrays[i // bounds.max_array_size] for i, share in enumerate(taken) for job in share}
-        sent += arrays
-    submitted = sum(job.id in where for job in todo)
-    unfinished = "todo" in states.values() and not campaign.cancelled
+    taken: dict[str, int] = {}
+    if not campaign.cancelled:
+        taken = hand_over(campaign, generations(todo, starting), there, seconds, free, bounds.max_array_size, shunned)
+    sent = list(dict.fromkeys(taken.values()))
+    count = Counter(states.values())
     return Look(
-        over=list(states.values()).count("over"),
-        failed=list(states.values()).count("failed"),
-        queued=sum(state == "todo" and key in in_queue for key, state in states.items()),
-        submitted=submitted,
+        over=count["over"],
+        failed=count["failed"],
+        queued=sum(state == "todo" and key in there for key, state in states.items()),
+        submitted=len(taken),
         arrays=len(sent),
-        waiting=len(todo) - submitted,
-        last_job=ensure_last(campaign, tasks, sent) if unfinished else "",
+        waiting=len(todo) - len(taken),
+        last_job=ensure_last(campaign, tasks, sent) if count["todo"] and not campaign.cancelled else "",
         hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         shunned=tuple(shunned),
-        blocked=list(states.values()).count("blocked"),
+        blocked=count["blocked"],
+        renewed=tuple(renewed),
     )
 
 
-def generations(todo: Sequence[Job], runs: Path) -> list[list[Job]]:
-    """What can begin, then what starts from that, and so on: each is handed over to begin when those before have ended.
+def generations(todo: Sequence[Job], look: chain.Look) -> list[list[Job]]:
+    """What may begin, then what starts from that, and so on: each is handed over to begin when those before have ended.
 
     Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
     """
-    depth = [sum(store.trial(runs, key).state().status != "finished" for key in job.parents) for job in todo]
-    return [[job for job, own in zip(todo, depth, strict=True) if own == level] for level in sorted(set(depth))]
+    depths = [len(chain.start(job.parents, look).open) for job in todo]
+    levels = range(max(depths, default=-1) + 1)
+    return [[job for job, depth in zip(todo, depths, strict=True) if depth == level] for level in levels]
+
+
+def hand_over(
+    campaign: Campaign,
+    generations: Sequence[Sequence[Job]],
+    there: Mapping[str, int],
+    seconds: Mapping[str, float],
+    free: int,
+    size: int,
+    shunned: Sequence[str],
+) -> dict[str, int]:
+    """Hands over as many shares as are `free`, in arrays of `size`; trial -> the array that it went with.
+
+    `there`: the same of what is queued. What starts from a trial that is in neither waits for the next look.
+    """
+    found: dict[str, int] = {}
+    for depth, some in enumerate(generations):
+        where = {**there, **found}
+        takable = [job for job in some if not depth or parent(job) in where]
+        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        before = sorted({where[parent(job)] for job in takable if depth})
+        arrays = send_shares(campaign, shares, size, shunned, before)
+        taken = shares[: len(arrays) * size]
+        free -= len(taken)
+        found |= {job.id: arrays[i // size] for i, share in enumerate(taken) for job in share}
+    return found
 
 
 def parent(job: Job) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
-from ablations.plan import check_data, check_families, check_names, check_sizes, check_starts
+from ablations.plan import check
 from ablations.study import Design, read_recipe, read_study
 from slurm.profile import Profile
 from vitcore import data
@@ -78,11 +78,7 @@ def said(error: BaseException) -> str:
 def check_study(file: str, recipe: str) -> bool:
     """Every arm is built; what else moves in it is said."""
     design = Design(read_study(file), read_recipe(recipe), {})
-    check_names(design)
-    check_sizes(design)
-    check_data(design)
-    check_families(design)
-    check_starts(design)
+    check(design)
     arms = {arm.name: arm for arm in design.arms}
     print(file)
     for arm in design.arms:

@@ -23,10 +23,13 @@ class Waste:
 
 def keeps(keep: Keep, trial_id: str, plans: Iterable[Json]) -> bool:
     """Whether a trial's weights are kept, as they are where others start from them; plans are looked at if need be."""
-    if keep == "all":
-        return True
+    return keep == "all" or trial_id in kept(keep, plans)
+
+
+def kept(keep: Keep, plans: Iterable[Json]) -> set[str]:
+    """The trials whose weights are kept where not all are: looked up once for many."""
     known = list(plans)
-    return trial_id in stages(known) or (keep == "baseline" and trial_id in baselines(known))
+    return stages(known) | (baselines(known) if keep == "baseline" else set())
 
 
 def stages(plans: Iterable[Json]) -> set[str]:
@@ -46,13 +49,14 @@ def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = 
         for entry in trained(plan):
             for planned in entry["trials"]:
                 owed.setdefault(planned["id"], []).extend(evals_of(entry, plan))
-    found = []
+    found, stay = list[Waste](), kept(keep, plans)
     for path in sorted((runs / "trials").glob("*")):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.over and state.attempt is not None:
-            kept = keeps(keep, trial.id, plans) or bool(evals.left(trial, owed.get(trial.id, []), state.result))
-            found += list(of_finished(trial, state.attempt, kept))
+            needed = evals.left(trial, owed.get(trial.id, []), state.result)
+            mine = keep == "all" or trial.id in stay or bool(needed)
+            found += list(of_finished(trial, state.attempt, mine))
         found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
     return found
 

@@ -6,12 +6,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from ablations.jobs import Job
     from ablations.paces import Device
     from ablations.runner import Place, Tally
-    from ablations.study import Design
+    from ablations.study import Design, Record
     from results.study import StudyResults
+    from slurm.profile import Profile
+    from vitcore.sources import Source as PackSource
 
 Json = dict[str, Any]
+USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 LONGEST_LINE = 2000  # characters of an error
 
@@ -81,7 +84,12 @@ class PackFormat(StrEnum):
 
 
 Words = Annotated[
-    list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Names or files, or 'all'; settings.")
+    list[str],
+    typer.Argument(
+        metavar="STUDY... [KEY=VALUE]...",
+        help="Names or files, or 'all'; settings. Where a study has stages KEY is for all of them, STAGE.KEY for one "
+        "alone, finetune.KEY for what starts from them.",
+    ),
 ]
 Names = Annotated[
     list[str] | None,
@@ -104,7 +112,7 @@ Source = Annotated[
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds an arm.  [default: the recipe's]")]
 ArmGlob = Annotated[str, typer.Option("--arm", metavar="GLOB", help="Only the arms whose name matches.")]
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file with parts of your own.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie.  [default: $ABLATE_DATA]")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie, before all else that says so.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
@@ -136,15 +144,31 @@ MaxHours = Annotated[
 def main() -> None:
     """The entry point: bad input is one line on standard error and status 2."""
     try:
-        app(prog_name="ablate")
+        sys.exit(app(prog_name="ablate", standalone_mode=False))
+    except USAGE as error:
+        refuse_usage(error)
     except (ValueError, OSError) as error:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        print(f"ablate: {plain(' '.join(str(error).split()))[:LONGEST_LINE]}", file=sys.stderr)
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def refuse_usage(error: Any) -> NoReturn:
+    """Words that no command takes: one line; the help where a command that needs words was given none."""
+    asked = error.ctx.command_path if error.ctx else "ablate"
+    if error.ctx and error.message == error.ctx.get_help():
+        print(error.message, file=sys.stderr)
+    else:
+        print(f"{asked}: {one_line(error.format_message()).rstrip('.')} (see {asked} -h)", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def one_line(text: str) -> str:
+    return plain(" ".join(text.split()))[:LONGEST_LINE]
 
 
 # -- what the words mean -----------------------------------------------------------------------------------------------
@@ -172,24 +196,43 @@ def split(words: Iterable[str]) -> Asked:
     return Asked(studies, overrides)
 
 
-def designs(asked: Asked, recipe_name: str) -> "list[Design]":
+def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
+    """What the words of a command and its --data-dir mean."""
     from ablations.study import Design, packaged, read_recipe, read_study
 
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
     names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
-    studies = [read_study(name) for name in dict.fromkeys(names)]
-    recipe = read_recipe(recipe_name)
-    recipe = recipe.model_copy(update={"config": named_data(recipe.config)})
-    return [Design(study, recipe, named_data(asked.overrides)) for study in studies]
+    images = settings.places(settings.read(Path()), data_dir).images
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
+    read = (read_study(name) for name in dict.fromkeys(names))
+    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), images) for study in read]
+    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
 
 
-def named_data(config: Json) -> Json:
-    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names."""
-    here = settings.read(Path())
-    if (name := config.get("data")) in here.data and name not in settings.packs(here):
-        return config | {"data": f"imagefolder:{os.path.expanduser(here.data[name])}"}
-    return config
+def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
+    """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
+    return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
+
+
+def take_as_stated(made: "list[Design]", data_dir: Path | None) -> str:
+    """For a pack that is not there, what the recipe states of it, in this process; a line on it, or nothing."""
+    from vitcore import data
+    from vitcore.pack import find
+
+    recipe = made[0].recipe
+    name = str(recipe.config.get("data"))
+    used = any(name == design.overrides.get("data", name) for design in made)
+    if recipe.pack is None or not used or find(name, data_dir) is not None:
+        return ""
+    data.STATED[name] = recipe.pack.about(name)
+    return f"data={name}: not packed here: {data.unpacked(name)}"
+
+
+def named_data(config: Json, data_dir: Path | None = None) -> Json:
+    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names. data_dir: --data-dir."""
+    mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
+    return mapped
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -216,19 +259,18 @@ def runs_folder(runs: Path | None) -> Path:
     return folder
 
 
-def data_folder(data_dir: Path | None) -> Path | None:
-    """--data-dir, else ablate.toml, else (None) the environment.
+def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
+    """Where data lie that have no folder of their own: `settings.places`; None: where ABLATE_DATA says.
 
     This process and those it starts are told where packs lie in the environment's own words: what a config is depends
-    on their manifests.
+    on their manifests. data_dir: --data-dir; profile: the data_dir of a profile.
     """
-    here = settings.read(Path())
-    folder = data_dir or (Path(os.path.expanduser(here.data_dir)) if here.data_dir else None)
-    if folder:
-        os.environ["ABLATE_DATA"] = str(folder.absolute())
-    if packs := settings.packs(here):
-        os.environ["ABLATE_PACKS"] = json.dumps(packs)
-    return folder
+    places = settings.places(settings.read(Path()), data_dir, profile)
+    if places.folder:
+        os.environ["ABLATE_DATA"] = str(places.folder.absolute())
+    if places.packs:
+        os.environ["ABLATE_PACKS"] = json.dumps(places.packs)
+    return places.folder
 
 
 def found(
@@ -258,17 +300,34 @@ def found_on(
     return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
 
 
-def styled(file: Path | None) -> AbstractContextManager[None]:
-    """Puts the style of a file to use. Raises ValueError: one line with the file, the key and what is allowed."""
+def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
+    """Puts the style of a file to use; a line on standard error says which of its names no study of `source` has.
+
+    Raises ValueError: one line with the file, the key and what is allowed.
+    """
     if file is None:
         return contextlib.nullcontext()
-    from results import style
+    from results import style, unmatched
 
     content = strict_yaml.read(file)
     try:
-        return style.use(style.parse(content))
+        chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
+    if odd := unmatched.told(chosen, plans_at(source)):
+        print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
+    return style.use(chosen)
+
+
+def plans_at(source: Path) -> list[Json]:
+    """Every plan of a run directory or an exported file."""
+    from results import store
+
+    if source.is_file():
+        from results.export import read_plans  # late: pulls in the Parquet reader
+
+        return read_plans(source)
+    return list(store.plans(source))
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
@@ -366,10 +425,17 @@ def plan(
     from ablations.overview import overview, render
     from ablations.plan import prepare
 
-    place = make_place(runs, data_dir, plugin)
+    chosen = slurm_profile(profile, recipe) if profile is not None else None
+    place = make_place(runs, data_dir, plugin, profile=chosen)
     folder = runs_folder(runs)
-    plans = [prepare(design, folder, seeds, prune) for design in designs(split(words), recipe)]
-    device = estimate.here(plans) if profile is None else profile_device(profile, recipe)
+    made = designs(split(words), recipe, data_dir)
+    missing = take_as_stated(made, data_dir)
+    if missing and probe:
+        raise ValueError(f"--probe measures on the data: {missing}")
+    if missing:
+        print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)
+    plans = [prepare(design, folder, seeds, prune or bool(missing)) for design in made]
+    device = estimate.here(plans) if chosen is None else profile_device(chosen)
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     if probe:
@@ -408,34 +474,48 @@ def run(
     fuse: Fuse = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import estimate, jobs
+    from ablations import jobs
     from ablations import plan as planning
-    from ablations.publishing import publish
-    from results.study import load
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     place = replace(place, fuse=fuse)
-    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
+    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     todo = jobs.jobs(plans, arm)
-    ensure_gpus(todo)
+    ensure_trainable(todo, plans, place, max_hours)
+    for planned in plans:
+        jobs.write(place.runs, planned)
+    finish(train_here(todo, place, workers, publishing(plans, arm, place.runs)), len(todo))
+
+
+def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
+    """Raises ValueError, before anything is written, for what cannot be trained here, or in no more hours."""
+    from ablations import estimate, retrying
+
+    ensure_gpus(retrying.to_do(place.runs, jobs, place.code))
     if max_hours is not None:
-        estimate.refuse_beyond(max_hours, plans, todo, place.runs, estimate.here(plans))
-    ensure_data(todo, place)
+        estimate.refuse_beyond(max_hours, plans, jobs, place.runs, estimate.here(plans))
+    ensure_data(jobs, place)
     ensure_writable(place.runs)
     if place.checkpoints:
         ensure_scratch(place.checkpoints)
-    for planned in plans:
-        jobs.write(place.runs, planned)
+
+
+def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
+    """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
+    from ablations import jobs
+    from ablations.publishing import publish
+    from results.study import load
+
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
-    def show_complete(job: "Job") -> None:
+    def over(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
                 del open_trials[name]
-                print(publish(load(place.runs, [name])[0], place.runs), end="\n\n", flush=True)
+                print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
 
-    finish(train_here(todo, place, workers, show_complete), len(todo))
+    return over
 
 
 @app.command()
@@ -451,7 +531,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One trial, by the same code path as a study's; prints where it is and how it ended."""
-    from ablations import starts
+    from ablations import retrying, starts
     from ablations.jobs import Job
     from ablations.study import read_recipe
     from results import store
@@ -463,12 +543,12 @@ def train(
     asked = split(words)
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
-    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides)))
+    config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
     check(config)
     starts.check_trial(config, place.runs)
     job = Job(trial_id(config), config.model_dump(), "train", "")
     ensure_data([job], place)
-    ensure_gpus([job])
+    ensure_gpus(retrying.to_do(place.runs, [job], place.code))
     ensure_writable(place.runs)
     tally = train_here([job], place, 1)
     state = store.trial(place.runs, job.id).state()
@@ -492,13 +572,20 @@ def retry(
 ) -> None:
     """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
     from ablations import retrying
+    from ablations.jobs import jobs
     from results import store
 
     folder = runs_folder(runs)
-    trials = [store.trial(folder, key) for key in dict.fromkeys(trial_ids(folder, words, recipe, arm))]
+    ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     evals_too = failed or not (oom or diverged)
     wanted = retrying.wanted(failed=evals_too, oom=oom, diverged=diverged)
-    print(retrying.told(len(trials), retrying.retry(trials, wanted, evals_too), oom=oom, diverged=diverged))
+    reopened = retrying.retry([store.trial(folder, key) for key in ids], wanted, evals_too)
+    meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
+    renewed = retrying.renewed(retrying.renew(folder, meant))
+    if reopened or not renewed:
+        print(retrying.told(len(ids), reopened, oom=oom, diverged=diverged))
+    if renewed:
+        print(renewed)
 
 
 def make_place(
@@ -507,6 +594,7 @@ def make_place(
     plugin: list[Path] | None,
     checkpoints: str | None = None,
     keep_weights: "Keep | None" = None,
+    profile: "Profile | None" = None,
 ) -> "Place":
     from ablations.runner import Place
 
@@ -515,7 +603,7 @@ def make_place(
     checkpoints = checkpoints or here.checkpoints
     return Place(
         runs_folder(runs).absolute(),
-        data_folder(data_dir),
+        data_folder(data_dir, profile.data_dir if profile else None),
         files,
         digests,
         checkpoints=settings.scratch(checkpoints) if checkpoints else None,
@@ -538,18 +626,24 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
 
 def ensure_gpus(jobs: "list[Job]") -> None:
     """Raises ValueError before anything is written for a trial of more GPUs than there are."""
-    from ablations import runner
+    from ablations import machine, runner
 
-    runner.check_gpus(jobs, len(runner.gpus()), runner.nodes(), "here")
+    runner.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
-def profile_device(profile: str, recipe: str) -> "Device":
-    """What the jobs of a SLURM profile run on, where the recipe's resources fill what it leaves open."""
-    from ablations.campaign import device
+def slurm_profile(name: str, recipe: str) -> "Profile":
+    """A SLURM profile, where the recipe's resources fill what it leaves open."""
     from ablations.study import read_recipe
     from ablations.submitting import read_profile
 
-    return device(read_profile(profile, read_recipe(recipe).resources))
+    return read_profile(name, read_recipe(recipe).resources)
+
+
+def profile_device(profile: "Profile") -> "Device":
+    """What its jobs run on."""
+    from ablations.campaign import device  # late: submitit
+
+    return device(profile)
 
 
 def ensure_writable(runs: Path) -> None:
@@ -574,11 +668,14 @@ def ensure_scratch(folder: Path) -> None:
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
-    from ablations import login, runner
+    from ablations import login, retrying, runner
     from ablations.progress import Live
 
-    todo = [job for job in jobs if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
+    todo = retrying.to_do(place.runs, jobs, place.code)
     with Live(Console(stderr=True), len(todo)) as display:
+        if renewed:
+            display.say(renewed)
         wanted = max((len(runner.slots(group, workers)) for group in runner.by_ranks(todo)), default=0)
         if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
@@ -634,15 +731,13 @@ def submit(
     from ablations import estimate, jobs, submitting
     from ablations import plan as planning
     from ablations.campaign import device
-    from ablations.study import read_recipe
 
-    chosen = submitting.read_profile(profile, read_recipe(recipe).resources)
+    chosen = slurm_profile(profile, recipe)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
-    home = data_dir or (Path(os.path.expanduser(chosen.data_dir)) if chosen.data_dir else None)
-    place = make_place(runs, home, plugin, checkpoints or chosen.checkpoints, keep)
-    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe)]
+    place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
+    plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     ensure_data(jobs.jobs(plans), place)
-    submitting.check_gpus(chosen, plans)
+    submitting.check_gpus(chosen, plans, place)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, jobs.jobs(plans), place.runs, device(chosen))
     if dry_run:
@@ -654,7 +749,12 @@ def submit(
         jobs.write(place.runs, planned)
     names = [planned["name"] for planned in plans]
     print(submitting.submit(names, place, chosen))
-    print(f"watch: ablate status {shlex.join(names)}{f' --runs {shlex.quote(str(runs))}' if runs else ''} --watch")
+    print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
+
+
+def found_at(runs: Path | None) -> str:
+    """What a command needs to find the same run directory."""
+    return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 @app.command()
@@ -677,7 +777,6 @@ def status(
     folder = runs_folder(runs)
     names = [plan["name"] for plan in planned(folder, words, recipe)]
     asker = statuses.Asker(folder)
-    where = f" --runs {shlex.quote(str(runs))}" if runs else ""
 
     def views() -> list[Json]:
         seen = asker()
@@ -685,7 +784,7 @@ def status(
 
     def look() -> tuple[Any, bool]:
         now = views()
-        return board.board(now, where), statuses.settled(now)
+        return board.board(now, found_at(runs)), statuses.settled(now)
 
     if as_json and watch:
         raise ValueError("--watch is for a person: without --json")
@@ -791,9 +890,10 @@ def check_profile(
     """
     from ablations import submitting
 
-    place = make_place(runs, data_dir, None)
+    profile = submitting.read_profile(name)
+    place = make_place(runs, data_dir, None, profile=profile)
     ensure_writable(place.runs)
-    lines, good = submitting.check(submitting.read_profile(name), place)
+    lines, good = submitting.check(profile, place)
     print("\n".join(lines))
     if not good:
         raise typer.Exit(FAILED)
@@ -816,7 +916,7 @@ def table(
     """Means with intervals, paired differences to the baseline, verdicts."""
     from results import across, tables
 
-    with styled(style):
+    with styled(style, source_path(runs)):
         shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
         chosen = [name.strip() for name in columns.split(",")] if columns else None
         if as_json or format is TableFormat.json:
@@ -846,7 +946,7 @@ def plot(
     from results import plots, store
 
     folder, drawn = source_path(runs), []
-    with styled(style):
+    with styled(style, folder):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
             path = plots.draw(study, target, format.value, x.value if x else None)
@@ -872,7 +972,7 @@ def report(
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)
-    with styled(style):
+    with styled(style, folder):
         reports.write(studies, target, inside.found(folder, studies))
     print(target)
 
@@ -1047,13 +1147,13 @@ def bench(
     source = Source(data_folder(data_dir), random_images, files)
     method = benches.Method(rounds or (2 if loop or fused else 15), steps, compiled, source)
     device = {"device": "cuda" if gpu else "cpu"}
-    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device))
+    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     if fused:
         found = [benches.fused(settings, fused, method, named)]
     elif loop:
         found = [benches.loop(settings, seeds, method, named)]
     elif asked.studies:
-        chosen = designs(Asked(asked.studies, asked.overrides | device), recipe)
+        chosen = designs(Asked(asked.studies, asked.overrides | device), recipe, data_dir)
         found = [benches.arms(design, arm, method, named) for design in chosen]
     else:
         found = [benches.step(Config(**settings), method, named)]
@@ -1091,24 +1191,57 @@ def pack_data(
     name: Annotated[str, typer.Argument(help="What the data are to be called: data=NAME.")],
     source: Annotated[str, typer.Argument(help="A folder of class folders, a .tar of them, or timm:DATASET.")],
     data_dir: DataDir = None,
-    size: Annotated[int, typer.Option(help="The side of the stored squares, which random crops are cut from.")] = 256,
+    size: Annotated[
+        int | None, typer.Option(help="The side of the stored squares, which crops are cut from.  [default: 256]")
+    ] = None,
     crop: Annotated[
-        int, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]", show_default=False)
-    ] = 0,
-    format: Annotated[PackFormat, typer.Option(help="Decoded, or a fifth of the disk.")] = PackFormat.bytes,
+        int | None, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]")
+    ] = None,
+    format: Annotated[
+        PackFormat | None, typer.Option(help="Decoded, or a fifth of the disk.  [default: bytes]")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: all cores]")] = None,
 ) -> None:
-    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on."""
+    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on.
+
+    Of a pack that is there already, it writes again what is damaged, from the same source.
+    """
+    from vitcore.pack import MANIFEST, find
     from vitcore.packing import Options, check, pack
     from vitcore.sources import find_source
 
-    options = Options(size, crop, format.value)
+    asked = {"size": size, "crop": crop, "format": format.value if format else None}
+    given: Json = {key: value for key, value in asked.items() if value is not None}
+    options = Options(**given)
     check(name, options)
-    home = data_home(data_dir)
+    home, threads = data_home(data_dir), jobs or len(os.sched_getaffinity(0))
+    folder = find(name) if data_dir is None else home / name
     found_source = find_source(source, home)
+    if folder is not None and (folder / MANIFEST).is_file():
+        repair_data(name, folder, found_source, given, threads)
+        return
     with progress("images", len(found_source.labels)) as advance:
-        folder = pack(name, found_source, home, options, jobs or len(os.sched_getaffinity(0)), advance)
-    print(folder)
+        print(pack(name, found_source, home, options, threads, advance))
+
+
+def repair_data(name: str, folder: Path, source: "PackSource", given: Json, threads: int) -> None:
+    """What is damaged of a pack, written again. given: what the command says of how images are stored."""
+    from vitcore.pack import manifest, verify
+    from vitcore.packing import repair
+
+    known = manifest(folder, name)
+    there = {"size": known.size, "crop": known.image_size, "format": known.format}
+    if other := [key for key in given if given[key] != there[key]]:
+        key = other[0]
+        raise ValueError(f"--{key} {given[key]}: {folder} is packed with {there[key]}: another pack needs another name")
+    with progress("bytes", known.bytes) as advance:
+        damaged = verify(folder, known, advance)
+    for line in damaged.values():
+        print(line, file=sys.stderr)
+    with progress("images", known.images) as advance:
+        repair(folder, known, source, damaged, threads, advance)
+    done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
+    print(f"{folder}: {done}")
 
 
 @data_app.command()
@@ -1124,9 +1257,10 @@ def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: DataD
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)
-    print("\n".join(damaged or [f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed"]))
     if damaged:
+        print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes what is damaged again"]))
         raise typer.Exit(FAILED)
+    print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from ablations import stages
 from ablations.budget import MEANT, Budget
 from ablations.study import Arm, assigned
 from vitcore.config import Config, of_architecture
+from vitcore.data import describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.measure import initial_weights, measure
 
@@ -26,12 +27,21 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """What is to be said of an arm; nothing of a baseline."""
+    """What is to be said of an arm; of a baseline, only what is not about a difference."""
+    stored = list(enlarged(arm.config.data, arm.config.image_size))
     if arm.name == baseline.name:
-        return []
+        return stored
     own, other = measure(arm.config), measure(baseline.config)
     start = [*started(arm, baseline), *initial(arm, baseline)]
-    return [*declared(arm, baseline), *moved(own, other), *schedule(arm, baseline, budget), *start]
+    goal = list(objective(arm, baseline))
+    return [*declared(arm, baseline), *goal, *moved(own, other), *schedule(arm, baseline, budget), *start, *stored]
+
+
+def enlarged(data: str, size: int) -> Iterator[str]:
+    """A line where a pack's images are smaller than what is made of them; other data are kept as they came."""
+    about = describe(data)
+    if "pack" in about.fingerprint and size > about.image_size:
+        yield f"images of {size} px are enlarged from the {about.image_size} px of them that {data} is packed with"
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
@@ -40,6 +50,12 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
         yield f"with {key} {value} against {stages.value(baseline.config, baseline.parent, key)}, declared"
+
+
+def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """Where the two do not learn the same: accuracies of different things cannot be compared."""
+    if arm.config.objective != baseline.config.objective:
+        yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
 def moved(arm: Measured, baseline: Measured) -> Iterator[str]:

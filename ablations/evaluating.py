@@ -42,7 +42,7 @@ def weights(trial: store.Trial) -> bytes:
     except FileNotFoundError:
         raise ValueError(f"trial {trial.id}: its weights were not kept, and they are needed ({path})") from None
     if hashlib.sha256(payload).hexdigest() != state.result["weights_sha256"]:
-        raise ValueError(f"{path}: damaged (its checksum is not the result's)")
+        raise ValueError(f"{path}: damaged (its checksum is not the result's): remove it, as if it had been lost")
     return payload
 
 

@@ -6,6 +6,7 @@ The signs are what PyTorch, the CUDA libraries and the kernel write. Where sever
 import errno
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +52,6 @@ SIGNS = {
     r"CUDA error: invalid (argument|configuration argument)": Fault(BUG),
     r"no kernel image is available|not compiled with CUDA|invalid device ordinal": Fault(INPUT),
     r"\bNCCL\b|\bnccl[A-Z]\w*Error\b|collective operation timeout": LOST,
-    r"^rank \d+ was lost|^a rank was lost": LOST,
     r"CUDA( driver)? error|\bCUDA_ERROR_\w+": LOST,
     r"\bCU(BLAS|SOLVER|SPARSE|FFT)_(STATUS_)?(NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)": LOST,
     r"\bCUDNN_STATUS_(NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)": LOST,
@@ -63,9 +63,25 @@ SIGNS = {
 }
 
 
+class RankLost(RuntimeError):
+    """Another process of the trial ended before the training did.
+
+    What it said: its exception, judged where it was raised; or nothing, which is the machine's fault.
+    node: SLURM's name of where it was, "" where that is not known; None: where this process is.
+    """
+
+    def __init__(
+        self, said: str, fault: Fault = LOST, where: Sequence[str] = (), trace: str = "", node: str | None = None
+    ) -> None:
+        super().__init__(said)
+        self.fault, self.where, self.trace, self.node = fault, list(where), trace, node
+
+
 def classify(error: BaseException) -> Fault:
     from vitcore.memory import OutOfMemory, out_of_memory  # late: torch, which `ablate status` does without
 
+    if isinstance(error, RankLost):
+        return error.fault
     if isinstance(error, OutOfMemory) or out_of_memory(error):
         return Fault(MEMORY)
     if isinstance(error, (ConfigError, *MISSING)):
@@ -93,4 +109,6 @@ def place(trace: TracebackType | None) -> list[str]:
 
 
 def where(error: BaseException) -> list[str]:
+    if isinstance(error, RankLost) and error.where:
+        return error.where
     return [type(error).__name__, *place(error.__traceback__)]

@@ -1,7 +1,7 @@
 """A plan as it lies on disk, and the trials it asks for, as plain data: what runs them needs no torch for that."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -73,7 +73,7 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
         chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
         if not chosen:
             raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
-        stages = {stage["name"]: stage for stage in plan.get("stages", [])}
+        stages = chain.by_name(plan)
         needed = {one["name"] for arm in chosen for one in chain.lineage(arm, stages)}
         entries = [*(stage for stage in stages.values() if stage["name"] in needed), *chosen]
         ids = [chain.seeds(entry) for entry in entries]
@@ -82,13 +82,8 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
             if (key := own.get(seed)) in found:
                 found[key] = found[key].also(evals)
             elif key is not None:
-                parents = started_from(entry, stages, seed)
+                parents = chain.parents(entry, stages, seed)
                 start = {"init_from": next(iter(parents))} if parents else {}
                 config = entry["config"] | {"seed": seed} | start
                 found[key] = Job(key, config, entry["name"], plan["name"], evals, parents)
     return list(found.values())
-
-
-def started_from(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
-    """The trials of its lineage with this seed, nearest first: id -> what it is called."""
-    return {chain.seeds(one)[seed]: f"{one['name']} seed {seed}" for one in chain.lineage(entry, stages)}

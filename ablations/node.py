@@ -36,7 +36,7 @@ def share(folder: str, *ids: str) -> int:
     if campaign.data_dir:
         os.environ["ABLATE_DATA"] = campaign.data_dir
     if campaign.profile.stage:
-        staging.stage(jobs, campaign.profile.stage, lambda line: print(line, flush=True))
+        staging.stage(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True))
     most = workers(campaign, jobs)
     tally = runner.run(jobs, campaign.place(), Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""

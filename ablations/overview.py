@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations import estimate, resolution
-from ablations.cleaning import Keep, keeps
+from ablations import estimate, resolution, retrying
+from ablations.cleaning import Keep, kept
 from ablations.jobs import jobs
+from ablations.machine import cores, gpus
 from ablations.paces import Device
-from ablations.runner import cores, gpus
 from results import evals, store, units
-from results.planned import trained
+from results.planned import objective, trained
 
 Json = dict[str, Any]
 BYTES_A_PARAMETER = 4
@@ -28,11 +28,13 @@ def overview(
     machine would run.
     """
     before = {job.id for other in earlier for job in jobs([other])}
-    ids = [job.id for job in jobs([plan])]
-    finished = {job.id for job in jobs([plan]) if evals.state(store.trial(runs, job.id), job.evals).over}
+    mine = jobs([plan])
+    ids, again = [job.id for job in mine], retrying.lost(runs, mine)
+    finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
-    cost = estimate.cost([plan], runs, device, {key for key in todo if not store.trial(runs, key).state().over})
+    untrained = {key for key in todo if key in again or not store.trial(runs, key).state().over}
+    cost = estimate.cost([plan], runs, device, untrained)
     resolved = resolution.resolution(plan, runs)
     return {
         "study": plan["study"],
@@ -50,11 +52,12 @@ def overview(
 
 def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
+    stay = kept(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
     ranks = max((estimate.ranks(arm["config"]) for arm in trained(plan)), default=1)
     running = min(todo, workers or max(1, (len(gpus()) or cores()) // ranks))
     return {
-        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keeps(keep, key, [plan])),
+        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
         "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
         "files": FILES * len(trials),
     }
@@ -120,4 +123,4 @@ def expected_text(stated: Json) -> str:
 
 
 def resolution_text(view: Json, plan: Json) -> str:
-    return "\n           ".join(resolution.told(view["resolution"], plan["metric"]))
+    return "\n           ".join(resolution.told(view["resolution"], plan["metric"], objective(plan)))

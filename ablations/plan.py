@@ -11,16 +11,16 @@ from typing import Any
 
 from ablations import starts, stated
 from ablations.budget import training_flops
-from ablations.confounds import footnotes, refuse_undeclared
+from ablations.confounds import enlarged, footnotes, refuse_undeclared
 from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
 from ablations.stages import Stage, lineage
 from ablations.study import Arm, Design, Study, at, claim_arms
-from results import evals, store
+from results import chain, evals, store
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
-from vitcore.identity import arm_key, trial_ids
+from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.measure import measure
 
 Json = dict[str, Any]
@@ -29,11 +29,7 @@ Json = dict[str, Any]
 def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
     study, recipe = design.study, design.recipe
-    check_names(design)
-    check_sizes(design)
-    check_data(design)
-    check_families(design)
-    check_starts(design)
+    check(design)
     measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
@@ -52,10 +48,10 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "metric": design.metric,
         "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
         "margin": study.margin if study.margin is not None else own(design, recipe.margin),
-        "claims": study.claims,
-        "caveats": own(design, recipe.caveats) or [],
+        "claims": claims(design),
+        "caveats": [*(own(design, recipe.caveats) or []), *enlarged_evals(design)],
         "cost": stated.cost(recipe.cost, recipe.config),
-        "expected": [] if design.overrides or study.stages else [one.model_dump() for one in recipe.expected],
+        "expected": expected(design),
         "spread": None if design.overrides or study.stages or recipe.spread is None else recipe.spread.model_dump(),
         "figure": study.figure,
         "factors": design.factors,
@@ -78,6 +74,15 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     return plan
 
 
+def check(design: Design) -> None:
+    """Every arm can be built, trained and evaluated as is asked for, before anything is. Raises ValueError."""
+    check_names(design)
+    check_sizes(design)
+    check_data(design)
+    check_families(design)
+    check_starts(design)
+
+
 def contrasts(entries: Sequence[Json]) -> int:
     """How many arms have a baseline to be compared with."""
     return sum(entry["name"] != entry["baseline"] for entry in entries)
@@ -92,13 +97,23 @@ def check_names(design: Design) -> None:
     wanted.append(("figure", study.figure, FIGURES))
     own = [change.name + at(point) for change in design.changes for point in settled(design)] if design.tune else []
     wanted += [("published", name, [*arms, *own]) for name in study.published]
-    own = [entry["name"] for entry in tuned(design)]
-    own += [change.name for change in design.changes] if design.curves else []  # of no point: at every one
     claimed = [name for claim in study.claims for name in claim_arms(claim, study.name)]
-    wanted += [("claims", name, [*arms, *own]) for name in claimed]
+    wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
         if name not in known and not (key == "claims" and elsewhere(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def claimable(design: Design) -> list[str]:
+    """What a claim may name: arms, each at its own value of what is tuned, and where there are curves of no point."""
+    found = [*(arm.name for arm in design.arms), *(entry["name"] for entry in tuned(design))]
+    return [*found, *(change.name for change in design.changes)] if design.curves else found
+
+
+def claims(design: Design) -> list[str]:
+    """The study's, but for those about arms that only other recipes have."""
+    there = claimable(design)
+    return [claim for claim in design.study.claims if {*claim_arms(claim, design.study.name)} <= {*there}]
 
 
 def elsewhere(study: Study, name: str) -> bool:
@@ -133,6 +148,13 @@ def check_sizes(design: Design) -> None:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
 
 
+def enlarged_evals(design: Design) -> list[str]:
+    """What is to be said of evaluations at sizes above those of the images as they are stored."""
+    names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
+    sizes = [int(name.removeprefix("test@")) for name in names]
+    return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
+
+
 def check_data(design: Design) -> None:
     """Every arm is made for the images of its data. Raises ValueError."""
     for arm in design.arms:
@@ -144,15 +166,21 @@ def check_data(design: Design) -> None:
 
 def check_starts(design: Design) -> None:
     """Every arm and stage fits what it starts from, which saw none of its test images. Raises ValueError."""
-    for arm in design.arms:
-        pairs = [(arm.name, arm.config, arm.parent)]
-        pairs += [(one.name, one.config, one.parent) for one in lineage(arm.parent)]
-        for name, config, parent in pairs:
-            try:
-                data.check(config)
-                starts.check(config, parent.config if parent else None)
-            except ConfigError as error:
-                raise ValueError(f"study '{design.study.name}', {name}: {error}") from None
+    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
+    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
+    for entry in entries:
+        try:
+            data.check(entry.config)
+            starts.check(entry.config, entry.parent.config if entry.parent else None)
+        except ConfigError as error:
+            raise ValueError(f"study '{design.study.name}', {entry.name}: {error}") from None
+
+
+def expected(design: Design) -> list[Json]:
+    """What the recipe says of trials with the settings of the command line; how they run does not matter."""
+    asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
+    fits = [one for one in design.recipe.expected if one.settings == asked]
+    return [] if design.study.stages else [one.model_dump() for one in fits]
 
 
 def own(design: Design, said: Any) -> Any:
@@ -263,19 +291,31 @@ def grown(old: Json, new: Json) -> Json:
     before, after = baseline_arm(old), baseline_arm(new)
     if before["key"] != after["key"]:
         raise ValueError(
-            f"{old['name']} was planned with another baseline ({difference(before['config'], after['config'])}): "
+            f"{old['name']} was planned with another baseline ({difference(whole(before, old), whole(after, new))}): "
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
     names = {arm["name"] for arm in new["arms"]}
-    looks = sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
-    stages = kept_stages(old, new)
-    kept = [extended(arm, new["seeds"], stages) for arm in old["arms"] if arm["name"] not in names]
-    plan = new | {"looks": looks, "stages": list(stages.values()), "arms": new["arms"] + kept}
+    gone = [arm for arm in old["arms"] if arm["name"] not in names]
+    stages, called = kept_stages(old, gone, new)
+    kept = [extended(arm, new["seeds"], stages, called) for arm in gone]
+    plan = new | {"looks": looked(old, new), "stages": list(stages.values()), "arms": new["arms"] + kept}
     plan |= kept_contrasts(old, new)
     plan["family"] = contrasts(plan["tuned"] or plan["arms"])
     plan["points_family"] = contrasts(plan["arms"]) if plan["tuned"] else 0
     refuse_undeclared(plan)
     return plan
+
+
+def pruned(old: Json, new: Json) -> Json:
+    """The plan without what only the old one has. What was looked at stays looked at: some of its results remain."""
+    before = {trial["id"] for arm in old["arms"] for trial in arm["trials"]}
+    remain = any(trial["id"] in before for arm in new["arms"] for trial in arm["trials"])
+    return new | {"looks": looked(old, new) if remain else new["looks"], "pruned": store.now()}
+
+
+def looked(old: Json, new: Json) -> list[int]:
+    """With how many seeds tables were, or will be, looked at."""
+    return sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
 
 
 def kept_contrasts(old: Json, new: Json) -> Json:
@@ -289,25 +329,53 @@ def kept_contrasts(old: Json, new: Json) -> Json:
     return found
 
 
-def kept_stages(old: Json, new: Json) -> dict[str, Json]:
-    """Stages by name: those of today, and with the seeds of today those that only earlier arms start from."""
+def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, Json], dict[str, str]]:
+    """By name the stages of today and those that earlier `arms` start from; what the latter are called, by old name.
+
+    A stage is known by its trials: one that was edited meanwhile is another one, and both are there.
+    """
     found = {stage["name"]: stage for stage in new["stages"]}
-    for stage in old.get("stages", []):
-        found.setdefault(stage["name"], extended(stage, new["seeds"], found))
-    return found
+    before = chain.by_name(old)
+    needed = {stage["name"] for arm in arms for stage in chain.lineage(arm, before)}
+    names: dict[str, str] = {}
+    for name, stage in before.items():
+        if name in needed:
+            kept = extended(stage, new["seeds"], found, names)
+            same = [one for one in (name, *found) if one in found and found[one]["trials"] == kept["trials"]]
+            names[name] = same[0] if same else another_name(kept, found)
+            found[names[name]] = found[same[0]] if same else kept | {"name": names[name]}
+    return found, names
 
 
-def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json]) -> Json:
-    """An arm of an earlier plan with the seeds of today, or as it was where its plugin is not loaded."""
-    parent = stages.get(arm.get("parent", ""))
+def another_name(stage: Json, taken: Mapping[str, Json]) -> str:
+    """Its own where nothing of today is called so; else with the beginning of its first trial's id."""
+    name = stage["name"]
+    return f"{name.partition('#')[0]}#{stage['trials'][0]['id'][:6]}" if name in taken else name
+
+
+def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names: Mapping[str, str]) -> Json:
+    """An arm or stage of an earlier plan with the seeds of today, or as it was where its plugin is not loaded.
+
+    names: what the stages that it may start from are called today.
+    """
+    arm = arm | {"parent": names.get(arm.get("parent", ""), "")}
+    parent = stages.get(arm["parent"])
+    own = [seed for seed in seeds if parent is None or seed in chain.seeds(parent)]
     try:
-        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], seeds, parent)}
+        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], own, parent)}
     except ConfigError:
         return arm
 
 
 def baseline_arm(plan: Json) -> Json:
     return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
+
+
+def whole(arm: Json, plan: Json) -> Json:
+    """An arm's settings, and those of what it starts from, as 'pretrain.lr'."""
+    lineage = chain.lineage(arm, chain.by_name(plan))
+    above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
+    return {**arm["config"], **above}
 
 
 def difference(old: Json, new: Json) -> str:
@@ -324,5 +392,5 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) 
     if old is None:
         return build(design, asked)
     if prune:
-        return build(design, asked) | {"pruned": store.now()}
+        return pruned(old, build(design, asked))
     return grown(old, build(design, sorted({*old["seeds"], *asked})))

@@ -6,8 +6,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from ablations.jobs import Job
+from results import units
 
 Json = dict[str, Any]
 
@@ -67,14 +69,16 @@ class Live:
         self.finished_here += not detail.get("elsewhere")
         what = f"{job.arm} seed {job.config['seed']}"
         if event in ("failed", "blocked"):
-            self.console.print(f"[red]{event}[/] {what}: {detail.get('cause')}", highlight=False)
+            self.console.print(Text.assemble((event, "red"), f" {what}: {detail.get('cause')}"), soft_wrap=True)
         elif not self.console.is_terminal and not detail.get("elsewhere"):
             accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
-            shown = f"test accuracy {accuracy:.1%}" if accuracy is not None else event
+            named = units.name("test_accuracy", job.config.get("objective", ""))
+            shown = f"{named} {accuracy:.1%}" if accuracy is not None else event
             self.console.print(
                 f"[{self.done:.0f}/{self.total}] {what}: {shown}, {seconds or 0:.1f} s{self.left()}",
                 highlight=False,
                 markup=False,
+                soft_wrap=True,
             )
         self.refresh()
 

@@ -15,9 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from ablations import plugins
-from ablations.ranks import FAILED, FOLLOWED, READY, Order
+from ablations.ranks import FOLLOWED, READY, Order, tell
 from vitcore.config import Config
-from vitcore.ranks import TCPStore, exchange_failed, joined
+from vitcore.ranks import TCPStore, joined
 from vitcore.train import train
 
 CONNECT = timedelta(seconds=60)
@@ -35,10 +35,7 @@ def main() -> None:
     except Exception as error:  # whatever ends this rank ends the attempt: the worker is told
         traceback.print_exc()
         sys.stderr.flush()
-        if exchange_failed(error):
-            os._exit(FOLLOWED)
-        store.set(f"{FAILED}/{order.rank}", f"{type(error).__name__}: {error}")
-        os._exit(BROKEN)  # without what a lost GPU would never let end
+        os._exit(BROKEN if tell(store, order.rank, error) else FOLLOWED)  # without what a lost GPU would never let end
 
 
 def serve(order: Order, store: TCPStore) -> None:

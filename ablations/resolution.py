@@ -90,7 +90,7 @@ def finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def told(found: Json, metric: str) -> list[str]:
+def told(found: Json, metric: str, objective: str = "") -> list[str]:
     """For a person: a line each."""
     unit = units.unit(metric)
     if found["spread"] is None:
@@ -98,7 +98,7 @@ def told(found: Json, metric: str) -> list[str]:
     spread = found["spread"]
     contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
     lines = [
-        f"{size(found['difference'], unit)} in {units.name(metric)} with {found['seeds']} seeds "
+        f"{size(found['difference'], unit)} in {units.name(metric, objective)} with {found['seeds']} seeds "
         f"(80% power, {contrasts})",
         f"differences spread by {unit.size(spread['sd'])} ({spread['freedom']} degrees of freedom, from "
         f"{spread['source']}); reckoned with its upper 80% bound, {unit.size(spread['bound'])}",

@@ -1,9 +1,12 @@
-"""`ablate retry`: which trials may be run again, and what is said of it."""
+"""Which trials may be run again: those that `ablate retry` asks for, and those that lost what others start from."""
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from ablations.attempts import known
-from results import evals, lease, store
+from ablations.jobs import Job
+from ablations.runner import outcome
+from results import chain, evals, lease, store
 
 
 def wanted(*, failed: bool, oom: bool, diverged: bool) -> Callable[[store.Trial], bool]:
@@ -37,6 +40,39 @@ def again(trial: store.Trial, wanted: bool, evals_too: bool) -> bool:
     forgiven = evals_too and evals.forgive(trial)
     reopened = wanted and trial.reopen(lease.Watch(), trial.state().result)
     return reopened or (forgiven and not wanted)
+
+
+def lost(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
+    """What has to be trained again, as its weights are gone and one of the jobs has still to start from them.
+
+    By id, with what it is called. code: under which failures count, None: under any.
+    """
+    look, found = chain.on_disk(runs, code), dict[str, str]()
+    for job in jobs:
+        start = chain.start(job.parents, look)
+        if start.kind == chain.LOST and outcome(runs, job, code, look)[0] == "todo":
+            found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in start.lost}
+    return found
+
+
+def to_do(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
+    """Those that a run would train, what is to be trained again included."""
+    look, again = chain.on_disk(runs, code), lost(runs, jobs, code)
+    return [job for job in jobs if job.id in again or outcome(runs, job, code, look)[0] == "todo"]
+
+
+def renew(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
+    """Lets these be trained again; what they are called. One that is held, or that another process renewed, is left."""
+    watch = lease.Watch()
+    trials = {store.trial(runs, key): name for key, name in lost(runs, jobs, code).items()}
+    return [name for trial, name in trials.items() if trial.reopen(watch, trial.state().result)]
+
+
+def renewed(names: Sequence[str]) -> str:
+    """A line for a person; "" where there is nothing to say."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    listed = ", ".join(names[:3]) + more
+    return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
 def told(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 from ablations import fusing, provenance
 from ablations.cleaning import Keep
 from ablations.jobs import Job
-from results import evals, store
+from ablations.machine import cores, gpus, nodes
+from results import chain, evals, store
 
 Json = dict[str, Any]
 FAILED_STARTS = 3
@@ -85,36 +86,12 @@ class Tally:
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    blocked: dict[str, str] = field(default_factory=dict)  # what they start from failed
+    blocked: dict[str, str] = field(default_factory=dict)  # what they start from failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
 
 
 # -- how many ---------------------------------------------------------------------------------------------------------
-
-
-def cores() -> int:
-    """The cores that this process may use: affinity, what SLURM gave to the task, and the control group's quota."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(available, int(quota) // int(period))) if quota != "max" else available
-    except (OSError, ValueError):
-        return available
-
-
-def gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name for name in visible.split(",") if name]
-    return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
-
-
-def nodes() -> int:
-    """Those of this job of SLURM's. A trial of several GPUs takes its share on each."""
-    return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 
 def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
@@ -166,43 +143,22 @@ def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
 # -- what is left ------------------------------------------------------------------------------------------------------
 
 
-def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
-    """('over' | 'failed' | 'blocked' | 'todo', why): a failure counts only against the code it happened under."""
+def outcome(runs: Path, job: Job, code: str | None, look: chain.Look | None = None) -> tuple[str, str]:
+    """('over' | 'failed' | 'blocked' | 'todo', why): a failure counts only against the code it happened under.
+
+    look: what many that start from the same trials share.
+    """
     trial = store.trial(runs, job.id)
     state = evals.state(trial, job.evals)
     if state.over:
         return "over", state.status
     failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
-    if failure is not None and failure.get("code") == code:
+    if chain.counts(failure, code):
         return "failed", state.reason
-    if why := blocked(runs, job, code):
-        return "blocked", why
+    start = chain.start(job.parents, look or chain.on_disk(runs, code))
+    if start.kind == chain.BLOCKED:
+        return "blocked", start.why
     return "todo", state.reason
-
-
-def blocked(runs: Path, job: Job, code: str) -> str:
-    """Why the trial can never start from what it is to start from; "" where it can, or will be able to."""
-    for key, name in job.parents.items():
-        trial = store.trial(runs, key)
-        state = trial.state()
-        if state.status == "finished":
-            return "" if weights(state).exists() else f"the weights of {name}, trial {key}, were not kept"
-        if state.status == "diverged":
-            return f"{name} diverged"
-        if state.status == "failed" and (trial.failure() or {}).get("code") == code:
-            return f"{name} failed: {state.reason}"
-    return ""
-
-
-def weights(state: store.TrialState) -> Path:
-    assert state.attempt is not None
-    return state.attempt / "weights.safetensors"
-
-
-def parent_state(runs: Path, job: Job) -> str:
-    """The status of the trial that it starts from; finished where it starts from none."""
-    nearest = next(iter(job.parents), None)
-    return "finished" if nearest is None else store.trial(runs, nearest).state().status
 
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
@@ -274,15 +230,16 @@ class Pool:
     def next_job(self) -> Job | None:
         """The first waiting trial that the disk does not call over: another run may have finished it.
 
-        One that is to start from a trial that has not finished is held until that has.
+        One that may not begin, as what it starts from is open, is held or left.
         """
         while self.waiting:
             job = self.waiting.popleft()
             state, reason = outcome(self.place.runs, job, self.place.code)
             if state == "todo":
-                if (before := parent_state(self.place.runs, job)) == "finished":
+                start = chain.start(job.parents, chain.on_disk(self.place.runs, self.place.code))
+                if start.kind == chain.READY:
                     return job
-                self.await_parent(job, before)
+                self.await_parent(job, start)
             else:
                 kind = "finished" if state == "over" else state
                 self.finish(job, kind, {"cause": reason, "elsewhere": True})
@@ -292,28 +249,28 @@ class Pool:
         """Waiting trials that may be trained with `lead` as one, no longer waiting."""
         several = fusing.MOST if "CUDA_VISIBLE_DEVICES" in slot.environment else 1
         most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse or several
+        look = chain.on_disk(self.place.runs, self.place.code)
         found = [
             job
             for job in fusing.company(lead, self.waiting, len(self.slots), most)
             if outcome(self.place.runs, job, self.place.code)[0] == "todo"
-            and parent_state(self.place.runs, job) == "finished"
+            and chain.start(job.parents, look).kind == chain.READY
         ]
         for job in found:
             self.waiting.remove(job)
         return found
 
-    def await_parent(self, job: Job, state: str) -> None:
+    def await_parent(self, job: Job, start: chain.Start) -> None:
         """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
-        key, name = next(iter(job.parents.items()))
         mine = [
             *self.waiting,
             *(held for _, held in self.held.values()),
             *(job for slot in self.slots for job in slot.jobs),
         ]
-        if state == "running" or any(one.id == key for one in mine):
+        if start.running or any(one.id == start.open[0] for one in mine):
             self.hold(job, HELD_SECONDS)
         else:
-            self.interrupt(job, f"it starts from {name}, which is not over")
+            self.interrupt(job, start.why)
 
     def start(self, slot: Slot) -> None:
         order = {

@@ -8,12 +8,16 @@ keep_weights = "baseline"    # all, baseline or none; default of --keep-weights
 
 [data]                       # names for folders, of images or packs: data=pets
 pets = "~/datasets/pets"
+
+Where data lie, the first that has them: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA.
 """
 
 import os
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -51,10 +55,54 @@ def read(folder: Path) -> Settings:
         raise ValueError(f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})") from None
 
 
-def packs(settings: Settings) -> dict[str, str]:
-    """Those of the named folders that `ablate data pack` made: name -> folder."""
-    folders = {name: os.path.abspath(os.path.expanduser(folder)) for name, folder in settings.data.items()}
-    return {name: folder for name, folder in folders.items() if os.path.isfile(os.path.join(folder, "manifest.json"))}
+@dataclass(frozen=True)
+class Places:
+    """Where data lie: the folder of whatever is not named (None: where ABLATE_DATA says); names for folders.
+
+    packs: those of the names that `ablate data pack` made; images: those of plain folders of images.
+    """
+
+    folder: Path | None
+    packs: dict[str, str]
+    images: dict[str, str]
+
+
+def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
+    """The one order of all commands: `explicit` (--data-dir), [data], `profile`'s data_dir, data_dir, ABLATE_DATA."""
+    named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
+    if explicit:
+        own = {name: str(explicit / name) for name in named}
+        named |= {name: folder for name, folder in own.items() if is_pack(folder)}
+    packs = {name: os.path.abspath(folder) for name, folder in named.items() if is_pack(folder)}
+    images = {name: folder for name, folder in named.items() if name not in packs}
+    default = profile or settings.data_dir
+    return Places(explicit or (Path(os.path.expanduser(default)) if default else None), packs, images)
+
+
+def is_pack(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "manifest.json"))
+
+
+def named(content: Any, images: Mapping[str, str]) -> Any:
+    """Settings, also inside of others (stages, arms), with data=NAME as one of these folders of images.
+
+    `pretrain.data=NAME` too. Packs keep their names. images: those of `places`.
+    """
+    if isinstance(content, dict):
+        return {
+            key: folder_of(value, images) if is_data(key, value) else named(value, images)
+            for key, value in content.items()
+        }
+    return content
+
+
+def is_data(key: str, value: Any) -> bool:
+    return key.rpartition(".")[2] == "data" and isinstance(value, str)
+
+
+def folder_of(name: str, images: Mapping[str, str]) -> str:
+    """How a config names the folder that a name is mapped to; the name itself where there is none, or a pack."""
+    return f"imagefolder:{images[name]}" if name in images else name
 
 
 def scratch(folder: str) -> Path:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ablations.attempts import known
+from ablations.attempts import known, node_of
 from ablations.faults import MACHINE
 from results import store
 
@@ -28,8 +28,8 @@ def faulty(trial: store.Trial) -> Iterator[str]:
     """The node of each attempt that its machine ended, or miscomputed, lately."""
     for attempt in trial.attempts():
         for name in ("failure.json", "result.json"):
-            if lately(attempt / name) and is_fault(known(attempt / name)):
-                node = str(known(attempt / "env.json").get("node", ""))
+            if lately(attempt / name) and is_fault(ended := known(attempt / name)):
+                node = node_of(ended, known(attempt / "env.json"))
                 yield from [node] if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) else []
 
 

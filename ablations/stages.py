@@ -3,6 +3,9 @@
 stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of who starts there
 baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
 curves: {pretrain.data_fraction: axis}     what varies in the stage; each of its trials runs once
+
+On the command line `lr=1e-3` is for the arms and all stages, `pretrain.lr=1e-3` for that stage and `finetune.lr=1e-3`
+for the arms alone.
 """
 
 from __future__ import annotations
@@ -108,6 +111,14 @@ def is_body(key: str) -> bool:
     return of_architecture(key) and key.partition(".")[0] not in HEAD
 
 
+def reaches(key: str) -> bool:
+    """Whether a plain setting of the command line comes over what the recipe says of a stage.
+
+    The model comes from what starts there.
+    """
+    return key not in ("model", "init_from") and not is_body(key)
+
+
 def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The settings of a stage among those that an arm writes, as 'pretrain.lr', without its name."""
     for key, one in written.items():
@@ -138,12 +149,8 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[An
         if name in reserved or not NAME.fullmatch(name):
             raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
     for key in keys:
-        name, dot, rest = key.partition(".")
-        field = rest.partition(".")[0]
-        if name in stages and field in ("seed", "data_seed"):
-            raise ValueError(f"{path}: {key}: a stage has the seeds of what starts from it")
-        if name in stages and dot and field not in {*Config.model_fields, "epochs"}:
-            raise ValueError(f"{path}: {key}: {field or 'nothing'} is no setting{nearest(field, Config.model_fields)}")
+        if key.partition(".")[0] in stages:
+            check_setting(key, f"{path}: ")
     for start in starts:
         if start not in stages:
             try:
@@ -151,3 +158,37 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[An
             except ValueError as error:
                 known = f"; stages are {listed(stages)}" if stages else ""
                 raise ValueError(f"{path}: {error}{known}{nearest(start, stages)}") from None
+
+
+def check_setting(key: str, where: str = "") -> None:
+    """Raises ValueError where 'pretrain.lr' is no setting of a stage."""
+    field = key.partition(".")[2].partition(".")[0]
+    if field in ("seed", "data_seed"):
+        raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
+    if "." in key and field not in {*Config.model_fields, "epochs"}:
+        raise ValueError(f"{where}{key}: {field or 'nothing'} is no setting{nearest(field, Config.model_fields)}")
+
+
+def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[str], overrides: Values) -> None:
+    """What the command line sets is a setting of one stage, or what all of them take alike. Raises ValueError."""
+    alone = [*stages, FINETUNE]
+    for key, one in overrides.items():
+        name, dot, _ = key.partition(".")
+        if name in alone:
+            check_setting(key)
+        elif dot and name not in Config.model_fields:
+            raise ValueError(
+                f"{key}={one}: the stages of the study '{study}' are {listed(alone)}{nearest(name, alone)}"
+            )
+        elif taken := [stage for stage in stages if is_set(stage, key, stages[stage], varied)]:
+            others = " or ".join(f"{stage}.{key}={one}" for stage in alone if stage not in taken)
+            raise ValueError(
+                f"{key}={one} is for all stages, and the study '{study}' says itself what it is in {listed(taken)}: "
+                f"{others} is for one alone"
+            )
+
+
+def is_set(stage: str, key: str, own: Values, varied: Iterable[str]) -> bool:
+    """Whether the study itself sets or varies a stage's setting."""
+    same = {"steps", "epochs"} if key in ("steps", "epochs") else {key}
+    return bool(same & own.keys() or {f"{stage}.{one}" for one in same} & set(varied))

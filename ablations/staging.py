@@ -1,8 +1,8 @@
 """Packs copied to a node's own disk before they are read there: `stage` of a profile.
 
 Once a node: a lock makes the others wait, and what was copied for an earlier job is found. Every shard is copied under
-another name, held to its sum and renamed. Where there is no room, or nothing can be written, it is said, and the
-packs are read where they are.
+another name, held to its sum and renamed. Where there is no room, or nothing can be written, or less is left to read
+than a copy would, it is said, and the packs are read where they are.
 """
 
 import fcntl
@@ -10,35 +10,48 @@ import hashlib
 import json
 import os
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from ablations.jobs import Job
+from results import store
+from vitcore.datasets import own_packs
 from vitcore.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
 
 SPARE = 2**30  # bytes that stay free
 
 
-def stage(jobs: Iterable[Job], folder: str, say: Callable[[str], None]) -> None:
-    """Copies the packs of these trials under `folder`; this process, and those that it starts, then find them there."""
-    staged: dict[str, str] = json.loads(os.environ.get("ABLATE_PACKS") or "{}")
-    for name in sorted({job.config["data"] for job in jobs}):
+def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
+    """Copies the packs of what is to do of these trials under `folder`; this process and those it starts find them."""
+    left: Counter[str] = Counter()
+    for job in jobs:
+        left[job.config["data"]] += images_left(job, runs)
+    staged = own_packs()
+    for name in sorted(name for name in left if left[name]):
         if (source := find(name)) is None:
             continue
         target = Path(os.path.expanduser(os.path.expandvars(folder)))
         try:
             if not target.is_absolute():
                 raise OSError(f"{folder} is no absolute folder here")
-            staged[name] = str(copied(source, manifest(source, name), target))
+            staged[name] = str(copied(source, manifest(source, name), target, left[name], say))
         except (OSError, ValueError) as error:
             say(f"stage: {name} is read from {source}: {error}")
     if staged:
         os.environ["ABLATE_PACKS"] = json.dumps(staged)
 
 
-def copied(source: Path, known: Manifest, folder: Path) -> Path:
-    """The pack's copy under `folder`, made unless it is there. Raises OSError where it cannot be."""
+def images_left(job: Job, runs: Path) -> int:
+    """How many images a trial still has to read to train."""
+    trial = store.trial(runs, job.id)
+    return 0 if trial.state().over else (job.config["steps"] - trial.step()) * int(job.config["batch"])
+
+
+def copied(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
+    """The pack's copy under `folder`, made unless it is there. Raises OSError where it cannot be or is not worth it."""
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w") as lock:
@@ -46,6 +59,9 @@ def copied(source: Path, known: Manifest, folder: Path) -> Path:
         missing = [shard for shard in known.shards if not is_there(target / shard.file, shard)]
         if not missing and (target / MANIFEST).exists():
             return target
+        if left < known.images:
+            raise OSError(f"{left:,} images are left to train on, and a copy takes all {known.images:,}")
+        began = time.monotonic()
         (target / MANIFEST).unlink(missing_ok=True)  # the machine's cleaner may have taken some of it
         wanted, free = sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
         if wanted + SPARE > free:
@@ -54,6 +70,7 @@ def copied(source: Path, known: Manifest, folder: Path) -> Path:
             copy(source / shard.file, target / shard.file, shard.sha256)
         copy(source / INDEX, target / INDEX, known.index)
         copy(source / MANIFEST, target / MANIFEST, "")  # last: all is there where it is
+    say(f"stage: {known.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
     return target
 
 

@@ -1,5 +1,6 @@
 """Whether a trial can start from the weights that it names, before anything trains: they fit, and nothing leaks."""
 
+from functools import cache
 from pathlib import Path
 
 from results import store
@@ -14,7 +15,13 @@ def check(config: Config, parent: Config | None) -> None:
         refuse_leak(config, parent)
         transfer.check(config, parent)
     elif config.init_from != origin.NONE and not origin.is_trial(config.init_from):
-        transfer.check(config, transfer.read(config.init_from))
+        transfer.check(config, shapes(config.init_from, origin.fingerprint(config.init_from)["sha256"]))
+
+
+@cache  # once a file: a plan asks for every arm
+def shapes(path: str, sha256: str) -> transfer.Weights:
+    """The weights in a file of this content, without their numbers. Raises ConfigError."""
+    return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
 def refuse_leak(config: Config, parent: Config) -> None:
@@ -34,4 +41,6 @@ def check_trial(config: Config, runs: Path) -> None:
     trial = store.trial(runs, config.init_from)
     if (state := trial.state()).status != "finished":
         raise ConfigError(f"init_from={config.init_from}: {state.status} in {runs}: a finished trial, or a file")
+    if not state.weights.exists():
+        raise ConfigError(f"init_from={config.init_from}: its weights are gone from {runs}: another trial, or a file")
     check(config, Config(**trial.config()["config"]))

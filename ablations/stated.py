@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from vitcore.config import Options
+from vitcore.datasets import About
 
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0)]
@@ -23,8 +24,12 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """What trials reach: the mean of the metric, over n of them where that is known."""
+    """What trials reach: the mean of the metric, over n of them where that is known.
 
+    settings: what the command line has to set for it, as another length (epochs: 300); nothing: the recipe as it is.
+    """
+
+    settings: Json = {}
     metric: str = "test_accuracy"
     mean: float
     n: Count | None = None
@@ -35,6 +40,19 @@ class Took(Figure):
 
     device: str
     seconds: Positive
+
+
+class Packed(Options):
+    """The pack that `data` names: what there is to know of it for a plan, before it is made."""
+
+    train: Count
+    test: Count
+    classes: Count
+    image_size: Count = 224
+    channels: Literal[1, 3] = 3
+
+    def about(self, name: str) -> About:
+        return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
 
 
 class Spread(Figure):

@@ -14,6 +14,7 @@ from typing import Any
 from ablations import campaign, handed, stalling
 from ablations.handed import Handed
 from results import chain, evals, store
+from results.chain import Start
 from results.planned import evals_of, trained
 from slurm import queue
 from slurm.ask import NoSlurm, Unreachable
@@ -107,10 +108,10 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
 
     Per stage, too: what arms start from. Blocked is what starts from a trial that failed or diverged.
     """
-    waits = chain.reasons(runs, plan)
+    starts = chain.starts(runs, plan)
     entries = [
         {"arm": entry["name"], "parent": entry.get("parent", "")}
-        | arm_status(entry, runs, seen, evals_of(entry, plan), waits)
+        | arm_status(entry, runs, seen, evals_of(entry, plan), starts)
         for entry in trained(plan)
     ]
     stages, arms = entries[: -len(plan["arms"])], entries[-len(plan["arms"]) :]
@@ -129,26 +130,29 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
     }
 
 
-def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], waits: Mapping[str, str]) -> Json:
+def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], starts: Mapping[str, Start]) -> Json:
     counts = dict.fromkeys(KINDS, 0)
     details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "ended": []}
     causes: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
     for entry in arm["trials"]:
         trial, named = store.trial(runs, entry["id"]), {"seed": entry["seed"], "id": entry["id"]}
         state = evals.state(trial, evals_owed)
-        kind = kind_of(entry["id"], state, seen, waits.get(entry["id"], ""))
+        start = starts.get(entry["id"], Start())
+        kind = kind_of(entry["id"], state, seen, start)
         if kind == "queued":
             slurm_state, reason = seen.queued[entry["id"]]
             details["now_queued"].append({**named, "state": slurm_state, "reason": reason})
         elif kind == "running":
             details["now_running"].append({**named, **progress(arm, state)})
         elif kind == "blocked":
-            causes[waits[entry["id"]], "", kind].append(named)
+            causes[start.why, "", kind].append(named)
         elif kind == "failed":
             failure = trial.failure() or {}
             causes[state.reason, last_line(failure), failure.get("kind", "")].append(named)
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(entry["id"])):
             details["ended"].append({**named, "job": job, "followed": entry["id"] in seen.followed})
+        if start.kind == chain.LOST and state.status in OPEN:
+            causes[start.why, "", start.kind].append(named)
         counts[kind] += 1
     grouped = [
         {"cause": cause, "line": line, "kind": kind, **seeds_and_ids(trials)}
@@ -161,11 +165,11 @@ def seeds_and_ids(trials: Sequence[Json]) -> Json:
     return {"seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
 
 
-def kind_of(key: str, state: store.TrialState, seen: Seen, waits: str = "") -> str:
+def kind_of(key: str, state: store.TrialState, seen: Seen, start: Start = Start()) -> str:  # frozen
     """One of KINDS: what the disk says, and for what is not over there what SLURM says."""
     if state.status not in OPEN:
         return state.status
-    if chain.for_ever(waits):
+    if start.kind == chain.BLOCKED:
         return "blocked"
     if key in seen.queued:
         return "queued"

@@ -32,6 +32,7 @@ class Study(Options):
     found: str = ""  # what the source found
     stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
     baseline: Values
+    recipe_arm: str = ""  # the recipe's own arm that the baseline begins with
     factors: dict[str, Axis] = {}  # one at a time against the baseline
     crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
     curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
@@ -55,6 +56,7 @@ class Recipe(Options):
     name: str
     description: str
     config: Values
+    pack: stated.Packed | None = None  # what config's data are once packed
     seeds: int = Field(default=5, ge=1)
     axes: dict[str, list[Any]] = {}
     arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
@@ -265,13 +267,21 @@ class Design:
     overrides: Values
 
     def __post_init__(self) -> None:
+        if self.study.stages and stages.FINETUNE not in self.recipe.stages:
+            raise ValueError(
+                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: it has no "
+                "stages: finetune ({} trains as its config says)"
+            )
         for key in self.overrides:
-            if key in self.varied or (key == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
+            own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
+            if own in self.varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
                 )
-            if key in ("seed", "data_seed"):
+            if own in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        if self.study.stages:
+            stages.check_overrides(self.study.name, self.study.stages, self.varied, self.overrides)
         for where, settings in (("recipe", self.recipe.config), *self.named.items()):
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
@@ -372,15 +382,26 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """defaults < recipe < baseline < command line; where there are stages the recipe's `finetune` before them."""
-        last = self.recipe.stages.get(stages.FINETUNE, {}) if self.study.stages else {}
-        return merge(self.recipe.config, last, self.study.baseline, self.overrides)
+        """defaults < recipe < its own arm < baseline < command line; where there are stages, `finetune` before its arm.
+
+        On the command line a plain setting is for all stages, that of one alone comes after it.
+        """
+        begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
+        if not self.study.stages:
+            return merge(self.recipe.config, begun, self.study.baseline, self.overrides)
+        said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
+        rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
+        last = self.recipe.stages[stages.FINETUNE]
+        return merge(self.recipe.config, last, begun, self.study.baseline, rest, mine)
 
     @cached_property
     def starting(self) -> stages.Stages:
-        """What trials start from: recipe < command line < the recipe's stage < the study's."""
-        base = merge(self.recipe.config, {key: one for key, one in self.overrides.items() if not self.of_a_stage(key)})
-        own = {name: merge(self.recipe.stages.get(name, {}), mine) for name, mine in self.study.stages.items()}
+        """What trials start from: recipe < the recipe's stage < command line < the study's < of one stage alone."""
+        alone = {*self.study.stages, stages.FINETUNE}
+        plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
+        base, recipe = merge(self.recipe.config, plain), self.recipe.stages
+        shared = {key: one for key, one in plain.items() if stages.reaches(key)}
+        own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
         joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
         return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])))
 
@@ -401,15 +422,19 @@ class Design:
     @cached_property
     def named(self) -> dict[str, Values]:
         """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
-        found = {}
-        for name, settings in self.study.arms.items():
-            if settings == "axis" and name not in self.recipe.arms:
-                raise ValueError(
-                    f"study '{self.study.name}' takes its arm {name} from the recipe, and recipe '{self.recipe.name}' "
-                    f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
-                )
-            found[name] = self.recipe.arms[name] if settings == "axis" else settings
-        return found
+        return {
+            name: self.of_recipe(name, "arm") if settings == "axis" else settings
+            for name, settings in self.study.arms.items()
+        }
+
+    def of_recipe(self, name: str, what: str) -> Values:
+        """The recipe's own arm of that name. Raises ValueError."""
+        if name not in self.recipe.arms:
+            raise ValueError(
+                f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
+                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
+            )
+        return self.recipe.arms[name]
 
     @cached_property
     def reference(self) -> Config:

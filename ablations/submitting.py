@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, handed, provenance, runner, stalling, strict_yaml
+from ablations import estimate, handed, provenance, retrying, runner, stalling, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.jobs import jobs
 from ablations.progress import clock
-from results import store
+from results import chain, store
 from slurm import profile as profiles
 from slurm import queue, submission
 from slurm.ask import NoSlurm, Unreachable
@@ -28,9 +28,9 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def check_gpus(profile: profiles.Profile, plans: Sequence[Json]) -> None:
-    """Raises ValueError for a trial of more GPUs than a job of the profile has."""
-    asked = jobs(plans)
+def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: runner.Place) -> None:
+    """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
+    asked = retrying.to_do(place.runs, jobs(plans), place.code)
     runner.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -48,9 +48,9 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:
     """The scripts that a submission would hand over; nothing is written."""
-    asked = [job for job in jobs(plans) if runner.outcome(place.runs, job, place.code)[0] == "todo"]
+    asked, look = retrying.to_do(place.runs, jobs(plans), place.code), chain.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
-    generations = campaigns.generations(asked, place.runs)
+    generations = filter(None, campaigns.generations(asked, look))
     apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
@@ -93,10 +93,10 @@ def told(look: Look, profile: profiles.Profile) -> str:
     if look.failed:
         parts.append(f"{look.failed} failed (`ablate retry`)")
     if look.blocked:
-        parts.append(f"{look.blocked} blocked by the failure of what they start from")
+        parts.append(f"{look.blocked} blocked by what they start from (`ablate status` says why)")
     if look.waiting:
         parts.append(f"{look.waiting} wait for free slots: the last job submits them")
-    lines = [", ".join(parts)]
+    lines = [", ".join(parts), *filter(None, [retrying.renewed(look.renewed)])]
     if look.submitted or look.waiting:
         lines.append(f"cost: {cost(3600 * look.hours, profile)}")
     if look.shunned:

@@ -18,8 +18,9 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, company, evaluating, faults, plugins, provenance, ranks, runner
+from ablations import attempts, company, evaluating, faults, machine, plugins, provenance, ranks
 from ablations.cleaning import Keep, keeps
+from ablations.faults import RankLost
 from ablations.logs import logged
 from results import evals, lease, store
 from results.patience import FULL, Patience
@@ -111,15 +112,7 @@ class Worker:
         with self.guarded(trial, attempt, past):
             with logged(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
-                with ranks.together(config, self.plugins, self.data_dir) as all_ranks:
-                    outcome = train(
-                        config,
-                        attempt,
-                        data_dir=self.data_dir,
-                        parent=self.parent_of(config),
-                        stop=self.stop,
-                        ranks=all_ranks,
-                    )
+                outcome = self.train(config, trial, attempt, past)
             self.conclude(job, trial, attempt, outcome)
 
     @contextlib.contextmanager
@@ -158,6 +151,22 @@ class Worker:
             return self.evaluate(job, trial, outcome.train_seconds)
         self.emit(outcome.status, **summary(outcome))
 
+    def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Outcome:
+        """By as many ranks as the config asks for. One that is lost ends this process too where it would hang."""
+
+        def hung(lost: RankLost) -> None:
+            self.fail(lost, trial, attempt, past)
+
+        with ranks.together(config, self.plugins, self.data_dir, hung) as all_ranks:
+            return train(
+                config,
+                attempt,
+                data_dir=self.data_dir,
+                parent=self.parent_of(config),
+                stop=self.stop,
+                ranks=all_ranks,
+            )
+
     def parent_of(self, config: Config) -> bytes | None:
         """The weights of the trial that this one starts from, verified. Raises ConfigError where they are not there."""
         if not is_trial(config.init_from):
@@ -165,7 +174,10 @@ class Worker:
         trial = store.trial(self.runs, config.init_from)
         if trial.state().status != "finished":
             raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
-        return evaluating.weights(trial)
+        try:
+            return evaluating.weights(trial)
+        except ValueError as error:
+            raise ConfigError(f"init_from={config.init_from}: {error}") from None
 
     def ensure_device(self, config: Config) -> None:
         """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""
@@ -174,20 +186,24 @@ class Worker:
         if config.device == "cuda":
             require_gpu()
         if config.gpus > 1 and config.device != "cpu":
-            require_gpus(config.gpus // runner.nodes())
+            require_gpus(config.gpus // machine.nodes())
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
         """Records what went wrong, and whether the trial is tried again."""
         fault, place = faults.classify(error), faults.where(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
         again, pause, left = fault.kind == faults.BUG and attempts.again(past, place), 0.0, ""
+        trace, elsewhere = traceback.format_exc(), dict[str, str]()
+        if isinstance(error, RankLost):
+            trace = error.trace or trace
+            elsewhere = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
-            origin, node = attempt.env.get("resumed_from", {}), attempt.env.get("node", "")
+            origin, node = attempt.env.get("resumed_from", {}), attempts.node_of(elsewhere, attempt.env)
             past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
             spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
             cause, again = spent or cause, not spent
         self.broken = fault.fatal
-        attempt.fail(cause, traceback.format_exc(), self.code, kind=fault.kind, where=place, again=again)
+        attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:
             return self.emit(
                 "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken

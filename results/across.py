@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from results import grid, layout, units
+from results import grid, layout, sentences, units
 from results.grid import Cell, Grid
 from results.style import current
 
@@ -23,13 +23,9 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
     if format == "json":
         return json.dumps([json.loads(layout.render(table, "json", columns)) for table in tables], indent=1)
     if format == "csv":
-        named = columns or list(layout.COLUMNS)
-        flat = [
-            {"study": table["study"], "recipe": setting(table), **layout.flat(row, named)}
-            for table in tables
-            for row in table["rows"]
-        ]
-        return layout.as_csv(flat)
+        settings = [(table["study"], sentences.setting(table)) for table in tables for _ in table["rows"]]
+        rows = zip(settings, layout.flat_rows(tables, columns), strict=True)
+        return layout.as_csv([{"study": study, "recipe": setting, **row} for (study, setting), row in rows])
     shown = [name for name in columns or SHOWN if name != "arm"]
     if not shown:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
@@ -49,9 +45,10 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     cells = [(arm, rows.get(arm)) for arm in arms for rows in found]
     marks, footnotes = grid.number([row["notes"] if row else [] for _, row in cells])
     marked = iter(marks)
+    named = [(sentences.setting(table), table) for table in tables]
     return Grid(
         title=f"{tables[0]['study']}: {tables[0]['question']}",
-        caption=[f"{setting(table)}: {layout.caption(table, columns)}" for table in tables],
+        caption=[f"{setting}: {layout.caption(table, columns)}" for setting, table in named],
         header=["arm", *(header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.COLUMNS[name].numeric for _ in tables for name in columns)],
         rows=[
@@ -66,18 +63,13 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
             for arm in arms
         ],
         footnotes=footnotes,
-        closing=[f"{setting(table)}: {line}" for table in tables for line in layout.closing(table, columns)],
-        groups=[("", 1), *((setting(table), len(columns)) for table in tables)],
+        closing=[f"{setting}: {line}" for setting, table in named for line in layout.closing(table, columns)],
+        groups=[("", 1), *((setting, len(columns)) for setting, _ in named)],
     )
 
 
-def setting(table: Table) -> str:
-    """The recipe, with the hash of what was overridden."""
-    return str(table["name"]).partition("@")[2]
-
-
 def header(name: str, table: Table) -> str:
-    return layout.COLUMNS[name].header.format(metric=layout.label(table["metric"]))
+    return layout.COLUMNS[name].header.format(metric=layout.label(table["metric"], table["objective"]))
 
 
 def part(row: Mapping[str, Any] | None, table: Table, columns: Sequence[str], marks: tuple[int, ...]) -> list[Cell]:

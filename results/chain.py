@@ -1,43 +1,128 @@
-"""Which trials start from which, as plan.json has it, and what keeps those from beginning that have not begun."""
+"""Which trials start from which, as plan.json has it, and whether one may begin: one answer, for all who ask.
 
-from collections.abc import Iterator, Mapping
+A trial begins once what it starts from has finished and left its weights. Where those were lost, it is trained again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from results import evals, store
 
 Json = dict[str, Any]
+READY, WAITS, LOST, BLOCKED = "ready", "waits", "lost", "blocked"
+AGAIN = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
 
 
-def reasons(runs: Path, plan: Json) -> dict[str, str]:
-    """Of each trial that is to start from another that is not over, or left no weights: the id and why."""
-    return {trial_id: reason for trial_id, (reason, _) in starts(runs, plan).items() if reason}
+@dataclass(frozen=True)
+class Parent:
+    """A trial that others start from. kind: whether they may begin, as far as this one goes."""
+
+    kind: str
+    word: str = ""
+    running: bool = False
 
 
-def starts(runs: Path, plan: Json) -> dict[str, tuple[str, dict[str, float]]]:
-    """Of each trial that starts from another: why it cannot begin, "" where it can; what evals say of that one."""
-    stages = {stage["name"]: stage for stage in plan.get("stages", [])}
-    trials = {key: store.trial(runs, key) for stage in stages.values() for key in seeds(stage).values()}
-    states = {key: trial.state() for key, trial in trials.items()}
-    found = {}
+@dataclass(frozen=True)
+class Start:
+    """Whether a trial may begin.
+
+    kind: READY; WAITS for a training that is not over; LOST: what had finished has to be trained again, as its weights
+    are gone; BLOCKED: what it starts from failed or diverged. why: for a person. running: what it starts from is being
+    trained. open: what has to be trained before, nearest first; lost: what of it had finished.
+    """
+
+    kind: str = READY
+    why: str = ""
+    running: bool = False
+    open: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+Look = Callable[[str], Parent]
+
+
+def start(parents: Mapping[str, str], look: Look) -> Start:
+    """parents: what the trial starts from, nearest first, by id, with its name. The farthest that is open is told."""
+    found: dict[str, Parent] = {}
+    for key in parents:
+        if (parent := look(key)).kind == READY:
+            break
+        found[key] = parent
+        if parent.kind == BLOCKED:
+            break
+    if not found:
+        return Start()
+    kinds = [parent.kind for parent in found.values()]
+    nearest, farthest = (ends := list(found))[0], ends[-1]
+    return Start(
+        kind=next(kind for kind in (BLOCKED, LOST, WAITS) if kind in kinds),
+        why=f"starts from {parents[farthest]}, {found[farthest].word}",
+        running=found[nearest].running,
+        open=tuple(found),
+        lost=tuple(key for key, parent in found.items() if parent.kind == LOST),
+    )
+
+
+def on_disk(runs: Path, code: str | None = None) -> Look:
+    """Looks at each trial once. code: failures count only where they happened under it; None: under any."""
+
+    @cache
+    def look(key: str) -> Parent:
+        trial = store.trial(runs, key)
+        state = trial.state()
+        if state.status == "finished":
+            return Parent(READY) if state.weights.exists() else Parent(LOST, AGAIN)
+        if state.status == "diverged":
+            return Parent(BLOCKED, "which diverged")
+        if state.status == "failed" and counts(trial.failure(), code):
+            return Parent(BLOCKED, f"which failed: {state.reason}")
+        if state.status == "running":
+            return Parent(WAITS, "which is being trained", running=True)
+        return Parent(WAITS, "which has not finished")
+
+    return look
+
+
+def counts(failure: Json | None, code: str | None) -> bool:
+    """Whether a failure keeps a trial from being run: it does so under the code that it happened under alone."""
+    return failure is not None and code in (None, failure.get("code"))
+
+
+# -- of a plan ---------------------------------------------------------------------------------------------------------
+
+
+def starts(runs: Path, plan: Json) -> dict[str, Start]:
+    """Of each trial that starts from another, whether it may begin; failures count under any code."""
+    look = on_disk(runs)
+    return {key: start(parents, look) for key, parents in starting(plan)}
+
+
+def starting(plan: Json) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each trial that starts from others, by id, with those."""
+    stages = by_name(plan)
     for entry in [*stages.values(), *plan["arms"]]:
-        before = list(lineage(entry, stages))
-        for seed, trial_id in seeds(entry).items() if before else ():
-            above = [(stage["name"], seeds(stage)[seed]) for stage in before]
-            waits = [f"starts from {name}, which {word(states[key])}" for name, key in above if open_(states[key])]
-            nearest = above[0][1]
-            found[trial_id] = (waits[-1] if waits else "", probed(trials[nearest], states[nearest]))
-    return found
+        for seed, key in seeds(entry).items() if entry.get("parent") else ():
+            yield key, parents(entry, stages, seed)
 
 
-def open_(state: store.TrialState) -> bool:
-    return state.status != "finished"
+def probed(runs: Path, plan: Json) -> dict[str, dict[str, float]]:
+    """Of each trial that starts from another, the metrics of that one's evals, as start_<metric>."""
+
+    @cache
+    def metrics(key: str) -> dict[str, float]:
+        trial = store.trial(runs, key)
+        result = trial.state().result
+        known = evals.summary(trial, result) if result else {}
+        return {f"start_{name}": value for one in known.values() for name, value in one["metrics"].items()}
+
+    return {key: metrics(next(iter(before))) for key, before in starting(plan)}
 
 
-def probed(trial: store.Trial, state: store.TrialState) -> dict[str, float]:
-    """The metrics of a trial's evals, as those of a start."""
-    known = evals.summary(trial, state.result) if state.result else {}
-    return {f"start_{name}": value for one in known.values() for name, value in one["metrics"].items()}
+def by_name(plan: Json) -> dict[str, Json]:
+    return {stage["name"]: stage for stage in plan.get("stages", [])}
 
 
 def lineage(entry: Json, stages: Mapping[str, Json]) -> Iterator[Json]:
@@ -47,17 +132,11 @@ def lineage(entry: Json, stages: Mapping[str, Json]) -> Iterator[Json]:
         entry = parent
 
 
+def parents(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
+    """The trials of its lineage with this seed, nearest first: id -> what it is called."""
+    return {seeds(one)[seed]: one["name"] for one in lineage(entry, stages)}
+
+
 def seeds(entry: Json) -> dict[int, str]:
     """Seed -> the id of its trial."""
     return {trial["seed"]: trial["id"] for trial in entry["trials"]}
-
-
-def word(state: store.TrialState) -> str:
-    if state.status == "failed":
-        return f"failed: {state.reason}"
-    return {"diverged": "diverged", "running": "is being trained"}.get(state.status, "has not finished")
-
-
-def for_ever(reason: str) -> bool:
-    """Whether what a trial starts from is over and left nothing to start from."""
-    return ", which failed" in reason or reason.endswith(", which diverged")

@@ -5,8 +5,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from results import contrast, looks, stats, units, verdict
+from results import contrast, rivals, stats, units, verdict
 from results.contrast import Sample
+from results.rivals import Pair
 from results.stats import Estimate
 from results.style import current
 from results.verdict import BETTER, EQUIVALENT, WORSE
@@ -34,10 +35,11 @@ def judge(
     of = {row["arm"]: row for row in rows}
     asked = [point for text in plan["claims"] for point in points(text, plan)]
     there = [(a, b) for a, _, b in asked if a in of and b in of]
-    found = {(a, b): contrast.mean(samples[a] - samples[b]) for a, b in there}
+    gone = {row["arm"] for row in rows if row["diverged"] == row["planned"]}
+    found = {(a, b): rivals.pair(a, b, plan, samples, gone) for a, b in there}
     p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
     own = [pair for pair in found if pair not in p_holm]
-    p = [None if {a, b} & set(unjudged) else looks.p(samples[a] - samples[b], plan) for a, b in own]
+    p = [None if {*names} & set(unjudged) else rivals.p(found[names], plan) for names in own]
     adjusted = stats.holm(p, len(own))
     p_holm |= dict(zip(own, adjusted, strict=True))
     return [judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2])) for claim in asked]
@@ -92,21 +94,23 @@ def judged(
     plan: Mapping[str, Any],
     of: Mapping[str, Row],
     claim: tuple[str, str, str],
-    difference: Estimate | None,
+    pair: Pair | None,
     p_holm: float | None,
 ) -> Claim:
-    """One claim; no `difference` where an arm is not in the plan."""
+    """One claim; no `pair` where an arm is not in the plan."""
     a, relation, b = claim
     text = f"{a} {relation} {b}"
-    if difference is None:
+    if pair is None:
         absent = ", ".join(name for name in (a, b) if name not in of)
         return {"claim": text, **dict.fromkeys(NUMBERS), "note": f"no arm {absent} in the plan"}
+    difference = contrast.mean(pair.own)
     interval = difference.interval()
     diverged = of[a]["diverged"], of[b]["diverged"]
     higher = units.higher_is_better(plan["metric"])
-    margin, times = plan["margin"], looks.factor(plan)
-    word = verdict.verdict(difference, p_holm, margin=margin, higher_is_better=higher, diverged=diverged, looks=times)
-    tie = margin is not None and not any(diverged) and verdict.within(difference, margin, times)
+    margin = plan["margin"]
+    tie = margin is not None and rivals.within(pair, margin, plan)
+    word = verdict.verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged)
+    tie = tie and not any(diverged)
     excluded = excludes(margin, of[a], of[b])
     return {
         "claim": text,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results import contrast, layout, mixed, sensitivity, sentences, stats, tables, tuning, units, verdict
+from results import contrast, layout, mixed, planned, sensitivity, sentences, stats, tables, tuning, units, verdict
 from results.contrast import Sample
 from results.stats import Estimate
 from results.study import StudyResults
@@ -193,6 +193,7 @@ def compared_row(
         "recipe": plan["recipe"],
         "name": plan["name"],
         "metric": plan["metric"],
+        "objective": planned.objective(plan),
         "arm": pair.first.arm["name"],
         "a": reached(a),
         "b": reached(b),
@@ -207,8 +208,14 @@ def compared_row(
         "n_pairs": difference.n if test and test.method == "paired" else None,
         "identical": test.identical if test else [],
         "contrast": contrast_row(a, b, change, p_change),
-        "notes": notes(pair, test, p_holm, family) + changed(a, b, change, p_change),
+        "notes": measured(plan) + notes(pair, test, p_holm, family) + changed(a, b, change, p_change),
     }
+
+
+def measured(plan: Mapping[str, Any]) -> list[str]:
+    """What a row's numbers are of, where that is no label of an image."""
+    learned = planned.objective(plan)
+    return [units.name(plan["metric"], learned)] if learned in units.PREDICTED else []
 
 
 def untested(pair: Pair, test: Test | None) -> str | None:
@@ -236,10 +243,11 @@ def judged(a: Side | None, b: Side | None, test: Test | None, p_holm: float | No
         return None
     if test.method == "none":
         return IDENTICAL
+    own = margin(a, b)
     return verdict.verdict(
         test.difference,
         p_holm,
-        margin=margin(a, b),
+        tie=own is not None and verdict.within(test.difference, own),
         higher_is_better=units.higher_is_better(a.study.plan["metric"]),
         diverged=(b.row["diverged"], a.row["diverged"]),
     )

@@ -100,16 +100,17 @@ def closing(comparison: Json) -> list[str]:
 
 def could_see(comparison: Json) -> str:
     """ "differences from 1.90 points would have been seen (80% power)", by metric; "" where nothing was tested."""
-    smallest: dict[str, list[float]] = {}
+    smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison["rows"]:
         if row["resolvable_difference"] is not None:
-            smallest.setdefault(row["metric"], []).append(row["resolvable_difference"])
+            named = units.name(row["metric"], row["objective"])
+            smallest.setdefault((row["metric"], named), []).append(row["resolvable_difference"])
     if not smallest:
         return ""
     several = len(smallest) > 1
     found = [
-        f"{spread(values, units.unit(metric))}{f' of {units.name(metric)}' if several else ''}"
-        for metric, values in smallest.items()
+        f"{spread(values, units.unit(metric))}{f' of {named}' if several or named != units.name(metric) else ''}"
+        for (metric, named), values in smallest.items()
     ]
     return f"differences of {', '.join(found)} or more would have been seen (80% power)"
 

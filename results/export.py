@@ -24,7 +24,8 @@ Json = dict[str, Any]
 
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
-ADDED = {"micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"}  # columns that earlier versions did not write
+# Columns that earlier versions did not write.
+ADDED = {"micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"}
 NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
@@ -104,16 +105,27 @@ def read(path: Path) -> list[StudyResults]:
 
     Raises ValueError for a file that is no export, is damaged, or was written by a newer version.
     """
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a whole .parquet file ({str(error).splitlines()[0]})") from None
+    table = read_table(path)
     header = read_header(path, table.schema)
     rows = read_rows(path, table)
     if header["trials"] != fingerprint(rows):
         raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
     records = {row["id"]: record(row) for row in rows}
     return [assemble(plan, records) for plan in header["plans"]]
+
+
+def read_plans(path: Path) -> list[Json]:
+    """The plans alone. Raises ValueError as `read` does."""
+    plans: list[Json] = read_header(path, read_table(path, ["id"]).schema)["plans"]
+    return plans
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Raises ValueError for what is no Parquet, or not whole."""
+    try:
+        return pq.read_table(path, columns=columns)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a whole .parquet file ({str(error).splitlines()[0]})") from None
 
 
 def read_inside(path: Path) -> dict[str, Inspection]:

@@ -81,7 +81,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None) -> s
     """The table in one of FORMATS. Raises ValueError for another format or column."""
     check(columns)
     if format == "csv":
-        return as_csv([flat(row, columns or list(COLUMNS)) for row in table["rows"]])
+        return as_csv(flat_rows([table], columns))
     if format == "json":
         rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
         return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
@@ -117,7 +117,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     return Grid(
         title=f"{table['name']}: {table['question']}",
         caption=[caption(table, columns)],
-        header=[COLUMNS[name].header.format(metric=label(table["metric"])) for name in columns],
+        header=[COLUMNS[name].header.format(metric=label(table["metric"], table["objective"])) for name in columns],
         numeric=[COLUMNS[name].numeric for name in columns],
         rows=rows,
         footnotes=footnotes,
@@ -132,21 +132,25 @@ def sortable(value: Any) -> float | str | None:
     return value  # type: ignore[no-any-return]  # JSON: a number, a text or None
 
 
-def label(metric: str) -> str:
-    return current().labels.get(metric) or units.name(metric)
+def label(metric: str, objective: str = "") -> str:
+    return current().labels.get(metric) or units.name(metric, objective)
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
     """What the numbers are: n, units, test, family, margin."""
     unit, split = units.unit(table["metric"]), table["split"]
+    measured = label(table["metric"], table["objective"])
     tests = {"folds": f"each on one of {split.get('folds')} folds of {split['images']:,} images"}
     tested = tests.get(split["kind"], f"all on the same {split['images']:,} test images")
     parts = [
         f"{sentences.seeds(table['rows'])}, {tested}",
-        f"{label(table['metric'])}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
+        f"{measured}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {families(table)}",
     ]
+    if table["tuned"]:
+        own = " and ".join(table["tuned"])
+        parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
     if table["budget"] != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table['budget']]}")
     if table["margin"] is not None:
@@ -202,6 +206,29 @@ def origin(table: Table) -> str:
 
 # -- CSV -----------------------------------------------------------------------------------------------------
 
+INTERACTION = {  # column: what it is of an interaction
+    name if name == "interaction" else f"interaction_{name}": name
+    for name in ("interaction", "ci95", "logit", "logit_ci95", "n", "p", "p_holm", "verdict", "notes")
+}
+
+
+def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The arms of the tables; an interaction stands beside the arm that has both changes, where a table has any.
+
+    Chosen columns are all that there is.
+    """
+    names = columns or [*COLUMNS, *(INTERACTION if any(table["interactions"] for table in tables) else ())]
+    return [flat(row, names) for table in tables for row in with_interactions(table)]
+
+
+def with_interactions(table: Table) -> list[Row]:
+    found = {one["name"]: one for one in table["interactions"]}
+    none: Row = {"notes": []}
+    return [
+        {**row, **{name: found.get(row["arm"], none).get(key) for name, key in INTERACTION.items()}}
+        for row in table["rows"]
+    ]
+
 
 def flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     """Intervals become two columns, notes one."""
@@ -210,7 +237,7 @@ def flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
         if "ci95" in name:
             cells[f"{name}_low"], cells[f"{name}_high"] = row[name] or (None, None)
         else:
-            cells[name] = "; ".join(row[name]) if name == "notes" else row[name]
+            cells[name] = "; ".join(row[name]) if name.endswith("notes") else row[name]
     return cells
 
 

@@ -12,10 +12,10 @@ PLANNED = (5, 10, 20, 40)  # seeds: min(1, 4 min_k p_k) holds the error whicheve
 def counted(plan: Mapping[str, Any]) -> tuple[int, ...]:
     """The planned looks that were made; none where the study was planned with one number of seeds only.
 
-    A look with another number of seeds is no planned one and does not count.
+    A look with another number of seeds is no planned one and does not count, nor one with more than are left.
     """
     looks = plan.get("looks", [])  # plans written before the field existed have none
-    return tuple(look for look in PLANNED if look in looks) if len(looks) > 1 else ()
+    return tuple(look for look in PLANNED if look in looks and look <= len(plan["seeds"])) if len(looks) > 1 else ()
 
 
 def factor(plan: Mapping[str, Any]) -> int:
@@ -48,6 +48,8 @@ def note(plan: Mapping[str, Any]) -> list[str]:
     if len(looks) < 2:
         return []
     raised = f"seeds were raised from {' to '.join(map(str, looks))} after a table"
+    if len(plan["seeds"]) < max(looks):
+        raised = f"tables were looked at with {listed(looks)}, of which {len(plan['seeds'])} are left"
     other = [look for look in looks if look not in PLANNED]
     at = f"planned looks: {', '.join(map(str, PLANNED))}"
     if not planned:

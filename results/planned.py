@@ -27,6 +27,12 @@ def trained(plan: Mapping[str, Any]) -> list[Json]:
     return [*plan.get("stages", []), *plan["arms"]]
 
 
+def objective(plan: Mapping[str, Any]) -> str:
+    """What all of its arms learn; "" where they do not learn the same."""
+    found = {arm["config"].get("objective", "classification") for arm in plan["arms"]}  # not in plans of before
+    return str(found.pop()) if len(found) == 1 else ""
+
+
 def evals_of(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
     """What a trial of it owes besides its result: a stage says so itself, an arm owes what its plan lists."""
     return list(entry["evals"] if "evals" in entry else plan.get("evals", []))

@@ -19,11 +19,13 @@ from results.figures.page import absences, compose
 from results.figures.scale import scale
 from results.figures.shape import shape
 from results.figures.style import style
-from results.names import AXES, FIGURES
+from results.names import AXES, FIGURES, METRICS
+from results.planned import objective
 from results.study import StudyResults
-from results.style import current
+from results.style import current, naming
 from results.tables import Table
 from results.tables import table as table_of
+from results.units import PREDICTED, name
 
 FORMATS = ("png", "pdf", "svg")
 
@@ -71,7 +73,7 @@ def picture(
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
     stream = io.BytesIO()
-    with style():
+    with style(), naming(predicted(study.plan)):
         page = figure(study, table_of(study), width or current().width, titled, x)
         page.savefig(stream, format=format, metadata=UNSTAMPED[format])
     return stream.getvalue()
@@ -88,6 +90,13 @@ def figure(study: StudyResults, table: Table, width: float, titled: bool = True,
     under = during(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
     compose(page, title, under, [*notes, *absences(frame)])
     return page
+
+
+def predicted(plan: Mapping[str, Any]) -> dict[str, str]:
+    """What the metrics of arms are called that do not learn labels."""
+    if (learned := objective(plan)) not in PREDICTED:
+        return {}
+    return {metric: name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 
 
 def checked(x: str) -> str:

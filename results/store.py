@@ -157,6 +157,12 @@ class TrialState:
     def over(self) -> bool:
         return self.status in ("finished", "diverged")
 
+    @property
+    def weights(self) -> Path:
+        """Where those of a trial that finished are, unless they were not kept."""
+        assert self.attempt is not None
+        return self.attempt / "weights.safetensors"
+
 
 class Trial:
     """One trial's folder. Its checkpoints are written below `scratch`, where there is one, and read from both."""

@@ -93,11 +93,12 @@ def started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> 
     An eval `start` has the metrics of the evals of the weights that they start from, under start_<metric>.
     """
     found = {}
-    for trial_id, (reason, metrics) in chain.starts(runs, plan).items():
+    starts, probed = chain.starts(runs, plan), chain.probed(runs, plan)
+    for trial_id in starts.keys() & records.keys():  # those of the arms
         values = dict(records[trial_id].values)
         if values["status"] == "missing":
-            values["reason"] = reason or values["reason"]
-        if metrics:
+            values["reason"] = starts[trial_id].why or values["reason"]
+        if metrics := probed[trial_id]:
             known = json.loads(values.get("evals") or "{}") | {"start": {"metrics": metrics, "notes": []}}
             values["evals"] = json.dumps(known, sort_keys=True)
         found[trial_id] = replace(records[trial_id], values=values)

@@ -5,9 +5,9 @@ Like matplotlib's rcParams it holds for everything that is drawn or written whil
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.nearest import nearest
@@ -77,6 +77,11 @@ def use(style: Style) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def naming(labels: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Uses the current style, with these labels where it has none."""
+    return use(replace(current(), labels={**labels, **current().labels}))
 
 
 # -- from a file ------------------------------------------------------------------------------------------------------

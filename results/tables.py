@@ -6,8 +6,24 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from results import claims, contrast, evals, interaction, layout, looks, mixed, sentences, stats, tuning, units, verdict
+from results import (
+    claims,
+    contrast,
+    evals,
+    interaction,
+    layout,
+    looks,
+    mixed,
+    rivals,
+    sentences,
+    stats,
+    tuning,
+    units,
+    verdict,
+)
 from results.contrast import Sample
+from results.planned import objective
+from results.rivals import Pair
 from results.stats import Interval
 from results.study import StudyResults
 from results.style import current
@@ -25,15 +41,15 @@ def table(study: StudyResults) -> Table:
     """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
     whole, choices = tuning.with_tuned(study)
     plan = whole.plan
-    samples = contrast.samples(whole, plan["metric"])
+    samples, cells = contrast.samples(whole, plan["metric"]), cells_by_arm(whole)
+    gone = {name for name, found in cells.items() if all(cell["status"] == "diverged" for cell in found)}
     contrasts = {
-        arm["name"]: samples[arm["name"]] - samples[arm["baseline"]]
+        arm["name"]: rivals.pair(arm["name"], arm["baseline"], plan, samples, gone)
         for arm in plan["arms"]
         if arm["baseline"] != arm["name"]
     }
     unjudged = {arm["name"] for arm in plan["arms"] if any(edged(arm[of], choices) for of in ("name", "baseline"))}
     p_holm = adjusted(contrasts, plan, unjudged)
-    cells = cells_by_arm(whole)
     rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
     for name, difference in contrasts.items():
@@ -46,6 +62,7 @@ def table(study: StudyResults) -> Table:
         "baseline": plan["baseline"],
         "rows": rows,
         "name": plan["name"],
+        "objective": objective(plan),
         "overrides": plan["overrides"],
         "question": plan["question"],
         "source": plan["source"],
@@ -76,13 +93,13 @@ def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:
 
 
 def adjusted(
-    contrasts: Mapping[str, Sample], plan: Mapping[str, Any], unjudged: Collection[str]
+    contrasts: Mapping[str, Pair], plan: Mapping[str, Any], unjudged: Collection[str]
 ) -> dict[str, float | None]:
     """Holm's p of every contrast in its family: the tuned arms are the table's, all points of the grid another."""
     found: dict[str, float | None] = {}
     for family in {family_of(name, plan) for name in contrasts}:
         members = [name for name in contrasts if family_of(name, plan) == family]
-        p = [None if name in unjudged else looks.p(contrasts[name], plan) for name in members]
+        p = [None if name in unjudged else rivals.p(contrasts[name], plan) for name in members]
         found |= dict(zip(members, stats.holm(p, family[1]), strict=True))
     return found
 
@@ -142,21 +159,22 @@ def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, met
     }
 
 
-def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, plan: Mapping[str, Any]) -> None:
-    """Completes the row of an arm with its difference from `baseline`; pairs: arm - baseline."""
+def add_contrast(row: Row, baseline: Row, pair: Pair, p_holm: float | None, plan: Mapping[str, Any]) -> None:
+    """Completes the row of an arm with its difference from `baseline`; pair: arm - baseline."""
+    pairs, margin = pair.own, plan["margin"]
+    tie = margin is not None and rivals.within(pair, margin, plan)
     difference, images = contrast.mean(pairs), contrast.over_images(pairs)
     word = verdict.verdict(
         difference,
         p_holm,
-        margin=plan["margin"],
+        tie=tie,
         higher_is_better=units.higher_is_better(plan["metric"]),
         diverged=(row["diverged"], baseline["diverged"]),
-        looks=looks.factor(plan),
     )
     row |= {
         "delta": difference.value,
         "delta_ci95": listed(difference.interval()),
-        "p": looks.p(pairs, plan),
+        "p": rivals.p(pair, plan),
         "p_holm": p_holm,
         "verdict": word,
         "n_pairs": difference.n,
@@ -175,9 +193,10 @@ def add_contrast(row: Row, baseline: Row, pairs: Sample, p_holm: float | None, p
         images,
         p_holm,
         family=family_of(row["arm"], plan)[1],
-        margin=plan["margin"],
+        margin=margin,
         unit=units.unit(plan["metric"]),
         looks=looks.factor(plan),
+        grid=bool(pair.ahead),
     )
 
 

@@ -4,8 +4,10 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from results.names import METRICS
 from results.style import current
 
+PREDICTED = {"masked-patch": " of predicted colours"}  # what the result's own metrics are of, by objective
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 
@@ -53,11 +55,14 @@ def is_accuracy(metric: str) -> bool:
     return metric.partition("@")[0].endswith("accuracy")
 
 
-def name(metric: str) -> str:
-    """For people: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels"."""
+def name(metric: str, objective: str = "") -> str:
+    """For people: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
+
+    objective: what was learned, where that is no label: "test accuracy of predicted colours".
+    """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = re.sub(r"@(\d+)$", r" at \1 pixels", text)
-    return text.replace("_", " ")
+    return text.replace("_", " ") + (PREDICTED.get(objective, "") if metric in METRICS else "")
 
 
 def higher_is_better(metric: str) -> bool:

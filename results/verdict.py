@@ -12,16 +12,15 @@ def verdict(
     difference: Estimate,
     p_holm: float | None,
     *,
-    margin: float | None,
+    tie: bool,
     higher_is_better: bool,
     diverged: tuple[int, int] = (0, 0),
-    looks: int = 1,
 ) -> str | None:
     """better, worse, equivalent or not-resolved; None where the data allow no test.
 
-    diverged: how many trials of the arm and of its baseline did. An arm that diverged is worse, if its
-    finished trials are worse too, or not resolved; against a baseline that diverged it is better or not
-    resolved. looks: how many p_holm is corrected for.
+    tie: whether the two are equivalent by the margin. diverged: how many trials of the arm and of its baseline did. An
+    arm that diverged is worse, if its finished trials are worse too, or not resolved; against a baseline that diverged
+    it is better or not resolved.
     """
     if p_holm is None or difference.value is None:
         return None
@@ -31,7 +30,7 @@ def verdict(
         return direction if p_holm < ALPHA and direction == possible else UNRESOLVED
     if p_holm < ALPHA:
         return direction
-    return EQUIVALENT if margin is not None and within(difference, margin, looks) else UNRESOLVED
+    return EQUIVALENT if tie else UNRESOLVED
 
 
 def within(difference: Estimate, margin: float, looks: int = 1) -> bool:
@@ -49,8 +48,12 @@ def disagreements(
     margin: float | None,
     unit: Unit,
     looks: int = 1,
+    grid: bool = False,
 ) -> list[str]:
-    """Why a verdict is not what a reader of the marginal 95% interval would expect."""
+    """Why a verdict is not what a reader of the marginal 95% interval would expect.
+
+    grid: whether the arm was compared with every point of the baseline's grid (results/rivals.py).
+    """
     if word is None or p_holm is None:
         return []
     notes = []
@@ -59,11 +62,14 @@ def disagreements(
             notes.append("the finished pairs differ, but trials diverged on the side that they favour")
         elif excludes_zero(difference):
             tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
+            tests += " and over the whole grid of the other" if grid else ""
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         if word == EQUIVALENT and not stats.equivalent(difference, margin or 0.0, level=0.95):
             notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
         elif margin is not None and stats.equivalent(difference, margin) and not within(difference, margin, looks):
             notes.append(f"the 90% interval is within the margin, but not after correction for {looks} looks")
+        elif margin is not None and grid and word == UNRESOLVED and within(difference, margin, looks):
+            notes.append("the 90% interval is within the margin, but not over the whole grid of both")
         return notes
     if margin is not None and stats.equivalent(difference, margin):
         notes.append(f"a resolved difference, yet within the margin of {unit.size(margin)}")

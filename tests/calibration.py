@@ -410,26 +410,36 @@ def tuned(test: np.ndarray, validation: np.ndarray) -> dict[str, Any]:
 
 
 def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """A rate chosen for each seed by the others: no bias, and no verdict where both arms are alike and agree on it.
+    """A rate chosen for each seed by the others: no bias, and no verdict where both arms are alike.
 
-    Where the choice varies from study to study it is shared by the seeds, and no interval over seeds contains that.
+    Where the choice varies from study to study it is shared by the seeds, and no interval over seeds contains that: a
+    verdict is over the other arm's whole grid.
     """
     sharp, blunt = (np.array([-0.08, near, 0, near, -0.08])[:, None, None] for near in (-0.08, -0.01))
-    crossed, same, clear, unclear = [], [], [], []
+    crossed, same = [], []
+    grids = ("one clearly best", "two others within a point of it", "all five alike")
+    verdicts: dict[str, list[bool]] = {grid: [] for grid in grids}
+    plain, power = [], []
     for _ in range(studies):
         training = 0.9 + rng.normal(0, SD, (5, 2, 5))  # all five rates equally good
         test, validation = (training + rng.normal(0, SD, (5, 2, 5)) for _ in range(2))
         crossed.append(tuned(test, validation)["mean"] - 0.9)
         same.append(test[:, 1].mean(axis=1).max() - 0.9)
-        clear.append(resolved([tuned(test + sharp, validation + sharp)]))
-        unclear.append(resolved([tuned(test + blunt, validation + blunt)]))
+        for alike, peak in zip(verdicts.values(), (sharp, blunt, 0.0 * sharp), strict=True):
+            alike.append(resolved([tuned(test + peak, validation + peak)]))
+        own = tuned(test + blunt, validation + blunt)
+        plain.append(not covers(own["delta_ci95"], 0))
+        better = np.array([0.0, 0.04])[None, :, None]
+        power.append(resolved([tuned(test + blunt + better, validation + blunt + better)]))
     for what, found, low in (
         ("a rate of five alike, chosen by the other seeds' validation: bias of the mean", crossed, 0.0),
         ("... chosen on the test images of the same seeds (what this avoids)", same, -math.inf),
     ):
         yield Line(what, low, low if low == 0 else math.inf, float(np.mean(found)), studies, float(np.std(found)))
-    yield at_most("two arms alike, each at its own rate, one clearly best: a verdict", ALPHA, clear)
-    yield unpromised("... two others within a point of it: a verdict", unclear)
+    for which, found in verdicts.items():
+        yield at_most(f"two arms alike, each at its own rate, {which}: a verdict", ALPHA, found)
+    yield unpromised("... two others within a point, by the difference at own rates alone (what this avoids)", plain)
+    yield unpromised("an arm 4 points better at every rate, two others within a point: a verdict", power)
 
 
 def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:

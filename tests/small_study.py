@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes
 SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
 CANCEL = ("cancel", "s", "--recipe", "r.yaml")
 Result = tuple[str, Any]  # the weights' sha256, the metrics
+Ablate = Callable[..., "subprocess.CompletedProcess[str]"]  # the command, by its words; check: that it ends with 0
 
 
 def write(folder: Path, steps: int = 400, profile: str = PROFILE, seeds: int = 5) -> None:

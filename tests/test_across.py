@@ -18,7 +18,8 @@ from results import across, tables
 def on(recipe: str, **given: Any) -> dict[str, Any]:
     """The plan on a recipe of this name, with trials of its own."""
     name = f"position-embedding@{recipe}"
-    return synthetic.position(recipe=recipe, name=name, overrides={"width": len(recipe) * 8}, **given)
+    trials = {"overrides": {"width": len(recipe) * 8}}
+    return synthetic.position(recipe=recipe, name=name, **trials) | {"overrides": {}} | given
 
 
 def two() -> list[tables.Table]:
@@ -75,6 +76,18 @@ def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
     assert len(head) == 9
     assert len(rows) == 4
     assert '<th colspan="4" scope="colgroup">cifar10</th>' in across.render(two(), "html")
+
+
+def test_what_was_set_on_the_command_line_names_the_column() -> None:
+    """A hash, as in the name of the folder, tells a reader nothing."""
+    changed = {"name": "position-embedding@digits+6c3b0f", "overrides": {"steps": 100, "batch": 16}}
+    found = [tables.table(synthetic.results(on("digits", **given))) for given in ({}, changed)]
+    text = across.render(found, "md", ["mean"])
+    assert lines(text)[0] == ["arm", "digits: test accuracy", "digits with steps=100, batch=16: test accuracy"]
+    rows = csv.DictReader(io.StringIO(across.render(found, "csv")))
+    assert list(dict.fromkeys(row["recipe"] for row in rows)) == ["digits", "digits with steps=100, batch=16"]
+    for format in ("md", "latex", "html", "csv"):
+        assert "6c3b0f" not in across.render(found, format)
 
 
 def test_csv_has_a_row_for_each_recipe_and_arm() -> None:

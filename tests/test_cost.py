@@ -14,7 +14,7 @@ from ablations import plan as planning
 from ablations.jobs import jobs
 from ablations.jobs import write as write_plan
 from ablations.paces import Device
-from ablations.study import Design, read_recipe, read_study
+from ablations.study import Design, packaged, read_recipe, read_study
 from results import power, stats, store
 from results.lease import Watch
 
@@ -49,6 +49,13 @@ def plan(tmp_path: Path) -> Callable[..., Json]:
         return made
 
     return make
+
+
+def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Json]) -> None:
+    """Another length, another figure; how trials run does not matter; settings that nobody stated have none."""
+    two = "{how: cited, source: a, mean: 0.9}, {how: cited, source: b, mean: 0.95, settings: {steps: 400}}"
+    for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
+        assert [one["mean"] for one in plan(RECIPE + f"    expected: [{two}]", **overrides)["expected"]] == means
 
 
 def finish(runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0.5, **env: Any) -> None:
@@ -240,3 +247,22 @@ def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
     assert (profile.memory, profile.cpus, profile.minutes, profile.gpus) == ("4G", 3, 30, 1)
     with pytest.raises(ValueError, match="cores"):
         read_profile(str(tmp_path / "p.yaml"), {"cores": 3})
+
+
+@pytest.mark.parametrize("name", packaged("recipes"))
+def test_every_recipe_states_what_a_trial_takes(name: str) -> None:
+    """On a core or a GPU, with the device and where the seconds come from."""
+    assert read_recipe(name).cost
+
+
+def test_cifar10_small_takes_what_its_flops_take() -> None:
+    """Of a core in proportion to cifar10's: matrix products counted by hand, 3 x 2 x multiply-adds an image."""
+
+    def by_hand(width: int, depth: int, tokens: int) -> float:
+        """Of a block with an MLP of 4 x width: 12 d^2 a token, and two products of attention."""
+        return 6.0 * depth * tokens * (12 * width**2 + 2 * tokens * width)
+
+    small, tiny = read_recipe("cifar10-small"), read_recipe("cifar10")
+    images = [recipe.config["steps"] * recipe.config["batch"] for recipe in (small, tiny)]
+    ratio = by_hand(384, 12, 64) * images[0] / (by_hand(192, 6, 64) * images[1])
+    assert small.cost["cpu"].seconds == pytest.approx(ratio * tiny.cost["cpu"].seconds, rel=0.02)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
-from vitcore.crops import by_products, cut, random_boxes
+from vitcore.crops import Window, by_products, cut, random_boxes
 from vitcore.noise import image_keys
 
 SIDE = 64
@@ -34,6 +34,20 @@ def test_a_box_is_resampled_as_torchvision_does(resample: object, channels: int,
     for image, (top, left, height, width), piece in zip(some, boxes.tolist(), ours, strict=True):
         theirs = resized_crop(image, top, left, height, width, [size, size], antialias=True)
         assert (piece.int() - theirs.int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("middle", [SIDE, 40])
+def test_how_stored_images_lie_in_memory_changes_no_bit(middle: int) -> None:
+    """Channels first or last: pieces have the same bytes, and their channels first."""
+    boxes, some = random_boxes(keys(9), SIDE, 0.05, 4 / 3), images(9)
+    last = some.contiguous(memory_format=torch.channels_last)
+    for piece in (
+        lambda stored: cut(stored, boxes, 40),
+        lambda stored: by_products(stored, boxes, 40),
+        Window(middle, 40),
+    ):
+        assert torch.equal(piece(some), piece(last))
+        assert piece(last).is_contiguous()
 
 
 def test_boxes_are_distributed_as_torchvisions() -> None:

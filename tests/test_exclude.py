@@ -81,6 +81,10 @@ MISTAKES = [
         "study 's' takes its arm large from the recipe, and recipe 'r' has no such arm (it has: half, resnet)",
     ),
     (
+        "{question: q, recipe_arm: improved, baseline: {pool: cls}, factors: {pool: [gap]}}",
+        "study 's' takes its baseline improved from the recipe, and recipe 'r' has no such arm (it has: half, resnet)",
+    ),
+    (
         "{question: q, baseline: {pool: cls}, factors: {pool: [gap]}, families: {ViT: {}, CNN: {stem: conv}}}",
         "study 's': families: no arm is of CNN",
     ),
@@ -103,6 +107,16 @@ def test_mistake_is_one_clear_line(tmp_path: Path, study: str, message: str) -> 
     with pytest.raises(ValueError) as error:
         planning.build(design(tmp_path, study, WITH_ARMS), [0])
     assert message in str(error.value)
+
+
+def test_a_baseline_begins_with_an_arm_of_the_recipe(tmp_path: Path) -> None:
+    """The study's own words come after it, the command line's last."""
+    study = "{question: q, recipe_arm: half, baseline: {pool: cls}, factors: {pool: [cls, gap]}}"
+    made = design(tmp_path, study, WITH_ARMS)
+    assert [(arm.config.width, arm.config.pool) for arm in made.arms] == [(8, "cls"), (8, "gap")]
+    assert {arm.config.width for arm in design(tmp_path, study, WITH_ARMS, width=32).arms} == {32}
+    wider = study.replace("{pool: cls}", "{pool: cls, width: 24}")
+    assert {arm.config.width for arm in design(tmp_path, wider, WITH_ARMS).arms} == {24}
 
 
 def test_a_recipe_brings_arms_of_its_own(tmp_path: Path) -> None:

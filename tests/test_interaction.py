@@ -1,5 +1,8 @@
 """Crosses and their interactions: which arms there are, and whether two changes add up."""
 
+import csv
+import io
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from statsmodels.stats.multitest import multipletests
 from test_studies import design, names
 
 from ablations import plan as planning
-from results import report
+from results import across, report
 from results.tables import render, table
 
 CROSS = """
@@ -184,6 +187,25 @@ def test_interactions_are_told_below_the_table() -> None:
     )
     assert "Holm over 1" in render(found, "latex")
     assert "positive" in render(found, "html")
+
+
+def test_files_have_interactions_too() -> None:
+    """JSON as a list; CSV beside the arm that has both changes, in columns that other studies' files do not have."""
+    found = made(TOGETHER)
+    (one,) = json.loads(render(found, "json"))["interactions"]
+    *others, both = csv.DictReader(io.StringIO(render(found, "csv")))
+    assert both["arm"] == one["name"] == ARMS["ab"]
+    for name in ("logit", "p_holm", "n"):
+        assert float(both[f"interaction_{name}"]) == pytest.approx(one[name])
+    assert float(both["interaction"]) == pytest.approx(one["interaction"])
+    assert [float(both[f"interaction_ci95_{end}"]) for end in ("low", "high")] == pytest.approx(one["ci95"])
+    assert both["interaction_verdict"] == one["verdict"] == "positive"
+    assert {row[name] for row in others for name in row if name.startswith("interaction")} == {""}
+    plain = table(synthetic.results(synthetic.position()))
+    assert "interaction" not in render(plain, "csv")
+    assert render(found, "csv", ["arm", "mean"]).splitlines()[0] == "arm,mean"
+    both_recipes = list(csv.DictReader(io.StringIO(across.render([plain, found], "csv"))))
+    assert [row["interaction_verdict"] for row in both_recipes if row["interaction_verdict"]] == ["positive"]
 
 
 def test_interactions_stand_in_the_report() -> None:

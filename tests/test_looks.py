@@ -64,6 +64,16 @@ def test_only_planned_looks_count(seeds: int, asked: list[int], counts: list[int
     assert row(values, asked)["p"] == pytest.approx(min(1.0, expected))
 
 
+def test_looks_with_seeds_that_were_pruned_since_still_count() -> None:
+    """Back at five seeds p is not that of a study that was never raised; the table says what was looked at."""
+    assert row(EARLY, [5, 10])["p"] == pytest.approx(4 * p_of(EARLY))
+    assert row(EARLY + LATE[:2], [7, 10])["p"] == pytest.approx(p_of(EARLY + LATE[:2]))
+    found = table(synthetic.results(synthetic.position(seeds=5, looks=[5, 10])))
+    looked = "tables were looked at with 5, 10 seeds, of which 5 are left"
+    corrected = "p is 4 times the smallest over the first 5 seeds (planned looks: 5, 10, 20, 40)"
+    assert found["notes"] == [f"{looked}: {corrected}"]
+
+
 def test_a_look_that_said_the_opposite_counts_as_one() -> None:
     """Five seeds below, then fifteen far above: what resolved the one direction is nothing for the other."""
     values = [-v / 10 for v in EARLY] + [0.006 + v for v in LATE + LATE + LATE]

@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ from in_process import called
 from photographs import photographs
 from PIL import Image
 from torchvision.datasets import ImageFolder
-from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
+from torchvision.transforms.functional import center_crop, resize
 
-from vitcore import Config
+from ablations import cli
+from ablations import plan as planning
+from ablations.study import Design, read_recipe, read_study
+from vitcore import Config, data
 from vitcore.config import ConfigError
-from vitcore.data import describe
+from vitcore.data import describe, load
 from vitcore.identity import identity, trial_id
 from vitcore.pack import Pack, find, manifest, opened, verify
 from vitcore.packing import Options, pack
@@ -50,7 +54,7 @@ def packed(source: Path | str, home: Path, name: str = "photos", **options: Any)
 
 
 def everything(folder: Path) -> np.ndarray[Any, Any]:
-    """All images, as training reads them: (M, C, S, S)."""
+    """All images, as they are stored: (M, S, S, C)."""
     one = opened(folder, manifest(folder, folder.name).fingerprint)
     into = np.empty((one.manifest.images, *one.shape), np.uint8)
     one.read(np.arange(len(into)), into)
@@ -67,7 +71,7 @@ def test_a_pack_is_grey_where_all_its_images_are(folder: Path, home: Path, grey:
     for file in sorted(folder.rglob("*.*"), key=lambda path: ("test" in path.parts, path))[:grey]:
         with Image.open(file) as picture:
             picture.convert("L").save(file)
-    assert everything(packed(folder, home)).shape[1] == channels
+    assert everything(packed(folder, home)).shape[3] == channels
 
 
 def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path) -> None:
@@ -78,10 +82,10 @@ def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path
     labels = Pack(home / "photos", one).labels
     assert labels.tolist() == [label for _, label in expected]
     for image, (theirs, _) in zip(images, expected, strict=True):
-        whole = pil_to_tensor(center_crop(resize(theirs, 12), [12, 12])).numpy()
+        whole = np.asarray(center_crop(resize(theirs, 12), [12, 12]))
         assert np.abs(image.astype(int) - whole).mean() < 3
-    assert one.mean == pytest.approx(images[:17].mean(axis=(0, 2, 3)))
-    assert one.std == pytest.approx(images[:17].std(axis=(0, 2, 3)))
+    assert one.mean == pytest.approx(images[:17].mean(axis=(0, 1, 2)))
+    assert one.std == pytest.approx(images[:17].std(axis=(0, 1, 2)))
 
 
 def test_jpeg_is_smaller_and_close(folder: Path, home: Path) -> None:
@@ -240,7 +244,7 @@ def test_damage_is_named_before_anything_is_read(damage: Callable[[Path], Path],
     path = damage(root)
     with pytest.raises(ValueError, match=str(path)):
         Pack(root, manifest(root, "photos"))
-    assert str(path) in verify(root, manifest(root, "photos"))[0]
+    assert str(path) in verify(root, manifest(root, "photos"))[path.name]
 
 
 @pytest.mark.parametrize("format", ["bytes", "jpeg"])
@@ -256,9 +260,55 @@ def test_a_flipped_byte_is_refused_when_it_is_read(format: str, folder: Path, ho
     with pytest.raises(ValueError, match=rf"{path}: damaged, at byte \d+ \(image 5 of the pack\)"):
         one.read(np.arange(24), into)
     one.read(np.delete(np.arange(24), 5), into[:23])
-    assert verify(root, manifest(root, "photos")) == [
-        f"{path}: damaged: {len(content):,} of {len(content):,} bytes, and their sum is another"
-    ]
+    assert verify(root, manifest(root, "photos")) == {
+        path.name: f"{path}: damaged: {len(content):,} of {len(content):,} bytes, and their sum is another"
+    }
+
+
+@pytest.mark.parametrize("format", ["bytes", "jpeg"])
+def test_what_is_damaged_is_written_again_from_its_source(
+    format: str, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command: the damaged files alone, with the bytes that they had; ids stay, for the manifest does."""
+    words = ("data", "pack", "photos", str(folder), "--size", "12", "--format", format)
+    assert called(monkeypatch, *words)[0] == 0
+    root = home / "photos"
+    whole = contents(root)
+    kept = (root / f"shard-00007.{format}").stat().st_ino
+    (root / f"shard-00002.{format}").unlink()
+    (root / f"shard-00004.{format}").write_bytes(b"other")
+    other_index(root)
+    status, output, errors = called(monkeypatch, *words[:4])
+    assert (status, errors.count(": damaged"), errors.count(": cannot be read")) == (0, 2, 1)
+    assert f"written again: index.npy, shard-00002.{format}, shard-00004.{format}" in output
+    assert contents(root) == whole
+    assert ((root / f"shard-00007.{format}").stat().st_ino == kept) == (format == "bytes")  # JPEGs tell no sizes
+
+
+def test_a_changed_source_repairs_nothing(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line and status 2: for another image, for one more, and for a pack with another size."""
+    words = ("data", "pack", "photos", str(folder))
+    assert called(monkeypatch, *words, "--size", "12")[0] == 0
+    root = home / "photos"
+    (root / "shard-00000.bytes").write_bytes(b"")
+    damaged = contents(root)
+    Image.new("RGB", (24, 16)).save(folder / "train" / "cat" / "0000.png")
+    status, _, errors = called(monkeypatch, *words)
+    assert (status, "shard-00000.bytes: cannot be made again: the images" in errors) == (2, True)
+    shutil.copy(folder / "train" / "cat" / "0001.png", folder / "train" / "cat" / "more.png")
+    status, _, errors = called(monkeypatch, *words)
+    assert (status, "was packed from other images" in errors) == (2, True)
+    status, _, errors = called(monkeypatch, *words, "--size", "14")
+    assert (status, f"--size 14: {root} is packed with 12: another pack needs another name" in errors) == (2, True)
+    assert contents(root) == damaged
+
+
+def test_a_pack_without_its_manifest_is_made_again(folder: Path, home: Path) -> None:
+    """Shards without the notes that a half-made pack has beside them are not trusted."""
+    root = packed(folder, home)
+    whole = contents(root)
+    (root / "manifest.json").unlink()
+    assert contents(packed(folder, home)) == whole
 
 
 def test_shards_of_another_set_are_refused(folder: Path, home: Path) -> None:
@@ -289,6 +339,21 @@ def test_the_manifest_of_another_set_is_refused(folder: Path, home: Path) -> Non
             describe("photos")
 
 
+def test_a_pack_of_an_earlier_format_says_what_to_do(folder: Path, home: Path) -> None:
+    """Whole or half made, it is refused by name: its images would be read with their channels in the wrong place."""
+    root = packed(folder, home)
+    content = json.loads((root / "manifest.json").read_text())
+    (root / "manifest.json").write_text(json.dumps({**content, "version": 1}))
+    again = "of format 1, and this program reads 2: remove .*photos and pack it again, `ablate data pack photos SOURCE`"
+    with pytest.raises(ConfigError, match=rf"photos/manifest\.json: {again}"):
+        describe("photos")
+    (root / "manifest.json").unlink()
+    begun = {"name": "photos", "size": 12, "crop": 10, "format": "bytes", "source": "0" * 64}
+    (root / "begun.json").write_text(json.dumps(begun))
+    with pytest.raises(ValueError, match="a pack of another format was begun here"):
+        packed(folder, home)
+
+
 # -- by name -----------------------------------------------------------------------------------------------------------
 
 
@@ -310,8 +375,62 @@ def test_what_is_not_there_says_where_it_was_looked_for(home: Path, monkeypatch:
     with pytest.raises(ConfigError, match=rf"data=imagenet: .*in {home} there is no imagenet/manifest\.json"):
         Config(data="imagenet")
     monkeypatch.delenv("ABLATE_DATA")
-    with pytest.raises(ConfigError, match=r"data=imagenet: .*none without --data-dir or ABLATE_DATA"):
+    with pytest.raises(
+        ConfigError, match=r"none without --data-dir or ABLATE_DATA\); `ablate data pack imagenet SOURCE"
+    ):
         Config(data="imagenet")
+
+
+RECIPE = """
+    description: Of a pack.
+    config: {data: photos, width: 8, depth: 1, heads: 2, patch: 2, epochs: 3, batch: 4}
+    pack: {train: 17, test: 7, classes: 2, image_size: 10}
+    seeds: 2
+    cost: {gpu: {how: cited, source: a paper, device: A GPU, seconds: 7}}
+"""
+STUDY = "{question: 'Which?', baseline: {pool: gap}, factors: {pool: [gap, cls]}}"
+
+
+def test_a_plan_needs_no_pack_where_the_recipe_states_it(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same trials, hours and disk as with the pack, and one line on what to do, which `run` ends with."""
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(data, "STATED", {})
+    Path("r.yaml").write_text(dedent(RECIPE))
+    Path("s.yaml").write_text(STUDY)
+    words = ("s.yaml", "--recipe", "r.yaml")
+    status, stated, errors = called(monkeypatch, "plan", *words, "--json")
+    assert (status, errors.count("\n")) == (0, 1)
+    assert "data=photos: not packed here: `ablate data pack photos SOURCE --data-dir DIR` makes one" in errors
+    with pytest.raises(ValueError, match="data=photos: not packed: `ablate data pack photos SOURCE"):
+        load(Config(data="photos", patch=2))
+    assert called(monkeypatch, "plan", *words, "--probe")[0] == 2
+    data.STATED.clear()
+    status, _, errors = called(monkeypatch, "run", *words)
+    assert (status, "`ablate data pack photos SOURCE --data-dir DIR` makes one" in errors) == (2, True)
+    packed(folder, home)
+    known, errors = called(monkeypatch, "plan", *words, "--json")[1:]
+    assert (json.loads(stated), errors) == (json.loads(known), "")
+
+
+def test_enlarging_what_is_packed_is_said(folder: Path, home: Path, tmp_path: Path) -> None:
+    """Of an arm, of the baseline, and of an evaluation at a larger size; not of a smaller one."""
+    packed(folder, home)
+    (tmp_path / "r.yaml").write_text(dedent(RECIPE))
+    larger = (
+        "{question: 'Which?', baseline: {position: sincos2d}, factors: {image_size: [10, 6, 20]}, evals: [test@12]}"
+    )
+    (tmp_path / "s.yaml").write_text(larger)
+    study, recipe = read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml"))
+    plan = planning.build(Design(study, recipe, {}), [0])
+    line = "images of {} px are enlarged from the 10 px of them that photos is packed with"
+    told = {arm["name"]: [note for note in arm["notes"] if "enlarged" in note] for arm in plan["arms"]}
+    assert told == {"image_size=10": [], "image_size=6": [], "image_size=20": [line.format(20)]}
+    assert plan["caveats"] == [f"In evaluations, {line.format(12)}."]
+    (tmp_path / "s.yaml").write_text(STUDY)
+    plan = planning.build(Design(read_study(str(tmp_path / "s.yaml")), recipe, {"image_size": 20}), [0])
+    assert all(line.format(20) in arm["notes"] for arm in plan["arms"])
 
 
 def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,14 +438,55 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: p
     words = ("photos", str(folder), "--data-dir", str(home), "--size", "12", "--crop", "12")
     assert called(monkeypatch, "data", "pack", *words)[:2] == (0, f"{home / 'photos'}\n")
     assert describe("photos").image_size == 12
-    status, _, errors = called(monkeypatch, "data", "pack", *words)
-    assert (status, "is there already" in errors) == (2, True)
+    status, output, _ = called(monkeypatch, "data", "pack", *words)
+    assert (status, "is packed already, and nothing is damaged" in output) == (0, True)
     status, output, _ = called(monkeypatch, "data", "verify", "photos", "--data-dir", str(home))
     assert (status, "24 images" in output) == (0, True)
     path = cut_short(home / "photos")
     status, output, _ = called(monkeypatch, "data", "verify", "photos", "--data-dir", str(home))
-    assert (status, str(path) in output) == (1, True)
+    assert (status, str(path) in output, "`ablate data pack photos SOURCE` writes" in output) == (1, True, True)
     assert "no nothing/manifest.json" in called(monkeypatch, "data", "verify", "nothing")[2]
+    status, _, errors = called(monkeypatch, "data", "pack", "p2", "nodir", "--data-dir", str(home))
+    assert (status, errors.startswith("ablate: source nodir: "), "imagefolder" in errors) == (2, True, False)
+
+
+def test_where_data_lie_has_one_order(
+    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--data-dir, [data] of ablate.toml, the profile, ablate.toml, ABLATE_DATA: each pack gone, the next counts."""
+    monkeypatch.setenv("ABLATE_PACKS", "")
+    places = [tmp_path / name for name in ("explicit", "named", "profile", "toml", "environment")]
+    for size, place in enumerate(places, 12):
+        packed(folder, place, "pets", size=size, crop=size)
+    (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n[data]\npets = "{places[1] / "pets"}"\n')
+    monkeypatch.chdir(tmp_path)
+    for size, place in enumerate(places, 12):
+        for name, value in (("ABLATE_DATA", str(places[4])), ("ABLATE_PACKS", "")):
+            monkeypatch.setenv(name, value)
+        explicit = places[0] if size < 14 else None
+        profile = str(places[2]) if size < 15 else None
+        if size == 14:
+            (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n')
+        if size == 16:
+            (tmp_path / "ablate.toml").unlink()
+        cli.data_folder(explicit, profile)
+        assert describe("pets").image_size == size, place
+        assert cli.named_data({"data": "pets"}, explicit) == {"data": "pets"}
+        shutil.rmtree(place)
+
+
+def test_a_directory_given_to_load_is_where_packs_are_read(folder: Path, home: Path, tmp_path: Path) -> None:
+    """Before ABLATE_DATA, where the config was made; another pack there is refused."""
+    packed(folder, home)
+    config = Config(data="photos", patch=2)
+    shutil.copytree(home, tmp_path / "copy")
+    (home / "photos" / "shard-00000.bytes").unlink()
+    assert len(load(config, tmp_path / "copy").test) == 7
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(config)
+    packed(folder, tmp_path / "other", size=14)
+    with pytest.raises(ValueError, match="other/photos is another pack than the one that the config was made for"):
+        load(config, tmp_path / "other")
 
 
 def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -335,10 +495,10 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ABLATE_DATA")
     (tmp_path / "ablate.toml").write_text(f'[data]\npets = "{home / "pets"}"\nplain = "{folder}"\n')
-    for name, data in (("pets", "pets"), ("plain", f"imagefolder:{folder}")):
+    for name, meant in (("pets", "pets"), ("plain", f"imagefolder:{folder}")):
         status, _, errors = called(
             monkeypatch, "train", f"data={name}", "patch=2", "steps=1", "width=6", "--runs", name
         )
         assert status == 0, errors
         (config,) = Path(name).glob("trials/*/config.json")
-        assert json.loads(config.read_text())["config"]["data"] == data
+        assert json.loads(config.read_text())["config"]["data"] == meant

@@ -147,9 +147,13 @@ def test_every_figure_that_a_study_may_name_is_drawn() -> None:
     assert list(plots.DRAW) == list(plots.FIGURES)
 
 
+FAST = [(complete, FULL), (incomplete, COLUMN), (long_names, FULL)]
+SLOW = [(case, FULL) for case in CASES if (case, FULL) not in FAST] + [(several_factors, COLUMN), (long_names, COLUMN)]
+
+
 @pytest.mark.parametrize(
     ("case", "width"),
-    [(case, FULL) for case in CASES] + [(case, COLUMN) for case in (incomplete, several_factors, long_names)],
+    [*FAST, *(pytest.param(*slow, marks=pytest.mark.slow) for slow in SLOW)],
     ids=lambda value: f"{value:g}in" if isinstance(value, float) else value.__name__,
 )
 @pytest.mark.parametrize("name", plots.FIGURES)
@@ -311,6 +315,28 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
     at_the_end = band[band[:, 0] == synthetic.STEPS][:, 1]
     interval = stats.t.interval(0.95, 4, last.mean(), stats.sem(last))
     assert (at_the_end.min(), at_the_end.max()) == pytest.approx(interval)
+
+
+def evaluated_once(name: str) -> StudyResults:
+    study = complete(name)
+    return replace(study, history=study.history[study.history["step"] == synthetic.STEPS])
+
+
+def test_of_trials_evaluated_once_there_is_no_panel_over_training() -> None:
+    """A panel without a line would stay empty; the rest of the figure is there, and none is promised below it."""
+    figure = drawn(evaluated_once("learning-rate"))
+    assert len(figure.axes) == 1
+    assert "learning rate, log scale" in texts(figure)
+    assert not any("95% t interval" in text or "over training" in text for text in texts(figure))
+    assert len(drawn(complete("learning-rate")).axes) == 2
+
+
+def test_training_curves_of_trials_evaluated_once_are_marks() -> None:
+    """Of every arm, the mean of its seeds at that step."""
+    study = evaluated_once("curves")
+    points = [line for line in drawn(study).axes[0].lines if line.get_marker() == "."]
+    means = 100 * study.history.groupby("arm")["val_accuracy"].mean()
+    assert sorted(line.get_ydata()[0] for line in points) == pytest.approx(sorted(means))
 
 
 def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:

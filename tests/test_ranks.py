@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,17 @@ import torch
 from in_process import called
 from torch import Tensor
 
-from ablations import estimate, plugins, runner
+from ablations import estimate, faults, plugins, ranks, runner, shunning
+from ablations.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.jobs import Job
 from ablations.paces import Device
-from ablations.ranks import RankLost, together
+from ablations.ranks import tell, together, told
 from results import lease, store
 from results.tables import table
 from vitcore import Config, train
 from vitcore.config import ConfigError
 from vitcore.identity import trial_id
-from vitcore.ranks import Several
+from vitcore.ranks import Several, TCPStore
 from vitcore.run import Memory, Outcome
 
 CPU = torch.device("cpu")
@@ -145,7 +147,7 @@ class Faulty(Position):
     def initial(self, name, values, generator):
         values.zero_()
     def tokens(self, x, layer, grid):
-        if not x.is_meta and dist.is_initialized() and dist.get_rank() == 1 and torch.is_grad_enabled():
+        if not x.is_meta and dist.is_initialized() and dist.get_rank() == {rank} and torch.is_grad_enabled():
             {action}
         return x
 
@@ -153,10 +155,10 @@ POSITION["faulty"] = Faulty
 """
 
 
-def faulty(folder: Path, action: str) -> str:
+def faulty(folder: Path, action: str, rank: int = 1) -> str:
     """A plugin; its file."""
     path = folder / "faulty.py"
-    path.write_text(PLUGIN.replace("{action}", action))
+    path.write_text(PLUGIN.replace("{action}", action).replace("{rank}", str(rank)))
     return str(path)
 
 
@@ -185,11 +187,120 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_pa
 @pytest.mark.slow
 @pytest.mark.usefixtures("unloaded")
 def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
-    """The first rank says whose it was and what."""
+    """The first rank says whose it was and what, with its kind, its place and its traceback."""
     file = faulty(tmp_path, "raise RuntimeError('no such thing')")
     plugins.load([Path(file)])
-    with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$"):
+    with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$") as caught:
         trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))
+    assert faults.classify(caught.value).kind == BUG
+    assert faults.where(caught.value)[0] == "RuntimeError"
+    assert "faulty.py:tokens" in faults.where(caught.value)[-1]
+    assert caught.value.trace.strip().endswith("RuntimeError: no such thing")
+
+
+SRUN = """#!/bin/bash
+# As SLURM's, for one other node: the tasks of one step, whose end is that of all.
+while [[ $1 == --* ]]; do [[ $1 == --ntasks=* ]] && tasks=${1#*=}; shift; done
+exec 3<&0
+for ((task = 0; task < tasks; task++)); do
+    SLURM_PROCID=$task SLURM_LOCALID=$task SLURMD_NODENAME=node2 "$@" <&3 & pids+=($!)
+done
+worst=0
+for pid in "${pids[@]}"; do wait "$pid"; status=$?; ((status > worst)) && worst=$status; done
+exit $worst
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unloaded")
+@pytest.mark.parametrize(
+    ("action", "said", "kind"),
+    [
+        ("raise RuntimeError('no such thing')", "rank 3: RuntimeError: no such thing", BUG),
+        ("raise FileNotFoundError(2, 'No such file', 'images')", "rank 3: FileNotFoundError: .*'images'", INPUT),
+        ("import os; os.kill(os.getpid(), 9)", r"a rank of 2 to 3 was lost \(status", MACHINE),
+    ],
+)
+def test_reason_of_a_rank_on_another_node_is_told(
+    action: str, said: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the last of four, two of which are the tasks of one srun: its own, and not that srun ended."""
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    file = faulty(tmp_path, action, rank=3)
+    plugins.load([Path(file)])
+    with pytest.raises(RankLost, match=f"^{said}") as caught:
+        trained(tiny(position="faulty", gpus=4), Memory(), files=(file,))
+    assert faults.classify(caught.value).kind == kind
+    assert caught.value.node == ("" if kind == MACHINE else "node2")
+
+
+GONE = RuntimeError("[gloo] Connection closed by peer")
+
+
+@pytest.mark.parametrize(
+    ("errors", "first", "kind"),
+    [
+        ([(2, GONE), (1, RuntimeError("a bug"))], "rank 1: RuntimeError: a bug", BUG),
+        ([(3, ConfigError("data=mine: no")), (1, RuntimeError("a bug"))], "rank 3: ConfigError: data=mine: no", INPUT),
+        ([(2, GONE), (1, RuntimeError("NCCL error"))], f"rank 2: RuntimeError: {GONE}", MACHINE),
+    ],
+)
+def test_the_rank_that_failed_first_is_told_of(
+    errors: list[tuple[int, Exception]], first: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one that met only that another was gone, though that be heard of sooner."""
+    monkeypatch.setattr(ranks, "WORDS_SECONDS", 0.0)
+    words = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for rank, error in errors:
+        tell(words, rank, error)
+    assert [word.rank for word in told(words)] == [rank for rank, _ in errors]
+    crew = object.__new__(ranks.Crew)
+    crew.words, crew.processes = words, {}
+    lost = crew.loss()
+    assert lost is not None
+    assert str(lost) == first
+    assert faults.classify(lost).kind == kind
+
+
+def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
+    """Two faults of ranks there keep later jobs away from it, not from where the first rank was."""
+    trial = store.trial(tmp_path, "0123456789ab")
+    for _ in range(2):
+        attempt = trial.claim(lease.Watch())
+        assert attempt is not None
+        with attempt:
+            attempt.write_env({"node": "node1"})
+            attempt.fail(
+                "RankLost: rank 1: RuntimeError: CUDA error", "", "code", kind=MACHINE, node="node2", again=True
+            )
+    assert shunning.shunned([trial]) == ["node2"]
+
+
+HANGING = """
+import sys, time
+from pathlib import Path
+from ablations import ranks
+from vitcore import Config
+ranks.GRACE_SECONDS = 0.5
+config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)
+with ranks.together(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_reason_is_told_where_the_exchange_hangs(tmp_path: Path) -> None:
+    """A first rank that waits for one that failed says why, to whoever puts it on record, before it is killed."""
+    plugin, said = tmp_path / "broken.py", tmp_path / "said"
+    plugin.write_text("import sys\ndef train(*_, **__): raise RuntimeError('no such thing')\n")
+    with open(plugin, "a") as file:
+        file.write("sys.modules['__main__'].train = train\n")
+    done = subprocess.run([sys.executable, "-c", HANGING, str(plugin), str(said)], timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    assert said.read_text() == "Fault(kind='bug', fatal=True) rank 1: RuntimeError: no such thing"
 
 
 def test_impossible_numbers_of_ranks_are_refused() -> None:
@@ -200,6 +311,32 @@ def test_impossible_numbers_of_ranks_are_refused() -> None:
         Config(device="cpu", model="timm/resnet18", gpus=2)
     with pytest.raises(ConfigError, match=r"^gpus=2: here is 1 process of 1"):
         train(tiny(gpus=2))
+
+
+def test_number_of_gpus_there_is_said_beside_that_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gpus=99`: how many there are, and how many the batch is good for."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    said = r"^gpus=99: here there are 2, and batch=33 has no two images for each: at most 16$"
+    with pytest.raises(ConfigError, match=said):
+        tiny(gpus=99, device="auto")
+
+
+@pytest.mark.slow
+def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: `plan`, `status` and `table` always, `run` where nothing is to do; what is to do is refused."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
+    small = ["width=16", "depth=1", "heads=2", "steps=4", "batch=16", "evaluations=1"]
+    words = [str(tmp_path / "s.yaml"), "--runs", str(tmp_path / "runs"), *small, "gpus=8"]
+    assert called(monkeypatch, "plan", *words)[0] == 0
+    code, _, said = called(monkeypatch, "run", *words, "--seeds", "1")
+    assert (code, "gpus=8: here there are 0" in said) == (2, True)
+    assert called(monkeypatch, "run", *words[:-1], "--seeds", "1")[0] == 0  # the same trials, of one process
+    code, output, _ = called(monkeypatch, "run", *words, "--seeds", "1")
+    assert (code, "position=none" in output) == (0, True)
+    for command in ("plan", "status", "table"):
+        assert called(monkeypatch, command, *words)[0] == 0
+    assert called(monkeypatch, "run", *words, "--seeds", "2")[0] == 2
 
 
 # -- through the worker ------------------------------------------------------------------------------------------------
@@ -242,9 +379,9 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
             attempts = trial.attempts()
             if len(attempts) == len(killed) + 1 and list(attempts[-1].glob("checkpoints/*.safetensors")):
                 worker = int(lease.read(attempts[-1])["pid"])
-                ranks = below(worker)
-                os.kill(worker if killed else ranks[0], signal.SIGKILL)
-                killed.append((worker, ranks))
+                others = below(worker)
+                os.kill(worker if killed else others[0], signal.SIGKILL)
+                killed.append((worker, others))
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -261,8 +398,8 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     for later, before in ((second, first), (third, second)):
         resumed = store.read_json(later / "env.json")["resumed_from"]
         assert (resumed["attempt"], resumed["step"] > 0) == (before.name, True)
-    for worker, ranks in killed:
-        assert all(lease.started(pid) is None for pid in (worker, *ranks))
+    for worker, others in killed:
+        assert all(lease.started(pid) is None for pid in (worker, *others))
     calm, stormy = Memory(), Memory()
     trained(tiny(**settings), calm)
     stormy.weights = (third / "weights.safetensors").read_bytes()

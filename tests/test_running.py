@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from ablations import machine, runner
 from ablations import plan as planning
-from ablations import runner
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.study import Design, read_recipe, read_study
@@ -82,7 +82,7 @@ def workers_of(pid: int) -> list[int]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
     """Jobs of some seconds each, and how they end when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    jobs = jobs_of([plan(folder, steps=1500)])
+    jobs = jobs_of([plan(folder, steps=600)])
     runner.run(jobs, runner.Place(folder, None), Quiet())
     return jobs, outcomes(folder, jobs)
 
@@ -310,7 +310,7 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
 
 def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> None:
     """Where there is none it fails at once, and says what is missing."""
-    if runner.gpus():
+    if machine.gpus():
         pytest.skip("this machine has a GPU")
     config = Config(device="cuda", steps=2, width=16, depth=1, heads=2)
     job = Job(trial_id(config), config.model_dump(), "a", "s")
@@ -354,7 +354,7 @@ def test_interrupted_run_continues_where_it_was(
 ) -> None:
     """Ctrl-C and SIGTERM end with checkpoints and one line that says how to go on; the next run ends the same."""
     jobs, calm = undisturbed
-    plan(tmp_path, steps=1500)
+    plan(tmp_path, steps=600)
     process = start_run(tmp_path)
     while not list((tmp_path / "runs/trials").glob("*/attempts/0001/metrics.jsonl")):
         time.sleep(0.05)

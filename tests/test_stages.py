@@ -4,24 +4,30 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 from in_process import called
+from PIL import Image
 from test_running import Quiet, outcomes
 
-from ablations import board, cleaning, overview, runner, status
+from ablations import board, cleaning, cli, overview, runner, status
 from ablations import plan as planning
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
 from ablations.paces import Device
 from ablations.study import Design, read_recipe, read_study
-from results import lease, store, tables
+from results import chain, compare, comparison, lease, plots, store, tables
+from results.chain import BLOCKED, LOST, READY, WAITS
 from results.study import load
+from vitcore import transfer
+from vitcore.config import Config
 from vitcore.identity import trial_id
+from vitcore.model import build
 
 RECIPE = """
 description: Small. To start from.
@@ -91,8 +97,6 @@ def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path
 
 def test_a_trial_is_identified_by_what_it_starts_from_at_its_own_seed(tmp_path: Path) -> None:
     """The id that the plan reckons is that of the whole config, whose init_from is the parent's trial of that seed."""
-    from vitcore.config import Config
-
     jobs = {job.id: job for job in jobs_of([plan(tmp_path)])}
     for job in jobs.values():
         config = Config(**job.config)
@@ -106,7 +110,7 @@ def test_a_trial_is_identified_by_what_it_starts_from_at_its_own_seed(tmp_path: 
 
 
 def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
-    """recipe < command line < the recipe's stage < the study's < the arm; a stage has the model of who starts there."""
+    """recipe < the recipe's stage < command line < the study's < the arm; a stage has the model of who starts there."""
     study = STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 5e-3}}").replace(
         "factors: {image_size: axis}", "factors: {position: [1d, 2d]}"
     )
@@ -118,6 +122,59 @@ def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
     assert (parent.optimizer, parent.lr, parent.label_smoothing, parent.warmup) == ("adamw", 5e-3, 0.1, 0.5)
     assert (parent.position, parent.width, parent.steps, parent.data_fraction) == ("2d", 32, 7, 0.1)
     assert arm.parent.name == "pretrain,position=2d,data_fraction=0.1"
+
+
+@pytest.mark.parametrize("stage", ["{}", "{steps: 9, lr: 1e-3}", "{epochs: 3}"])
+def test_plain_settings_are_for_all_stages_whatever_the_recipe_says(tmp_path: Path, stage: str) -> None:
+    """`steps=7` is of the arms and of each stage, `STAGE.steps` and `finetune.steps` of one alone, over a plain one."""
+    (tmp_path / "r2.yaml").write_text(RECIPE.replace("STEPS", "4").replace("{label_smoothing: 0.1}", stage))
+    (tmp_path / "s.yaml").write_text(STUDY)
+
+    def steps(**overrides: object) -> tuple[int, int]:
+        arm = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r2.yaml")), overrides).arms[0]
+        assert arm.parent is not None
+        return arm.parent.config.steps, arm.config.steps
+
+    own, arms = steps()
+    assert steps(steps=7) == (7, 7)
+    assert steps(**{"pretrain.steps": 5}) == (5, arms)
+    assert steps(**{"finetune.steps": 3}) == (own, 3)
+    assert steps(**{"pretrain.steps": 5, "steps": 7, "finetune.steps": 3}) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            {"data_fraction": 0.5},
+            "^data_fraction=0.5 is for all stages, .* 's' .* pretrain: other.data_fraction=0.5 or finetune.data_",
+        ),
+        (
+            {"epochs": 2},
+            "^epochs=2 is for all stages, .* other: pretrain.epochs=2 or finetune.epochs=2 is for one alone",
+        ),
+        ({"image_size": 16}, "^image_size is what the study 's' varies"),
+        ({"finetune.image_size": 16}, "^finetune.image_size is what the study 's' varies"),
+        ({"pretrain.seed": 1}, "^pretrain.seed: a stage has the seeds"),
+        ({"finetune.seed": 1}, "^finetune.seed: the seeds of a study are set with --seeds"),
+        ({"pretrain.stepz": 1}, "^pretrain.stepz: stepz is no setting.*'steps'"),
+        ({"pretain.steps": 1}, "^pretain.steps=1: the stages of the study 's' are .*did you mean 'pretrain'"),
+    ],
+)
+def test_settings_of_no_stage_are_refused_by_name(tmp_path: Path, overrides: dict[str, object], said: str) -> None:
+    """A plain one that the study itself sets or varies in a stage names how to set the others."""
+    study = STUDY.replace("{pretrain: {}}", "{pretrain: {}, other: {steps: 3}}")
+    with pytest.raises(ValueError, match=said):
+        design(tmp_path, study, **overrides)
+
+
+def test_recipe_says_how_it_fine_tunes(tmp_path: Path) -> None:
+    """Without a section `finetune` arms would be trained as their pre-training was: one line, with study and recipe."""
+    (tmp_path / "s.yaml").write_text(STUDY)
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "4").replace("finetune:", "other:"))
+    said = r"^study 's' fine-tunes, and recipe 'r' does not say how: it has no stages: finetune \({} trains as"
+    with pytest.raises(ValueError, match=said):
+        Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
 
 
 def test_stages_start_from_stages(tmp_path: Path) -> None:
@@ -132,7 +189,7 @@ def test_stages_start_from_stages(tmp_path: Path) -> None:
     """
     jobs = jobs_of([plan(tmp_path, study)])
     assert [job.arm for job in jobs[:3]] == ["masked", "supervised", "lr=0.01,init_from=supervised"]
-    assert list(jobs[2].parents.values()) == ["supervised seed 0", "masked seed 0"]
+    assert list(jobs[2].parents.values()) == ["supervised", "masked"]
     ring = study.replace("{objective: masked-patch, patch: 4}", "{init_from: {stage: supervised}}")
     with pytest.raises(ValueError, match="supervised starts from masked starts from supervised"):
         plan(tmp_path, ring)
@@ -189,6 +246,131 @@ def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
     assert len(jobs_of([grown])) == 12
 
 
+def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> None:
+    """Arms that only the earlier plan has keep its stage, under a name of its own; those of today have the new one."""
+    runs = tmp_path / "runs"
+    study = """
+    question: q
+    stages: {pretrain: {}}
+    baseline: {lr: 0.01}
+    factors: {init_from: [none, {stage: pretrain}]}
+    arms: {fast: {init_from: {stage: pretrain}, lr: 0.1}}
+    """
+    write_plan(runs, planning.prepare(design(tmp_path, study), runs, 1))
+    before = {one["name"]: one for one in planning.read(runs, "s@r")["arms"]}  # type: ignore[index]
+    edited = (
+        study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
+    )
+    grown = planning.prepare(design(tmp_path, edited), runs, 2)
+    arms = {one["name"]: one for one in grown["arms"]}
+    stages = {one["name"]: one for one in grown["stages"]}
+    assert arms["fast"]["trials"][0] == before["fast"]["trials"][0]
+    assert stages[arms["fast"]["parent"]]["config"]["steps"] == 4
+    assert arms["fast"]["parent"].startswith("pretrain#")
+    assert arms["faster"]["parent"] == arms["init_from=pretrain"]["parent"] == "pretrain"
+    assert stages["pretrain"]["config"]["steps"] == 5
+    assert arms["init_from=pretrain"]["trials"][0] != before["init_from=pretrain"]["trials"][0]
+    for job in jobs_of([grown]):
+        assert trial_id(Config(**job.config)) == job.id
+    write_plan(runs, grown)
+    back = planning.prepare(design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
+    assert {one["parent"] for one in back["arms"] if one["name"] in ("fast", "third")} == {"pretrain"}
+    assert {stage["name"].partition("#")[0] for stage in back["stages"]} == {"pretrain"}
+    assert len(back["stages"]) == 2  # that of today is the first one again, and faster's
+
+
+def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> None:
+    """Where more is varied in it its name is longer: what starts from it stays, and nothing is planned twice."""
+    runs = tmp_path / "runs"
+    one = STUDY.replace("curves: {pretrain.data_fraction: axis}", "arms: {fast: {lr: 0.1}}")
+    write_plan(runs, planning.prepare(design(tmp_path, one), runs, 1))
+    other = one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")
+    grown = planning.prepare(design(tmp_path, other), runs, 1)
+    assert [stage["name"] for stage in grown["stages"]] == ["pretrain", "pretrain,lr=0.001"]
+    assert {arm["name"]: arm["parent"] for arm in grown["arms"]}["fast"] == "pretrain"
+
+
+def test_edited_stage_of_the_baseline_is_named(tmp_path: Path) -> None:
+    """As any other change of the baseline: with the setting, and what helps."""
+    runs = tmp_path / "runs"
+    write_plan(runs, planning.prepare(design(tmp_path), runs, 1))
+    edited = design(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 1e-3}}"))
+    with pytest.raises(ValueError, match=r"another baseline \(pretrain.lr 0.002 -> 0.001\)"):
+        planning.prepare(edited, runs, 1)
+
+
+def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`[data]` of ablate.toml is for stages too, in the study, in the recipe and on the command line."""
+    for part, name in ((part, name) for part in ("train", "test") for name in ("cats", "dogs")):
+        folder = tmp_path / "pets" / part / name
+        folder.mkdir(parents=True)
+        for number in range(16):
+            Image.new("L", (8, 8), 8 * number).save(folder / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ablate.toml").write_text(f"[data]\npets = '{tmp_path / 'pets'}'\n")
+    recipe = RECIPE.replace("STEPS", "4")
+    study = STUDY.replace("curves: {pretrain.data_fraction: axis}", "").replace("image_size: axis", "lr: [0.1]")
+    for number, (stage, words) in enumerate(
+        [("{}", []), ("{data: pets, val_fraction: 0.2}", []), ("{}", ["pretrain.data=pets"])]
+    ):
+        (tmp_path / "r.yaml").write_text(recipe.replace("label_smoothing: 0.1", "data: pets" if not number else ""))
+        (tmp_path / "s.yaml").write_text(study.replace("{pretrain: {}}", f"{{pretrain: {stage}}}"))
+        (made,) = cli.designs(cli.split(["s.yaml", "image_size=8", *words]), "r.yaml", None)
+        arm = made.arms[0]
+        assert arm.parent is not None
+        assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{tmp_path / 'pets'}")
+
+
+def test_a_file_is_read_once_whatever_the_number_of_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a stage is checked once, however many arms start from it."""
+    weights = tmp_path / "w.safetensors"
+    study = "{question: q, baseline: {lr: 0.1}, factors: {lr: [0.1, 0.2, 0.3]}}"
+    made = design(tmp_path, study)
+    safetensors.torch.save_file(build(made.reference).state_dict(), weights)
+    reads, checks = list[str](), list[Config]()
+    monkeypatch.setattr(transfer, "read", lambda path, read=transfer.read: reads.append(path) or read(path))
+    monkeypatch.setattr(transfer, "check", lambda config, *rest: checks.append(config))
+    planning.check_starts(design(tmp_path, study, init_from=str(weights)))
+    assert reads == [str(weights)]
+    assert len(checks) == 3
+    checks.clear()
+    stages = "stages: {a: {}, b: {init_from: {stage: a}}}"
+    deep = study.replace("baseline: {", f"{stages}, baseline: {{init_from: {{stage: b}}, ")
+    planning.check_starts(design(tmp_path, deep))
+    assert len(checks) == 4  # three arms, and b from a
+
+
+@pytest.mark.parametrize("keep", ["all", "baseline", "none"])
+def test_disk_counts_the_weights_that_stay(
+    tmp_path: Path, keep: cleaning.Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of stages always; the plan is looked through once, however many trials it has."""
+    made = plan(tmp_path)
+    asked: list[object] = []
+    monkeypatch.setattr(cleaning, "stages", lambda plans, stages=cleaning.stages: asked.append(0) or stages(plans))
+    found = overview.peak_disk(made, 12, keep, 1)["weights"]
+    stages, arms = (sum(4 * e["params"] * len(e["trials"]) for e in made[kind]) for kind in ("stages", "arms"))
+    baselines = sum(4 * arm["params"] * 2 for arm in made["arms"] if arm["name"] == arm["baseline"])
+    assert found == stages + {"all": arms, "baseline": baselines, "none": 0}[keep]
+    assert len(asked) == 1
+
+
+def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
+    """Tables, figures, comparisons and plans say that what is right or wrong is a predicted colour."""
+    study = "{question: q, baseline: {objective: masked-patch, pool: cls}, factors: {lr: [2e-3, 1e-3]}}"
+    made = plan(tmp_path, study)
+    write_plan(tmp_path / "runs", made)
+    (found,) = load(tmp_path / "runs")
+    assert "test accuracy of predicted colours" in tables.render(tables.table(found), "md")
+    assert "test accuracy of predicted colours" in plots.picture(found, "svg").decode()
+    compared = comparison.render(compare.compare([found], [found]), "md")
+    assert "test accuracy of predicted colours" in compared
+    usual = plan(tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}"))
+    assert "predicted" not in tables.render(tables.table(replace(found, plan=usual)), "md")
+    both = plan(tmp_path, study.replace("lr: [2e-3, 1e-3]", "objective: [masked-patch, classification]"))
+    assert "its metrics are those of objective=classification, the baseline's masked-patch" in both["arms"][1]["notes"]
+
+
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
@@ -202,7 +384,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
     for job in jobs_of([made]):
         state = store.trial(tmp_path / "runs", job.id).state()
         assert state.status == "finished"
-        assert runner.weights(state).exists() == (not job.parents)
+        assert state.weights.exists() == (not job.parents)
     table = json.loads(called(monkeypatch, "table", "s@r", "--runs", str(tmp_path / "runs"), "--json", "--strict")[1])
     assert [row["arm"] for row in table["rows"]] == [arm["name"] for arm in made["arms"]]
     waste = cleaning.waste(tmp_path / "runs", [made], "none")
@@ -260,14 +442,12 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
     tally = runner.run(jobs, place(tmp_path), display, workers=1)
     children = {job.id for job in jobs if jobs[0].id in job.parents}
     assert tally.failed.keys() == {jobs[0].id}
-    assert tally.blocked == dict.fromkeys(
-        children, "pretrain,data_fraction=0.1 seed 0 failed: RuntimeError: no such thing"
-    )
+    why = "starts from pretrain,data_fraction=0.1, which failed: RuntimeError: no such thing"
+    assert tally.blocked == dict.fromkeys(children, why)
     assert len(tally.done) == 9
     assert not any(store.trial(tmp_path / "runs", key).attempts() for key in children)
     (study,) = load(tmp_path / "runs")
     row = tables.table(study)["rows"][0]
-    why = "starts from pretrain,data_fraction=0.1, which failed: RuntimeError: no such thing"
     assert (row["n"], row["missing"], row["failed"]) == (1, 1, 0)
     assert f"seed 0 missing: {why}" in row["notes"]
     view = status.status(made, tmp_path / "runs", status.Seen())
@@ -281,8 +461,101 @@ def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
     (child,) = [job for job in jobs_of([plan(tmp_path)]) if job.parents][:1]
     tally = runner.run([child], place(tmp_path), Quiet(), workers=1)
     assert (tally.failed, tally.blocked) == ({}, {})
-    assert tally.interrupted == {child.id: "it starts from pretrain,data_fraction=0.1 seed 0, which is not over"}
+    assert tally.interrupted == {child.id: "starts from pretrain,data_fraction=0.1, which has not finished"}
     assert not store.trial(tmp_path / "runs", child.id).attempts()
+
+
+def forget_weights(runs: Path, key: str) -> Path:
+    """Of a trial that finished; where they were."""
+    path = store.trial(runs, key).state().weights
+    path.unlink()
+    return path
+
+
+def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status`, `plan`, the table and `retry` name it in the same words; `run` does it; what ended stays."""
+    design(tmp_path, STUDY.replace("curves: {pretrain.data_fraction: axis}", ""))
+    runs = tmp_path / "runs"
+    where = ["--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
+    words = [str(tmp_path / "s.yaml"), *where, "--seeds", "1"]
+    assert called(monkeypatch, "run", *words, "--arm", "image_size=8")[0] == 0
+    made = store.read_json(runs / "studies/s@r/plan.json")
+    parent, ended, child = jobs_of([made])
+    before = store.trial(runs, parent.id).state().result
+    forget_weights(runs, parent.id)
+    why = f"starts from pretrain, {chain.AGAIN}"
+    view = json.loads(called(monkeypatch, "status", "s", *where, "--json")[1])
+    assert view["arms"][1]["causes"] == [{"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}]
+    assert f"waits     1 trial: {why}" in called(monkeypatch, "status", "s", *where)[1]
+    table = json.loads(called(monkeypatch, "table", "s", *where, "--json")[1])
+    assert f"seed 0 missing: {why}" in table["rows"][1]["notes"]
+    planned = json.loads(called(monkeypatch, "plan", *words, "--json")[1])["trials"]
+    assert planned == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
+    (left,) = [job for job in jobs_of([made], "image_size=16") if job.parents]
+    tally = runner.run([left], place(tmp_path), Quiet(), workers=1)
+    assert tally.interrupted == {child.id: why}  # whose parent is not among what is asked for
+    said = "to train again, as the weights that others start from are gone: pretrain seed 0"
+    assert called(monkeypatch, "retry", "s", *where)[1].strip() == said
+    assert store.trial(runs, parent.id).state().status == "interrupted"
+    code, _, errors = called(monkeypatch, "run", *words)
+    assert code == 0, errors
+    after = store.trial(runs, parent.id).state()
+    assert (after.status, after.weights.exists()) == ("finished", True)
+    assert before is not None
+    assert after.result is not None
+    assert after.result["weights_sha256"] == before["weights_sha256"]
+    assert len(store.trial(runs, ended.id).attempts()) == 1
+    forget_weights(runs, parent.id)  # nothing starts from there any more: nothing is to do
+    assert called(monkeypatch, "retry", "s", *where)[1].startswith("none of 3 trials failed")
+    assert called(monkeypatch, "run", *words)[0] == 0
+    assert store.trial(runs, parent.id).state().status == "finished"
+
+
+@pytest.mark.slow
+def test_run_alone_renews_lost_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `retry`; also of what its parent starts from, where both were lost."""
+    study = """
+    question: q
+    stages: {first: {}, second: {init_from: {stage: first}}}
+    baseline: {init_from: {stage: second}}
+    factors: {lr: [0.01, 0.1]}
+    """
+    design(tmp_path, study)
+    runs = tmp_path / "runs"
+    words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs), "--seeds", "1"]
+    assert called(monkeypatch, "run", *words, "--arm", "lr=0.01")[0] == 0
+    first, second, *_ = jobs_of([store.read_json(runs / "studies/s@r/plan.json")])
+    for job in (first, second):
+        forget_weights(runs, job.id)
+    code, _, errors = called(monkeypatch, "run", *words)
+    assert code == 0, errors
+    assert "second seed 0, first seed 0" in errors
+    assert all(store.trial(runs, job.id).state().weights.exists() for job in (first, second))
+
+
+PARENTS = {"b": "second", "a": "first"}
+
+
+@pytest.mark.parametrize(
+    ("second", "first", "kind", "why", "opened", "lost"),
+    [
+        (READY, WAITS, chain.READY, "", (), ()),  # what is behind what is ready does not matter
+        (WAITS, READY, chain.WAITS, "starts from second, waits", ("b",), ()),
+        (WAITS, WAITS, chain.WAITS, "starts from first, waits", ("b", "a"), ()),
+        (LOST, READY, chain.LOST, "starts from second, lost", ("b",), ("b",)),
+        (LOST, LOST, chain.LOST, "starts from first, lost", ("b", "a"), ("b", "a")),
+        (WAITS, LOST, chain.LOST, "starts from first, lost", ("b", "a"), ("a",)),
+        (BLOCKED, LOST, chain.BLOCKED, "starts from second, blocked", ("b",), ()),
+        (LOST, BLOCKED, chain.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
+    ],
+)
+def test_what_keeps_a_trial_from_beginning(
+    second: str, first: str, kind: str, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
+) -> None:
+    """By what the two that it starts from, one from the other, are."""
+    there = {"b": chain.Parent(second, second), "a": chain.Parent(first, first)}
+    found = chain.start(PARENTS, there.__getitem__)
+    assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 
 # -- from the command line ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import shutil
 from collections import namedtuple
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ from photographs import photographs
 
 from ablations import staging
 from ablations.jobs import Job
+from results import store
+from results.lease import Watch
 from vitcore.data import describe
 from vitcore.pack import find, manifest, opened
 from vitcore.packing import Options, pack
 from vitcore.sources import find_source
 
-JOBS = [Job("0" * 12, {"data": name}, "", "") for name in ("photos", "photos", "digits")]
+JOBS = [Job("0" * 12, {"data": name, "steps": 3, "batch": 4}, "", "") for name in ("photos", "photos", "digits")]
 
 
 @pytest.fixture
@@ -31,10 +34,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def stage(folder: Path | str) -> list[str]:
+def stage(folder: Path | str, jobs: Sequence[Job] = JOBS, runs: Path = Path("nowhere")) -> list[str]:
     """What was said."""
     said: list[str] = []
-    staging.stage(JOBS, str(folder), said.append)
+    staging.stage(jobs, runs, str(folder), said.append)
     return said
 
 
@@ -42,7 +45,8 @@ def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch:
     """The same files, found by the same name, with the same identity; also where a variable names the disk."""
     before = describe("photos")
     monkeypatch.setenv("NODE_DISK", str(tmp_path / "node"))
-    assert stage("$NODE_DISK/packs") == []
+    (line,) = stage("$NODE_DISK/packs")
+    assert "stage: photos: 0.0 GB copied to" in line
     there = find("photos")
     assert there is not None
     assert there.parent == tmp_path / "node" / "packs"
@@ -62,12 +66,36 @@ def test_what_is_there_is_not_copied_again(home: Path, tmp_path: Path, monkeypat
     (there / "shard-00002.part").write_bytes(b"cut short")
     os.truncate(there / "shard-00003.bytes", 5)
     monkeypatch.setenv("ABLATE_PACKS", "")
+    assert len(stage(tmp_path / "node")) == 1
     assert stage(tmp_path / "node") == []
     assert (there / "shard-00000.bytes").stat().st_ino == kept
     assert (there / "shard-00003.bytes").read_bytes() == (home / "photos" / "shard-00003.bytes").read_bytes()
     shutil.rmtree(home)
     monkeypatch.setenv("ABLATE_PACKS", json.dumps({"photos": str(there)}))
     opened(there, describe("photos").fingerprint["sha256"])
+
+
+def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) -> None:
+    """Of 12 images 11 are left, or none: they are read where they are, which is said; a copy already there is used."""
+    few = [Job("1" * 12, {"data": "photos", "steps": 11, "batch": 1}, "", "")]
+    (line,) = stage(tmp_path / "node", few)
+    where = f"stage: photos is read from {home / 'photos'}"
+    assert line == f"{where}: 11 images are left to train on, and a copy takes all 12"
+    trial = store.trial(tmp_path, "1" * 12)
+    trial.create({"config": few[0].config})
+    attempt = trial.claim(Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.log({"step": 4})
+        (line,) = stage(tmp_path / "node", few, tmp_path)
+        assert "7 images are left" in line
+        attempt.save_weights(b"")
+        attempt.publish({"status": "finished", "metrics": {}})
+    assert stage(tmp_path / "node", few, tmp_path) == []
+    assert find("photos") == home / "photos"
+    stage(tmp_path / "node")
+    assert stage(tmp_path / "node", few) == []
+    assert find("photos") != home / "photos"
 
 
 def test_two_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:

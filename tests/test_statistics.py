@@ -11,7 +11,7 @@ from statsmodels.stats.weightstats import ttost_paired
 
 from results import stats, units
 from results.stats import Estimate
-from results.verdict import disagreements, verdict
+from results.verdict import disagreements, verdict, within
 
 RNG = np.random.default_rng(20111)
 TABLES = [(n, RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]
@@ -288,7 +288,8 @@ def test_verdict(
     expected: str | None,
 ) -> None:
     """Resolved in the metric's direction, else equivalent within the margin, else not resolved; divergence limits."""
-    assert verdict(difference, p_holm, margin=margin, higher_is_better=higher, diverged=diverged) == expected
+    tie = margin is not None and within(difference, margin)
+    assert verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged) == expected
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_streamed_batches_are_the_resident_ones(augment: str, name: str, monkeyp
         resident.step = streamed.step = step
         one, other = resident.batch(), streamed.batch()
         assert one.images.shape == (16, 3, 21, 21)
+        assert one.images.is_contiguous()  # as those of other data: what is computed from them does not depend on it
         assert torch.equal(one.images, other.images)
         assert torch.equal(one.targets, other.targets)
     for part in ("val", "test"):

@@ -10,6 +10,7 @@ from ablations import plan as planning
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
 from ablations.study import Design, packaged, read_recipe, read_study
+from vitcore.config import Config
 
 RECIPE = """
     description: A test.
@@ -142,6 +143,21 @@ def test_plans_only_grow(tmp_path: Path) -> None:
         planning.prepare(design(tmp_path, STUDY.replace("position: 1d", "position: none")), runs, 2)
 
 
+def test_pruning_forgets_no_look(tmp_path: Path) -> None:
+    """Seeds raised or cut by --prune were looked at all the same; trials that share nothing with those were not."""
+    runs = tmp_path / "runs"
+    write_plan(runs, planning.prepare(design(tmp_path), runs, 5))
+    raised = planning.prepare(design(tmp_path), runs, 10, prune=True)
+    assert raised["looks"] == [5, 10]
+    write_plan(runs, raised)
+    cut = planning.prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
+    assert (cut["seeds"], cut["looks"]) == ([0, 1, 2, 3, 4], [5, 10])
+    write_plan(runs, cut)
+    assert planning.prepare(design(tmp_path), runs, 20)["looks"] == [5, 10, 20]
+    anew = planning.prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
+    assert anew["looks"] == [5]
+
+
 MISTAKES = [
     (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
     (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),
@@ -200,3 +216,27 @@ def test_every_packaged_study_plans_on_every_recipe(
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
+
+
+@pytest.mark.parametrize("recipe", packaged("recipes"))
+def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its patch is what other patches are compared with; plain-vit adds RandAugment to its own flips and crops."""
+    monkeypatch.setenv("ABLATE_DATA", str(packs))
+    patches = Design(read_study("patch-size"), read_recipe(recipe), {})
+    own = Config(**read_recipe(recipe).config)
+    assert patches.main_baseline == f"patch={own.patch}"
+    plain = {arm.name: arm.config for arm in Design(read_study("plain-vit"), read_recipe(recipe), {}).arms}
+    improved, without = plain["position=sincos2d,pool=gap,head=mlp"], plain["no-randaugment-mixup"]
+    weak = without.augment.removesuffix("none")
+    assert improved.augment == f"{weak}-randaugment".removeprefix("-")
+    assert without.augment == plain["original"].augment
+    assert (improved.mixup, without.mixup, plain["original"].mixup) == (0.2, 0.0, 0.0)
+    if "randaugment" in own.augment:
+        assert improved.augment == own.augment
+
+
+def test_a_plan_has_the_claims_of_its_recipe(tmp_path: Path) -> None:
+    """Others are about arms that it has not, and stay with the recipes that have them."""
+    claims = "[patch=8 < patch=2, patch=2 < patch=1, patch=8 ~ patch=1]"
+    study = f"{{question: q, baseline: {{}}, factors: {{patch: axis}}, claims: {claims}}}"
+    assert planning.build(design(tmp_path, study), [0])["claims"] == ["patch=8 < patch=2"]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ablations import strict_yaml
-from results import plots, sentences, tables
+from results import plots, sentences, tables, unmatched
 from results import style as styles
 from results.figures.style import style as drawing
 from results.study import StudyResults
@@ -212,6 +212,46 @@ def test_table_plot_and_report_take_the_same_file(tmp_path: Path, monkeypatch: p
     assert "no position" in page
     assert "top-1" in page
     assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before
+
+
+TYPOS = """
+labels: {position=nnoe: no position, positon: embedding, lr: step size, pool=gap: average, stem=conv: hybrid}
+colours: {pool=gpa: '#117733'}
+order: [large-batch, 'position=none']
+"""
+WARNED = [
+    "labels: position=nnoe is in no study here (there: position=none, position=1d, position=2d, position=relative)",
+    "labels: positon is in no study here (did you mean 'position'?)",
+    "colours: pool=gpa is in no study here (there: pool=cls, pool=gap)",
+    "order: large-batch is in no study here (there: ",
+]
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_name_that_no_study_has_is_one_line(exported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error, with what there is; names of studies that are not drawn, and of settings, are not told."""
+    runs = synthetic.write(tmp_path / "runs", synthetic.position())
+    synthetic.write(runs, synthetic.pooling())
+    if exported:
+        called(monkeypatch, "export", "--runs", str(runs), "--out", str(tmp_path / "a.parquet"))
+        runs = tmp_path / "a.parquet"
+    (tmp_path / "s.yaml").write_text(TYPOS)
+    words = ("table", "position-embedding", "--runs", str(runs), "--style", str(tmp_path / "s.yaml"))
+    status, printed, errors = called(monkeypatch, *words)
+    assert (status, printed.count("| position=")) == (0, 4)
+    assert errors.startswith(f"ablate: {tmp_path / 's.yaml'}: ")
+    told = errors.rstrip("\n").partition(".yaml: ")[2].split("; ")
+    assert [line.startswith(start) for line, start in zip(told, WARNED, strict=True)] == [True] * 4
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", [synthetic.position, synthetic.pooling, synthetic.tuned_pooling])
+def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
+    """Arms, whole or by a setting, axes, metrics, the arms of claims."""
+    plan = make()
+    names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
+    names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]
+    assert unmatched.told(styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names)), [plan]) == ""
 
 
 def test_plot_names_its_files_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import synthetic
 from test_studies import RECIPE, design
 
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
-from results import export, report, sentences, tuning
+from results import contrast, export, report, rivals, sentences, tuning
 from results.compare import compare
 from results.study import Record
 from results.tables import render, table
@@ -112,6 +113,87 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
     least = min(points, key=lambda row: row["p"])
     assert least["p_holm"] == pytest.approx(min(1.0, 3 * least["p"]))
     assert (made["family"], made["points_family"], made["tuned"]) == (1, 3, ["lr"])
+
+
+def compared(
+    gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The row of pool=gap at its own rate, which is the middle one for both, and the table, from test accuracies."""
+    plan = planned(**given)
+    test = {f"pool={pool},lr={lr}": values for pool, of in (("gap", gap), ("cls", cls)) for lr, values in of.items()}
+    val = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    return made["rows"][1], made
+
+
+MADE = {
+    "low": [0.80, 0.81, 0.79, 0.80, 0.80],
+    "middle": [0.90, 0.91, 0.90, 0.92, 0.90],
+    "near": [0.90, 0.92, 0.91, 0.92, 0.92],
+    "close": [0.91, 0.92, 0.90, 0.93, 0.91],
+    "high": [0.92, 0.93, 0.93, 0.94, 0.92],
+}
+
+
+def grid(low: str, middle: str, high: str) -> dict[float, list[float]]:
+    return dict(zip(RATES, (MADE[low], MADE[middle], MADE[high]), strict=True))
+
+
+def test_ahead_is_who_differs_from_every_point_of_the_other_s_grid() -> None:
+    """p is SciPy's largest, over the grid of the one that is behind; the table says so."""
+    gap, cls = grid("low", "high", "low"), grid("low", "middle", "near")
+    row, made = compared(gap, cls)
+    p = [scipy.stats.ttest_rel(gap[0.002], values).pvalue for values in cls.values()]
+    assert row["p"] == row["p_holm"] == pytest.approx(max(p))
+    assert p[1] < max(p) < 0.05
+    assert row["verdict"] == "better"
+    assert "p is the largest against any point of the other's grid" in render(made, "md")
+    behind, _ = compared(cls, gap)
+    assert (behind["p"], behind["verdict"]) == (pytest.approx(max(p)), "worse")
+
+
+def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
+    """What may be the choice of a better rate is told; the difference itself stays that at own rates."""
+    gap, cls = grid("low", "high", "low"), grid("low", "middle", "high")
+    row, _ = compared(gap, cls, margin=None)
+    assert scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue < 0.05
+    assert (row["p"], row["verdict"]) == (1.0, "not-resolved")
+    assert row["delta"] == pytest.approx(np.mean(gap[0.002]) - np.mean(cls[0.002]))
+    note = "the 95% interval excludes 0, but not after correction for 1 contrasts and over the whole grid of the other"
+    assert note in row["notes"]
+
+
+def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> None:
+    """By the one-sided limits of SciPy at 5%; points far below take nothing away."""
+    gap, cls = grid("low", "middle", "near"), grid("low", "close", "low")
+    row, _ = compared(gap, cls, margin=0.03)
+    limits = [
+        scipy.stats.ttest_rel(gap[lr], cls[0.002], alternative="less").confidence_interval(0.95).high for lr in RATES
+    ]
+    assert max(limits) < 0.03
+    assert row["verdict"] == "equivalent"
+    row, _ = compared(grid("low", "middle", "high"), cls, margin=0.015)
+    assert row["verdict"] == "not-resolved"
+    assert "the 90% interval is within the margin, but not over the whole grid of both" in row["notes"]
+
+
+def test_of_a_loss_the_lower_one_is_ahead() -> None:
+    """The same numbers as losses: what was better is worse."""
+    gap, cls = grid("low", "high", "low"), grid("high", "middle", "high")
+    plan = planned(metric="test_loss", margin=None)
+    samples = {
+        f"pool={pool},lr={lr}": contrast.Sample(dict(enumerate(values)), {}, dict.fromkeys(range(5), ""), None)
+        for pool, of in (("gap", gap), ("cls", cls))
+        for lr, values in of.items()
+    }
+    samples |= {f"pool={pool},lr=tuned": samples[f"pool={pool},lr=0.002"] for pool in ("gap", "cls")}
+    pair = rivals.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples)
+    assert rivals.p(pair, plan) == 1.0  # gap has lower losses at its other points than cls at its own
+    assert rivals.p(pair, plan | {"metric": "test_accuracy"}) == 1.0  # cls is as high at its other points
+    gone = [name for name in samples if "tuned" not in name and "0.002" not in name]
+    alone = rivals.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples, gone)
+    own = scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue
+    assert rivals.p(alone, plan) == rivals.p(alone, plan | {"metric": "test_accuracy"}) == pytest.approx(own)
 
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:

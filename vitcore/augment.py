@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 LEVELS = 31  # of magnitude, as in torchvision
+LARGE = 2**15  # bytes of an image; those are flipped one by one on a CPU, in its cache
 
 
 class Augment(Variant):
@@ -60,7 +61,7 @@ class Flip(Augment):
     numerics = 1
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return flip(images, keys)
+        return flip(images.clone(), keys)
 
 
 class Shift(NoOptions):
@@ -100,7 +101,11 @@ class FlipCrop(Crop):
 
 
 class Strength(NoOptions):
-    """`layers`: operations an image. `magnitude`: how strong they are, of 30."""
+    """`layers`: operations an image. `magnitude`: how strong they are, of 30, as torchvision's.
+
+    The same strength is 10 of 10 in TensorFlow's RandAugment, and so in big_vision: its randaug(2, 10) has rotations of
+    30 degrees and shears of 0.3, which are torchvision's at 30.
+    """
 
     layers: Annotated[int, Field(ge=1)] = 2
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10
@@ -118,7 +123,7 @@ class RandAugment(Augment):
         """Of the operations."""
 
     def __init__(self, config: Config) -> None:
-        self.strength = config.options_of(self.slot, self.Options)
+        self.strength: Strength = config.options_of(self.slot, self.Options)
         self.operations = moderate(config.image_size)
 
     @classmethod
@@ -130,7 +135,7 @@ class RandAugment(Augment):
         return randaugment(images, keys, self.strength, self.operations)
 
 
-class FlipCropRandAugment(Augment):
+class FlipCropRandAugment(RandAugment):
     """`flip-crop`, then `randaugment` (arXiv 1909.13719, section 4.2)."""
 
     numerics = 1
@@ -139,17 +144,16 @@ class FlipCropRandAugment(Augment):
         """Of both."""
 
     def __init__(self, config: Config) -> None:
-        self.options = config.options_of(self.slot, self.Options)
-        self.operations = moderate(config.image_size)
+        super().__init__(config)
+        self.shift = config.options_of(self.slot, self.Options)
 
     @classmethod
     def check(cls, config: Config) -> None:
         super().check(config)
-        need_gray_or_colour(config)
         need_room(config, config.options_of(cls.slot, cls.Options))
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return randaugment(flip(crop(images, keys, self.options), keys), keys, self.options, self.operations)
+        return super().__call__(flip(crop(images, keys, self.shift), keys), keys)
 
 
 class Piece(NoOptions):
@@ -176,7 +180,7 @@ class RandomResizedCrop(Augment):
         self.piece = config.options_of(self.slot, self.Options)
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return cut(images, random_boxes(keys, images.shape[-1], self.piece.area, self.piece.ratio), self.size)
+        return piece(images, keys, self.piece, self.size)
 
 
 class FlipRandomResizedCrop(RandomResizedCrop):
@@ -188,26 +192,22 @@ class FlipRandomResizedCrop(RandomResizedCrop):
         return flip(super().__call__(images, keys), keys)
 
 
-class FlipRandomResizedCropRandAugment(FlipRandomResizedCrop):
+class FlipRandomResizedCropRandAugment(RandAugment):
     """`flip-random-resized-crop`, then `randaugment` (arXiv 2205.01580, appendix A)."""
 
     numerics = 1
+    cuts = True
 
     class Options(Piece, Strength):
         """Of both."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.strength = config.options_of(self.slot, self.Options)
-        self.operations = moderate(config.image_size)
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        need_gray_or_colour(config)
+        self.size = config.image_size
+        self.piece = config.options_of(self.slot, self.Options)
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return randaugment(super().__call__(images, keys), keys, self.strength, self.operations)
+        return super().__call__(flip(piece(images, keys, self.piece, self.size), keys), keys)
 
 
 class TrivialAugment(Augment):
@@ -243,10 +243,15 @@ def need_gray_or_colour(config: Config) -> None:
 
 
 def flip(images: Tensor, keys: Tensor) -> Tensor:
-    chosen = below(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0].to(images.device)
-    flipped = images.clone()
-    flipped[chosen] = images[chosen].flip(3)
-    return flipped
+    """In place."""
+    chosen = below(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0]
+    if images.device.type == "cpu" and images[0].numel() >= LARGE:
+        for place in chosen.tolist():
+            images[place] = images[place].flip(2)
+        return images
+    chosen = chosen.to(images.device)
+    images[chosen] = images[chosen].flip(3)
+    return images
 
 
 def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:
@@ -255,6 +260,11 @@ def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:
     places = below(2 * shift.pad + 1, keys, code("crop"), 2).to(images.device)  # (B, 2)
     windows = padded(images, shift).unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, H, W)
     return windows[torch.arange(len(images), device=images.device), :, places[:, 0], places[:, 1]]
+
+
+def piece(images: Tensor, keys: Tensor, options: Piece, size: int) -> Tensor:
+    """A random box of each, as (B, C, size, size)."""
+    return cut(images, random_boxes(keys, images.shape[-1], options.area, options.ratio), size)
 
 
 def padded(images: Tensor, shift: Shift) -> Tensor:

@@ -1,4 +1,8 @@
-"""Pieces of stored images at another size: random boxes, and the middle. Bytes in, bytes out, on any device."""
+"""Pieces of stored images at another size: random boxes, and the middle. Bytes in, bytes out, on any device.
+
+Stored images (B, C, S, S) have their channels last in memory, which is what a CPU resizes fastest; pieces have them
+first, as other data do.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,9 @@ class Window(NamedTuple):
         first = round((images.shape[-1] - self.crop) / 2)  # as torchvision's center_crop
         middle = images[:, :, first : first + self.crop, first : first + self.crop]
         if self.crop == self.size:
-            return middle
+            return middle.contiguous()
         if images.device.type == "cpu":
-            return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True)
+            return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
         boxes = torch.tensor([[0, 0, self.crop, self.crop]]).expand(len(images), 4)
         return by_products(middle, boxes, self.size)
 
@@ -60,10 +64,9 @@ def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     if images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(boxes, GROUP), strict=True)
         return torch.cat([by_products(some, own, size) for some, own in groups])
-    pieces = images.new_empty((*images.shape[:2], size, size))
+    pieces = images.new_empty((*images.shape[:2], size, size))  # channels first
     for image, (top, left, height, width), piece in zip(images, boxes.tolist(), pieces, strict=True):
         box = image[None, :, top : top + height, left : left + width]
-        box = box.contiguous(memory_format=torch.channels_last)  # the same bits, sooner
         piece[:] = F.interpolate(box, (size, size), mode="bilinear", antialias=True)[0]
     return pieces
 
@@ -73,7 +76,8 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     top, left, height, width = boxes.to(images.device).unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
-    pieces = rows[:, None] @ (images.float() @ columns[:, None].transpose(2, 3))  # (B, C, size, size)
+    plain = images.to(torch.float32, memory_format=torch.contiguous_format)
+    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size)
     return pieces.round_().clamp_(0, 255).to(torch.uint8)
 
 

@@ -34,7 +34,7 @@ from vitcore.datasets import (
 )
 from vitcore.imagefolder import describe_folder, read_folder
 from vitcore.memory import room
-from vitcore.pack import MANIFEST, find, manifest, opened
+from vitcore.pack import MANIFEST, NAME, find, manifest, opened
 from vitcore.shuffle import folds, order, stratified
 from vitcore.stream import Ahead, Stored
 
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
 __all__ = ["About", "Data", "Images", "Order", "describe", "download", "load"]
 
 FOLDER = "imagefolder:"
+STATED: dict[str, About] = {}  # packs that are not there, as somebody states them: enough to plan, not to train
 
 
 @dataclass(frozen=True)
 class Images:
     """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,).
 
-    Of packs, `pixels` may be stored on disk, and `window` is what evaluation sees of them.
+    Of packs, `pixels` have their channels last in memory or are stored on disk; `window` is what evaluation sees.
     """
 
     pixels: Tensor | Stored
@@ -114,8 +115,8 @@ class Data:
         return Data(train, val, test, self.mean.to(device), self.std.to(device))
 
 
-def describe(name: str) -> About:
-    """What `name` stands for: a built-in dataset, 'imagefolder:PATH', or a pack where ABLATE_DATA or ABLATE_PACKS say.
+def describe(name: str, data_dir: Path | None = None) -> About:
+    """What `name` stands for: a built-in dataset, 'imagefolder:PATH', or a pack (vitcore.datasets.data_homes).
 
     Raises ConfigError for an unknown name, and for a folder that is no dataset.
     """
@@ -125,13 +126,21 @@ def describe(name: str) -> About:
         return BUILT_IN[name]
     if name.startswith(FOLDER):
         return describe_folder(folder_of(name))
-    if (folder := find(name)) is not None:
+    if (folder := find(name, data_dir)) is not None:
         return manifest(folder, name).about()
-    close = difflib.get_close_matches(name, [*BUILT_IN, FOLDER], n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    if name in STATED:
+        return STATED[name]
+    may_be_pack = NAME.fullmatch(name) is not None
+    close = difflib.get_close_matches(name, BUILT_IN if may_be_pack else [*BUILT_IN, FOLDER], n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else f"; {unpacked(name)}" if may_be_pack else ""
     home = os.environ.get("ABLATE_DATA")
     where = f"in {home} there is no {name}/{MANIFEST}" if home else "none without --data-dir or ABLATE_DATA"
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
+
+
+def unpacked(name: str) -> str:
+    """What to do about a pack that is not there."""
+    return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
 
 
 def check(config: Config) -> None:
@@ -148,7 +157,7 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """The images of one trial, on the CPU. Downloaded data lie in `data_dir`, or else where ABLATE_DATA says.
+    """The images of one trial, on the CPU. Downloaded data and packs lie in `data_dir`, or else where ABLATE_DATA says.
 
     Validation is carved out of the training images before the fraction is taken and is the same at every
     fraction; a smaller fraction is inside a larger; all are balanced over the classes. Images are resized
@@ -156,9 +165,13 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     `config` says.
     """
     check(config)
-    about = describe(config.data)
-    if (folder := pack_of(config.data)) is not None:
+    about = describe(config.data, data_dir)
+    if (folder := pack_of(config.data, data_dir)) is not None:
+        if about.fingerprint != describe(config.data).fingerprint:
+            raise ValueError(f"data={config.data}: {folder} is another pack than the one that the config was made for")
         return load_pack(config, folder, about)
+    if config.data in STATED:
+        raise ValueError(f"data={config.data}: not packed: {unpacked(config.data)}")
     home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
     raw = read(config.data, home, config.image_size)
     train, val, test = split(raw.labels, raw.train, raw.test, config, about.folds)
@@ -172,16 +185,16 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     )
 
 
-def pack_of(name: str) -> Path | None:
+def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
     """Where the pack lies that `name` stands for; None for other data."""
-    return None if name in BUILT_IN or name.startswith(FOLDER) else find(name)
+    return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
 
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
     """Of which no image has been read yet."""
     pack = opened(folder, about.fingerprint["sha256"])
-    size, known = config.image_size, pack.manifest
-    window = None if size == known.image_size == known.size else Window(known.image_size, size)
+    known = pack.manifest
+    window = Window(known.image_size, config.image_size)
     train, test = np.split(np.arange(known.images), [known.train])
     parts = [
         Images(Stored(pack, places), torch.from_numpy(pack.labels[places]), places, window)

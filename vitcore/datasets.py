@@ -218,17 +218,23 @@ def data_home(name: str, data_dir: Path | None) -> Path:
     return Path(home)
 
 
-def data_homes(name: str) -> list[Path]:
-    """Where the pack `name` may lie: where ABLATE_PACKS, a JSON object, says; or in the folder that ABLATE_DATA names.
+def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
+    """Where the pack `name` may lie; the first folder that holds one counts.
 
-    Raises ValueError for an ABLATE_PACKS that is none.
+    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`;
+    in the folder that ABLATE_DATA names. Raises ValueError for an ABLATE_PACKS that is none.
     """
+    own, home = own_packs().get(name), os.environ.get("ABLATE_DATA")
+    above = [folder for folder in (data_dir, home) if folder]
+    return [*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]
+
+
+def own_packs() -> dict[str, str]:
+    """What ABLATE_PACKS, a JSON object, says: name -> folder. Raises ValueError."""
     try:
-        own = dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}")).get(name)
+        return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
         raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
-    home = os.environ.get("ABLATE_DATA")
-    return [Path(own)] if own else [Path(home) / name] if home else []
 
 
 def first_line(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Out of memory: the same work in smaller pieces. And how much of it images may take."""
 
+import ctypes
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import torch
 
 Result = TypeVar("Result")
 SHARE = 0.25  # of the memory, for images that stay in it
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 # What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
 # the libraries above it.
@@ -52,6 +54,18 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
         size //= 2  # after the except: only now are the tensors in the error's frames free
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # blocks of the sizes that no longer occur
+
+
+def keep_freed() -> None:
+    """Memory that is freed stays with this process, for its next tensors: a fifth of a training step on a CPU.
+
+    glibc gives blocks of 32 MB and more back to the kernel, which has to zero their pages when the next is asked for.
+    Other C libraries have no such setting.
+    """
+    with suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def room(device: torch.device) -> float:

@@ -2,11 +2,13 @@
 
     DIR/NAME/manifest.json             what there is; written last, so that all is there where it is
     DIR/NAME/index.npy                 a record an image: label, CRC-32, place in its shard
-    DIR/NAME/shard-00000.bytes ...     images (C, S, S) end to end, or as JPEG; training images first
+    DIR/NAME/shard-00000.bytes ...     images (S, S, C) end to end, or as JPEG; training images first
 
 The manifest holds the sums of the others and its own fingerprint, which is the identity of the data. What is fast is
 checked when a pack is opened: the fingerprint, the index, the size of each shard. An image is held to its CRC-32 the
 first time that a process reads it, so that no byte of a shard that changed is ever trained on; `verify` reads all.
+
+The channels come last, as they do in a decoded JPEG and where bytes are resized fastest.
 
 Shards are read, not mapped: it is the same copy out of the same page cache, but a shard that is cut short meanwhile is
 an error with its name, not a SIGBUS, and no page of it counts as the job's memory, for which SLURM may end it.
@@ -24,7 +26,7 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -33,6 +35,7 @@ from vitcore.config import ConfigError, Options
 from vitcore.datasets import About, Bytes, Indices, data_homes
 
 MANIFEST, INDEX = "manifest.json", "index.npy"
+VERSION: Final = 2  # of the format; 1 had the channels first
 RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 BLOCK = 2**22  # bytes that are hashed at once
@@ -54,13 +57,13 @@ class Shard(Options):
 
 
 class Manifest(Options):
-    """What a pack holds: `train` images, then `test` ones, (channels, size, size) each.
+    """What a pack holds: `train` images, then `test` ones, (size, size, channels) each.
 
     `image_size` is the side of the middle square that evaluation sees, and the default of config.image_size. mean, std:
     of the training images' bytes, a value a channel.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = VERSION
     name: str
     classes: list[str]
     train: Count
@@ -101,11 +104,11 @@ class Manifest(Options):
         )
 
 
-def find(name: str) -> Path | None:
+def find(name: str, data_dir: Path | None = None) -> Path | None:
     """The folder of the pack of this name, where there is a manifest; see `vitcore.datasets.data_homes`."""
     if not NAME.fullmatch(name):
         return None
-    return next((home for home in data_homes(name) if (home / MANIFEST).is_file()), None)
+    return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
 def manifest(folder: Path, name: str) -> Manifest:
@@ -126,9 +129,14 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     try:
         content = json.loads(path.read_bytes())
         fingerprint = content.pop("fingerprint")
-        found = Manifest(**content)
+        found = Manifest(**content) if content["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         raise ConfigError(f"{path}: damaged, or of another version of this program ({error})") from None
+    if found is None:
+        raise ConfigError(
+            f"{path}: of format {content['version']}, and this program reads {VERSION}: remove {path.parent} and pack "
+            f"it again, `ablate data pack {content.get('name')} SOURCE`"
+        )
     if found.fingerprint != fingerprint:
         raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says")
     return found
@@ -160,10 +168,11 @@ class Pack:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.manifest.channels, self.manifest.size, self.manifest.size
+        """(S, S, C)"""
+        return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """The images at `places` (B,) of the pack, into (B, C, S, S); by any thread. Raises ValueError if damaged."""
+        """The images at `places` (B,) of the pack, into (B, S, S, C); by any thread. Raises ValueError if damaged."""
         for row in np.argsort(places, kind="stable"):  # in the order of the disk
             self.read_one(int(places[row]), into[row])
 
@@ -193,16 +202,16 @@ class Pack:
 
 
 def decode(content: bytes | memoryview, channels: int) -> Bytes:
-    """A JPEG as (C, S, S)."""
+    """A JPEG as (S, S, C)."""
     from PIL import Image
 
     with Image.open(io.BytesIO(content)) as image:
-        return planes(np.asarray(image.convert("L" if channels == 1 else "RGB")))
+        return channels_last(np.asarray(image.convert("L" if channels == 1 else "RGB")))
 
 
-def planes(pixels: Bytes) -> Bytes:
-    """(S, S) or (S, S, 3) to (C, S, S)."""
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+def channels_last(pixels: Bytes) -> Bytes:
+    """(S, S) or (S, S, 3) to (S, S, C)."""
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
@@ -230,22 +239,22 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
             raise ValueError(f"{path}: damaged or half copied: {size:,} bytes, not {shard.bytes:,}")
 
 
-def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> list[str]:
-    """Reads all of a pack, telling `advance` how many bytes it has read: a line for each file that is damaged."""
-    found = []
+def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
+    """Reads all of a pack, telling `advance` how many bytes it has read: each damaged file's name, and a line on it."""
+    found = {}
     try:
         read_index(folder, manifest)
     except ValueError as error:
-        found.append(str(error))
+        found[INDEX] = str(error)
     for shard in manifest.shards:
         path = folder / shard.file
         try:
             total, size = digest(path, advance), path.stat().st_size
         except OSError as error:
-            found.append(f"{path}: cannot be read ({error.strerror})")
+            found[shard.file] = f"{path}: cannot be read ({error.strerror})"
             continue
         if total != shard.sha256:
-            found.append(f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another")
+            found[shard.file] = f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another"
     return found
 
 

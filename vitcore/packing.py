@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,19 @@ import numpy as np
 from vitcore.config import ConfigError
 from vitcore.datasets import BUILT_IN, Bytes, moments
 from vitcore.imagefolder import squared
-from vitcore.pack import INDEX, MANIFEST, NAME, RECORD, Channels, Format, Manifest, Records, Shard, planes
+from vitcore.pack import (
+    INDEX,
+    MANIFEST,
+    NAME,
+    RECORD,
+    VERSION,
+    Channels,
+    Format,
+    Manifest,
+    Records,
+    Shard,
+    channels_last,
+)
 from vitcore.sources import Source
 
 LOOKED_AT = 64  # images for their colour: a set of photographs has grey ones, a grey set has no coloured one
@@ -39,6 +51,7 @@ FILES = 512  # shards at most, all of which stay open
 BEGUN = "begun.json"
 
 Note = dict[str, Any]
+Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ def pack(
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
         if (folder / MANIFEST).exists():
-            raise ValueError(f"{folder / MANIFEST}: is there already: `ablate data verify {name}` checks it")
+            raise ValueError(f"{folder / MANIFEST}: is there already")
         channels = channels_of(source)
         begin(
             folder, source, {"name": name, "size": options.size, "crop": options.image_size, "format": options.format}
@@ -108,6 +121,38 @@ def pack(
     return folder
 
 
+def repair(
+    folder: Path,
+    manifest: Manifest,
+    source: Source,
+    damaged: Collection[str],
+    jobs: int = 1,
+    advance: Callable[[int], object] = lambda images: None,
+) -> None:
+    """Writes the `damaged` files of a finished pack again, from the source that it was made of.
+
+    The manifest stays as it is, and so does every id of a trial. Raises ValueError where a file would not be what the
+    manifest holds the sum of, because the source is another one now: that file is not replaced then.
+    """
+    if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
+        raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
+    options = Options(manifest.size, manifest.image_size, manifest.format)
+    whole = INDEX in damaged and options.format == "jpeg"  # which tells nobody where its images end
+
+    def records(shard: Shard, part: range) -> Records | None:
+        if whole or shard.file in damaged:
+            return rewrite_shard(folder / shard.file, source, part, options, manifest, shard.sha256, advance)
+        return reread(folder / shard.file, source, part) if INDEX in damaged else None
+
+    with alone(folder), ThreadPoolExecutor(jobs) as pool:
+        parts = cut(source, options.size**2 * manifest.channels)
+        found = list(pool.map(records, manifest.shards, parts))
+        if INDEX in damaged:
+            content = saved(np.concatenate([some for some in found if some is not None]))
+            refuse_others(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
+            write(folder / INDEX, content)
+
+
 def check(name: str, options: Options) -> None:
     """Raises ConfigError naming what cannot be."""
     if not NAME.fullmatch(name) or name in BUILT_IN:
@@ -132,15 +177,15 @@ def alone(folder: Path) -> Iterator[None]:
 
 def begin(folder: Path, source: Source, options: dict[str, Any]) -> None:
     """Raises ValueError where another pack was begun here."""
-    wanted = {**options, "source": source.digest}
+    wanted = {"version": VERSION, **options, "source": source.digest}
     path = folder / BEGUN
     if not path.exists():
         write(path, json.dumps(wanted, indent=1).encode())
     there = json.loads(path.read_bytes())
     if there != wanted:
         key = next(key for key in wanted if there.get(key) != wanted[key])
-        other = "other images" if key == "source" else f"{key}={there.get(key)}"
-        raise ValueError(f"{folder}: a pack with {other} was begun here: finish that, or remove the folder")
+        other = {"source": "of other images", "version": "of another format"}.get(key, f"with {key}={there.get(key)}")
+        raise ValueError(f"{folder}: a pack {other} was begun here: finish that, or remove the folder")
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
@@ -168,22 +213,11 @@ def write_shard(
 ) -> Note:
     """Its entry in the manifest, with the records (n,) and counts (C, 256) of its bytes; written unless it is there."""
     beside = path.with_suffix(".npz")
-    if not path.exists():
-        records, counts = np.zeros(len(part), RECORD), np.zeros((channels, 256), np.int64)
-        total, partial = hashlib.sha256(), path.with_suffix(".part")
-        with open(partial, "wb") as file:
-            for row, place in enumerate(part):
-                pixels = image(source, place, options.size, channels)
-                content = pixels.tobytes() if options.format == "bytes" else compressed(pixels)
-                records[row] = (source.labels[place], zlib.crc32(content), file.tell(), len(content))
-                for channel in range(channels):
-                    counts[channel] += np.bincount(pixels[channel].ravel(), minlength=256)
-                total.update(content)
-                file.write(content)
-                advance(1)
-            synchronise(file)
+    if not (path.exists() and beside.exists()):
+        partial = path.with_suffix(".part")
+        records, counts, total = write_images(partial, source, part, options, channels, advance)
         written = io.BytesIO()
-        np.savez(written, records=records, counts=counts, sha256=np.array(total.hexdigest()))
+        np.savez(written, records=records, counts=counts, sha256=np.array(total))
         write(beside, written.getvalue())
         rename(partial, path)
     else:
@@ -193,11 +227,65 @@ def write_shard(
         return {"shard": entry, "records": kept["records"], "counts": kept["counts"], "train": part[0] < source.train}
 
 
+def write_images(
+    path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
+) -> tuple[Records, Counts, str]:
+    """The images of a shard, end to end: their records (n,), how often each channel has each byte (C, 256), sha256."""
+    records, counts, total = np.zeros(len(part), RECORD), np.zeros((channels, 256), np.int64), hashlib.sha256()
+    with open(path, "wb") as file:
+        for row, place in enumerate(part):
+            pixels = image(source, place, options.size, channels)
+            content = pixels.tobytes() if options.format == "bytes" else compressed(pixels)
+            records[row] = (source.labels[place], zlib.crc32(content), file.tell(), len(content))
+            for channel in range(channels):
+                counts[channel] += np.bincount(pixels[:, :, channel].ravel(), minlength=256)
+            total.update(content)
+            file.write(content)
+            advance(1)
+        synchronise(file)
+    return records, counts, total.hexdigest()
+
+
+def rewrite_shard(
+    path: Path,
+    source: Source,
+    part: range,
+    options: Options,
+    manifest: Manifest,
+    sha256: str,
+    advance: Callable[[int], object],
+) -> Records:
+    """Its records; it takes the place of what is there once its sum is the one that the manifest has."""
+    partial = path.with_suffix(".part")
+    records, _, found = write_images(partial, source, part, options, manifest.channels, advance)
+    refuse_others(path, found, sha256)
+    rename(partial, path)
+    return records
+
+
+def reread(path: Path, source: Source, part: range) -> Records:
+    """The records of a whole shard of bytes, whose images are of one size."""
+    records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
+    with open(path, "rb") as file:
+        for row, place in enumerate(part):
+            records[row] = (source.labels[place], zlib.crc32(file.read(size)), row * size, size)
+    return records
+
+
+def refuse_others(path: Path, found: str, known: str) -> None:
+    """Raises ValueError where what was made again is not what was packed."""
+    if found != known:
+        path.with_suffix(".part").unlink(missing_ok=True)
+        raise ValueError(
+            f"{path}: cannot be made again: the images, or what decodes them, changed since they were packed"
+        )
+
+
 def image(source: Source, place: int, size: int, channels: int) -> Bytes:
-    """As (C, size, size). Raises ValueError naming it."""
+    """As (size, size, C). Raises ValueError naming it."""
     try:
         with source.open(place) as picture:
-            return planes(squared(picture, size, channels))
+            return channels_last(squared(picture, size, channels))
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(f"{source.names[place]}: cannot be read as an image ({error})") from None
 
@@ -206,7 +294,7 @@ def compressed(pixels: Bytes) -> bytes:
     from PIL import Image
 
     target = io.BytesIO()
-    Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(target, "JPEG", quality=QUALITY)
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(target, "JPEG", quality=QUALITY)
     return target.getvalue()
 
 
@@ -215,10 +303,8 @@ def compressed(pixels: Bytes) -> bytes:
 
 def finish(folder: Path, name: str, source: Source, options: Options, channels: Channels, notes: list[Note]) -> None:
     """Index and manifest; what only a continuation needs is removed after them."""
-    records: Records = np.concatenate([note["records"] for note in notes])
-    written = io.BytesIO()
-    np.save(written, records)
-    write(folder / INDEX, written.getvalue())
+    index = saved(np.concatenate([note["records"] for note in notes]))
+    write(folder / INDEX, index)
     mean, std = moments(sum(note["counts"] for note in notes if note["train"]))
     manifest = Manifest(
         name=name,
@@ -231,13 +317,20 @@ def finish(folder: Path, name: str, source: Source, options: Options, channels: 
         format=options.format,
         mean=mean,
         std=std,
-        index=hashlib.sha256(written.getvalue()).hexdigest(),
+        index=hashlib.sha256(index).hexdigest(),
         shards=[note["shard"] for note in notes],
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
     write(folder / MANIFEST, json.dumps(content, indent=1).encode())
     for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), folder / BEGUN):
         left.unlink(missing_ok=True)
+
+
+def saved(records: Records) -> bytes:
+    """As a file of NumPy's."""
+    written = io.BytesIO()
+    np.save(written, records)
+    return written.getvalue()
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -256,8 +256,9 @@ def check_ranks(config: Config) -> None:
     if config.gpus == 1:
         return
     if config.batch < 2 * config.gpus:
-        fits = max(1, config.batch // 2)
-        raise ConfigError(f"gpus={config.gpus}: batch={config.batch} has no two images for each: at most {fits}")
+        fits, there = max(1, config.batch // 2), torch.cuda.device_count()
+        here = "" if config.device == "cpu" or there >= config.gpus else f"here there are {there}, and "
+        raise ConfigError(f"gpus={config.gpus}: {here}batch={config.batch} has no two images for each: at most {fits}")
     if config.device == "cpu":
         with torch.device("meta"):
             tied = ties_images(build(config))

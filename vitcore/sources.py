@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitcore.config import ConfigError
 from vitcore.imagefolder import SUFFIXES, TEST_SHARE, list_folder, open_image
 from vitcore.shuffle import Indices, stratified
 
@@ -61,7 +62,10 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     if "train" in parts:
         found = [replaced(one, part) for part, tar in parts.items() for one in members(tar)]
         return from_members(found, str(path))
-    return from_folder(path)
+    try:
+        return from_folder(path)
+    except ConfigError as error:  # which speaks of data=imagefolder:PATH
+        raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder: ')}") from None
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

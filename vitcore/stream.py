@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ CHUNK = 512  # images read at a time where all are wanted
 
 @dataclass(frozen=True)
 class Stored:
-    """Those at `places` (n,) of a pack, to be read as bytes (n, C, S, S) on `device`."""
+    """Those at `places` (n,) of a pack, to be read as bytes (n, C, S, S) on `device`, channels last in memory."""
 
     pack: Pack
     places: Indices
@@ -37,8 +38,7 @@ class Stored:
     @property
     def nbytes(self) -> int:
         """Once read."""
-        channels, rows, columns = self.pack.shape
-        return len(self) * channels * rows * columns
+        return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
         return replace(self, device=device)
@@ -53,20 +53,25 @@ class Stored:
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
         if not on_gpu:
-            return Reading(host, None)
+            return Reading(channels_first(host), None)
         with torch.cuda.stream(side_stream(self.device)):
             there = host.to(self.device, non_blocking=True)
-            return Reading(there, torch.cuda.current_stream(self.device).record_event())
+            return Reading(channels_first(there), torch.cuda.current_stream(self.device).record_event())
 
     def resident(self, device: torch.device) -> Tensor:
         """All of them, a chunk at a time, so that the host never holds more than a few of those."""
-        whole = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device)
+        whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
         chunks = -(-len(self) // CHUNK)
         reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
         for number in range(chunks):
             some = reader(number)
             whole[number * CHUNK : number * CHUNK + len(some)] = some
         return whole
+
+
+def channels_first(images: Tensor) -> Tensor:
+    """(n, S, S, C), as they are stored, seen as (n, C, S, S)."""
+    return images.permute(0, 3, 1, 2)
 
 
 class Reading(NamedTuple):

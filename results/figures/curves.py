@@ -113,13 +113,18 @@ def draw_band(rows: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
         return
     if rows["low"].notna().any():
         ax.fill_between(rows["at"], rows["low"], rows["high"], color=look.colour, alpha=0.12, linewidth=0)
-    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=dash)
+    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=dash, marker=dot(rows))
 
 
 def draw_seeds(history: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
     """A thin line a trial, ending in a cross where it diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
-        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=dash, linewidth=0.6)
+        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=dash, linewidth=0.6, marker=dot(trial))
         if (trial["status"] == "diverged").any():
             ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)
+
+
+def dot(rows: pd.DataFrame) -> str:
+    """A mark where there is one evaluation only, through which no line goes."""
+    return "." if len(rows) == 1 else ""

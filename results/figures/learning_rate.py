@@ -3,6 +3,7 @@
 The point of that figure: two heads tie, each at a learning rate of its own. So the rate is an axis here, not a choice.
 """
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.curves import NOTE, dashes_legend, training_curves
@@ -29,9 +30,7 @@ HEIGHT = 2.9  # inches a panel
 def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
-    stacked = narrow(figure)
-    figure.set_figheight(2 * HEIGHT if stacked else HEIGHT)
-    final, training = figure.subplots(*((2, 1) if stacked else (1, 2)))
+    final, *others = panels(figure, 2 if followed(study) else 1)
     points = seeds(study, table["metric"])
     draw_lines(frame, points, final)
     swept_axis(frame, final, x, values(frame))
@@ -39,10 +38,25 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     legend_above(final, "at the end of training")
     if not (frame["n"] > 0).any():
         nothing_yet(final)
-    training_curves(study, frame, training)
-    dashes_legend(frame, training)
-    legend_above(training, f"over training, by {axis_name(x)}")
-    return [marks(x), *at_own_values(study, table), NOTE]
+    for training in others:
+        training_curves(study, frame, training)
+        dashes_legend(frame, training)
+        legend_above(training, f"over training, by {axis_name(x)}")
+    return [marks(x), *at_own_values(study, table), *([NOTE] if others else [])]
+
+
+def panels(figure: Figure, count: int) -> list[Axes]:
+    """Side by side, or where the figure is a column wide one above the other."""
+    stacked = narrow(figure)
+    figure.set_figheight(count * HEIGHT if stacked else HEIGHT)
+    shape = (count, 1) if stacked else (1, count)
+    return [figure.add_subplot(*shape, k) for k in range(1, count + 1)]
+
+
+def followed(study: StudyResults) -> bool:
+    """Whether there is a line to draw over training, or may be one yet: trials evaluated once have but a point."""
+    evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
+    return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def at_own_values(study: StudyResults, table: Table) -> list[str]:

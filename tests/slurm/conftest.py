@@ -1,11 +1,13 @@
 """A real SLURM for the tests that want one; where there can be none they are skipped and say why."""
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_study import CANCEL, Ablate, command, on
 
 from slurm.devcluster import Cluster, unmet
 
@@ -52,3 +54,20 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     session_cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     session_cluster.clear()
     session_cluster.limit_submissions(None)
+
+
+@pytest.fixture
+def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
+    """The command in a folder with a study s.yaml, a recipe r.yaml and a profile p.yaml, on the cluster."""
+    environment = on(cluster.environment)
+
+    def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    yield call
+    call(*CANCEL, check=False)  # or its jobs, told to end, see to it that others follow
+    cluster.clear()

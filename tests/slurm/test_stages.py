@@ -1,13 +1,11 @@
 """Pre-training and fine-tuning on a real SLURM: one submit, two arrays with a dependency, and what a failure does."""
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import CANCEL, PROFILE, RECIPE, SUBMIT, command, logs, on, results, run_here
+from small_study import PROFILE, RECIPE, SUBMIT, Ablate, logs, results, run_here
 
 from ablations import plan as planning
 from ablations import provenance
@@ -22,27 +20,15 @@ stages: {pretrain: {steps: 400}}
 baseline: {init_from: {stage: pretrain}}
 factors: {lr: [2e-3, 1e-3]}
 """
-Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture
-def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
-    """The command in a folder with a study of two pre-trainings and four fine-tunings, on the cluster."""
+@pytest.fixture(autouse=True)
+def study(tmp_path: Path) -> None:
+    """A study of two pre-trainings and four fine-tunings."""
     (tmp_path / "s.yaml").write_text(STUDY)
-    (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "100").replace("SEEDS", "2"))
+    recipe = RECIPE.replace("STEPS", "100").replace("SEEDS", "2") + "stages: {finetune: {}}\n"
+    (tmp_path / "r.yaml").write_text(recipe)
     (tmp_path / "p.yaml").write_text(PROFILE)
-    environment = on(cluster.environment)
-
-    def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert not check or done.returncode == 0, done.stderr
-        return done
-
-    yield call
-    call(*CANCEL, check=False)
-    cluster.clear()
 
 
 def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
@@ -74,7 +60,7 @@ def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: 
     with attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", provenance.sources())
     assert "1 failed" in (said := ablate(*SUBMIT).stdout)
-    assert "2 blocked by the failure of what they start from" in said
+    assert "2 blocked by what they start from" in said
     until(lambda: len(results(runs)) == 3, f"3 results (logs: {logs(runs)})", 240)
     until(lambda: (runs / "report.html").exists(), "the report", 120)
     view = json.loads(ablate("status", "s", "--recipe", "r.yaml", "--json").stdout)

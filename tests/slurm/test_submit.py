@@ -5,35 +5,20 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, results, run_here, write
+from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, results, run_here, write
 
 from ablations import campaign as campaigns
 from results import store
 from slurm.devcluster import Cluster, until
 
-Ablate = Callable[..., "subprocess.CompletedProcess[str]"]
 
-
-@pytest.fixture
-def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
-    """The command in a folder with a small study of ten trials, on the cluster."""
+@pytest.fixture(autouse=True)
+def study(tmp_path: Path) -> None:
+    """A small study of ten trials."""
     write(tmp_path)
-    environment = on(cluster.environment)
-
-    def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert not check or done.returncode == 0, done.stderr
-        return done
-
-    yield call
-    call(*CANCEL, check=False)  # or its jobs, told to end, see to it that others follow
-    cluster.clear()
 
 
 def wait_for(runs: Path, trials: int, seconds: float) -> None:

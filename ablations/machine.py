@@ -1,0 +1,28 @@
+"""What this process may use of its machine, or of its job of SLURM's: cores, GPUs, nodes."""
+
+import os
+from pathlib import Path
+
+
+def cores() -> int:
+    """The cores that this process may use: affinity, what SLURM gave to the task, and the control group's quota."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(available, int(quota) // int(period))) if quota != "max" else available
+    except (OSError, ValueError):
+        return available
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name]
+    return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def nodes() -> int:
+    """Those of this job of SLURM's. A trial of several GPUs takes its share on each."""
+    return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
