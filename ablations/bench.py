@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ablations import bench_arms, bench_loop, bench_memory, bench_step
+from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_step
 from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.machine import cores
@@ -58,6 +58,14 @@ def loop(settings: Json, seeds: int, method: Method, digests: dict[str, str]) ->
         raise ValueError("--random-images: --loop trains on the data themselves")
     found = bench_loop.bench(settings, seeds, method.rounds, method.source)
     return {"bench": "loop", **about(Config(**settings), method, digests), **found}
+
+
+def fused(settings: Json, members: int, method: Method, digests: dict[str, str]) -> Json:
+    """Seeds of this config trained as one, beside one after the other and one process a trial."""
+    if method.source.random:
+        raise ValueError("--random-images: --fused trains on the data themselves")
+    found = bench_fused.bench(settings, members, method.rounds, method.calls, method.source)
+    return {"bench": "fused", **about(Config(**settings), method, digests), **found}
 
 
 def about(config: Config, method: Method, digests: dict[str, str]) -> Json:

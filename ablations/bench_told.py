@@ -60,6 +60,27 @@ def loop(found: Json) -> list[str]:
     return [markdown(Grid(title, [caption], header, [False, True, True, True], rows))]
 
 
+def fused(found: Json) -> list[str]:
+    """A row a way of training the same seeds."""
+    rows = [
+        [
+            Cell(name),
+            Cell(milliseconds(found["step"]["seconds"][name]) if name in found["step"]["seconds"] else ""),
+            Cell(spread(seconds, "{:.1f}") + " s"),
+            Cell(spread(found["ratio"].get(name), "{:.2f}x")),
+            Cell(accuracy(found["test_accuracy"][name])),
+        ]
+        for name, seconds in found["seconds"].items()
+    ]
+    title = f"{found['trials']} seeds, {found['steps']} steps each: {model(found['config'])}"
+    caption = [
+        f"Median [quartiles] of {found['rounds']} rounds in turn. A step of all of them as one takes "
+        f"{spread(found['step']['ratio'], '{:.2f}x')} as many a second; then whole trainings, with evaluations.",
+    ]
+    header = ["how", "a step of all", "all trained", "as one is faster by", "test accuracy"]
+    return [markdown(Grid(title, caption, header, [False, True, True, True, True], rows))]
+
+
 def accuracy(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
@@ -158,4 +179,4 @@ def size(count: int | None) -> str:
     return "" if count is None else f"{count / 2**20:,.1f} MiB"
 
 
-TOLD: dict[str, Callable[[Json], list[str]]] = {"step": step, "arms": arms, "loop": loop}
+TOLD: dict[str, Callable[[Json], list[str]]] = {"step": step, "arms": arms, "loop": loop, "fused": fused}

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -125,6 +125,15 @@ Keeping = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
+]
+Fuse = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Trials that a worker may train as one, where a probe says that it pays; 1: none.  "
+        "[default: 8 on a GPU, 1 on a core]",
+        show_default=False,
+    ),
 ]
 MaxHours = Annotated[
     float | None,
@@ -462,12 +471,14 @@ def run(
     checkpoints: Checkpoints = None,
     keep_weights: Keeping = None,
     max_hours: MaxHours = None,
+    fuse: Fuse = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
     from ablations import jobs
     from ablations import plan as planning
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
+    place = replace(place, fuse=fuse)
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     todo = jobs.jobs(plans, arm)
     ensure_trainable(todo, plans, place, max_hours)
@@ -1087,8 +1098,12 @@ def bench(
     loop: Annotated[
         bool, typer.Option("--loop", help="A whole small study beside one process a trial; minutes.")
     ] = False,
+    fused: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="N seeds trained as one, beside one by one; minutes.")
+    ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=2, help="Turns of each side.  [default: 15; of --loop 2]", show_default=False)
+        int | None,
+        typer.Option(min=2, help="Turns of each side.  [default: 15; of --loop and --fused 2]", show_default=False),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Train steps a turn.")] = 20,
     seeds: Annotated[int, typer.Option(min=1, help="Of --loop: seeds of each of its two arms.")] = 2,
@@ -1107,7 +1122,8 @@ def bench(
     """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
-    trial. Ratios of what is measured in turn, in one run: median and quartiles.
+    trial. With --fused, seeds trained as one beside one by one. Ratios of what is measured in turn, in one run: median
+    and quartiles.
     """
     from ablations import bench as benches
     from ablations.bench_memory import Source
@@ -1120,6 +1136,8 @@ def bench(
     asked = split(words or [])
     if loop and asked.studies:
         raise ValueError(f"--loop {asked.studies[0]}: it has a study of its own: key=value")
+    if fused and (loop or asked.studies):
+        raise ValueError(f"--fused {fused}: of one config: without {'--loop' if loop else asked.studies[0]}")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
     if gpu:
@@ -1127,10 +1145,12 @@ def bench(
     files, digests = load_plugins(plugin)
     named = dict(zip(map(str, files), digests, strict=True))
     source = Source(data_folder(data_dir), random_images, files)
-    method = benches.Method(rounds or (2 if loop else 15), steps, compiled, source)
+    method = benches.Method(rounds or (2 if loop or fused else 15), steps, compiled, source)
     device = {"device": "cuda" if gpu else "cpu"}
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
-    if loop:
+    if fused:
+        found = [benches.fused(settings, fused, method, named)]
+    elif loop:
         found = [benches.loop(settings, seeds, method, named)]
     elif asked.studies:
         chosen = designs(Asked(asked.studies, asked.overrides | device), recipe, data_dir)

@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from ablations import provenance
+from ablations import fusing, provenance
 from ablations.cleaning import Keep
 from ablations.jobs import Job
 from ablations.machine import cores, gpus, nodes
@@ -56,6 +56,7 @@ class Place:
     gpu: bool = False  # workers refuse to run without one
     checkpoints: Path | None = None  # scratch space; None: in the run directory
     keep_weights: Keep = "all"
+    fuse: int | None = None  # trials that a worker may train as one; None: several where it has a GPU
 
     @property
     def code(self) -> str:
@@ -69,10 +70,14 @@ class Slot:
     number: int
     environment: dict[str, str]
     process: subprocess.Popen[str] | None = None
-    job: Job | None = None
+    jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
     ready: bool = False
     failed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error while it starts
+
+    def job(self, event: Json) -> Job | None:
+        """The one that an event is about: of several it says which."""
+        return next((job for job in self.jobs if event.get("id", job.id) == job.id), None)
 
 
 @dataclass
@@ -172,6 +177,7 @@ class Pool:
         self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
         self.tally = Tally()
         self.warned: set[str] = set()
+        self.apart: set[str] = set()  # kin that does not pay as one
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.stopping = False
 
@@ -183,7 +189,7 @@ class Pool:
         asked = time.monotonic()
         with self.signals():
             try:
-                while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
+                while not self.stopping and (self.waiting or self.held or any(slot.jobs for slot in self.slots)):
                     self.stopping = self.stopping or time.monotonic() > deadline
                     if time.monotonic() - asked > CALLED_OFF_SECONDS:
                         asked, self.stopping = time.monotonic(), self.stopping or called_off()
@@ -217,9 +223,9 @@ class Pool:
         for slot in self.slots:
             if slot.process is None and self.waiting:
                 self.start(slot)
-            if slot.ready and slot.job is None and (following := self.next_job()):
-                slot.job = following
-                self.send(slot, following)
+            if slot.ready and not slot.jobs and (following := self.next_job()):
+                slot.jobs = [following, *self.company(slot, following)]
+                self.send(slot)
 
     def next_job(self) -> Job | None:
         """The first waiting trial that the disk does not call over: another run may have finished it.
@@ -239,12 +245,27 @@ class Pool:
                 self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
 
+    def company(self, slot: Slot, lead: Job) -> list[Job]:
+        """Waiting trials that may be trained with `lead` as one, no longer waiting."""
+        several = fusing.MOST if "CUDA_VISIBLE_DEVICES" in slot.environment else 1
+        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse or several
+        look = chain.on_disk(self.place.runs, self.place.code)
+        found = [
+            job
+            for job in fusing.company(lead, self.waiting, len(self.slots), most)
+            if outcome(self.place.runs, job, self.place.code)[0] == "todo"
+            and chain.start(job.parents, look).kind == chain.READY
+        ]
+        for job in found:
+            self.waiting.remove(job)
+        return found
+
     def await_parent(self, job: Job, start: chain.Start) -> None:
         """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
         mine = [
             *self.waiting,
             *(held for _, held in self.held.values()),
-            *(slot.job for slot in self.slots if slot.job),
+            *(job for slot in self.slots for job in slot.jobs),
         ]
         if start.running or any(one.id == start.open[0] for one in mine):
             self.hold(job, HELD_SECONDS)
@@ -297,11 +318,12 @@ class Pool:
                 if line.strip():
                     self.events.put((slot, process, {"event": "said", "line": line.rstrip()}))
 
-    def send(self, slot: Slot, job: Job) -> None:
+    def send(self, slot: Slot) -> None:
         assert slot.process is not None
         assert slot.process.stdin is not None
         with suppress(OSError):  # it died: the event that says so is on its way
-            slot.process.stdin.write(json.dumps(asdict(job)) + "\n")
+            jobs = [asdict(job) for job in slot.jobs]
+            slot.process.stdin.write(json.dumps({"together": jobs} if len(jobs) > 1 else jobs[0]) + "\n")
             slot.process.stdin.flush()
 
     def listen(self, seconds: float) -> None:
@@ -313,7 +335,7 @@ class Pool:
             self.handle(slot, event)
 
     def handle(self, slot: Slot, event: Json) -> None:
-        job, kind = slot.job, event["event"]
+        job, kind = slot.job(event), event["event"]
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
         elif kind == "said":
@@ -327,7 +349,7 @@ class Pool:
         elif job is not None and kind == "started":
             del self.deaths[job.id]
         elif job is not None:
-            slot.job = None
+            slot.jobs.remove(job)
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
             self.settle(job, event)
@@ -348,6 +370,10 @@ class Pool:
             case "held":
                 self.hold(job, HELD_SECONDS)
             case "stopped":
+                self.waiting.append(job)
+            case "apart":
+                self.apart.add(fusing.kin(job.config))
+                self.warn_once(f"not trained as one: {event['cause']}")
                 self.waiting.append(job)
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
@@ -381,16 +407,16 @@ class Pool:
                 self.held[key] = (0.0, waiting)
 
     def bury(self, slot: Slot, code: int) -> None:
-        """A worker died: its trial goes on in another, which gives up a trial that keeps killing them."""
-        job, started = slot.job, slot.ready
+        """A worker died: its trials go on in others, which give up a trial that keeps killing them."""
+        jobs, started = slot.jobs, slot.ready
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         assert slot.process is not None
         hang_up(slot.process)
-        slot.process, slot.job, slot.ready = None, None, False
+        slot.process, slot.jobs, slot.ready = None, [], False
         self.display.idle(slot.number)
         if not started and code != 0 and not self.stopping:
             self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
-        if job is not None and not self.stopping:
+        for job in [] if self.stopping else jobs:
             self.count_death(job, how)
         slot.said = ""
 

@@ -18,9 +18,10 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, evaluating, faults, machine, plugins, provenance, ranks
+from ablations import attempts, company, evaluating, faults, machine, plugins, provenance, ranks
 from ablations.cleaning import Keep, keeps
 from ablations.faults import RankLost
+from ablations.logs import logged
 from results import evals, lease, store
 from results.patience import FULL, Patience
 from vitcore.config import Config, ConfigError
@@ -54,13 +55,14 @@ class Worker:
         self.parent = os.getppid()
         self.told_to_stop = False
         self.last_report = 0.0
+        self.about: Json = {}  # which of several trials an event is about
 
     def stop(self) -> bool:
         return self.told_to_stop or os.getppid() != self.parent
 
     def emit(self, event: str, **content: object) -> None:
         with contextlib.suppress(BrokenPipeError):
-            self.channel.write(json.dumps({"event": event, **content}) + "\n")
+            self.channel.write(json.dumps({"event": event, **self.about, **content}) + "\n")
             self.channel.flush()
 
     def report(self, step: int, accuracy: float | None) -> None:
@@ -76,56 +78,81 @@ class Worker:
         """
         trial = store.trial(self.runs, job["id"], self.scratch)
         try:
-            attempt = self.patience(lambda: trial.claim(self.watch))
-            if attempt is None:
+            if (attempt := self.claimed(job, trial)) is None:
                 return self.evaluate(job, trial)
-            attempt.patience = self.patience
-            attempt.keep_weights = bool(job["evals"]) or keeps(self.keep, trial.id, store.plans(self.runs))
             with attempt:
-                self.emit("started", attempt=attempt.path.name)
-                past = attempts.earlier(trial, attempt.path, self.code)
-                if cause := attempts.spent(trial, past):
-                    attempt.fail(cause, "", self.code, kind=faults.MACHINE)
-                    return self.emit("failed", cause=cause)
-                self.attempt(job, trial, attempt, past)
+                if (past := self.past(trial, attempt)) is not None:
+                    self.attempt(job, trial, attempt, past)
         except OSError as error:  # of the run directory: the trial has no attempt, or none that can be written
             self.emit("interrupted", cause=str(error))
+
+    def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
+        """A new attempt; None where the trial is over, or another's."""
+        attempt = self.patience(lambda: trial.claim(self.watch))
+        if attempt is not None:
+            attempt.patience = self.patience
+            attempt.keep_weights = bool(job["evals"]) or keeps(self.keep, trial.id, store.plans(self.runs))
+        return attempt
+
+    def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.Ended] | None:
+        """The attempts before this one; None, and the trial has failed, where they leave no chance."""
+        self.emit("started", attempt=attempt.path.name)
+        past = attempts.earlier(trial, attempt.path, self.code)
+        if cause := attempts.spent(trial, past):
+            attempt.fail(cause, "", self.code, kind=faults.MACHINE)
+            self.emit("failed", cause=cause)
+            return None
+        return past
 
     @property
     def code(self) -> str:
         return provenance.code(self.plugins)
 
     def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
-        try:
+        with self.guarded(trial, attempt, past):
             with logged(attempt.path / "log"):
-                config = Config(**job["config"])
-                if trial_id(config) != job["id"]:
-                    raise ValueError(
-                        f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew"
-                    )
-                self.ensure_device(config)
-                content = {"config": config.model_dump(), "identity": identity(config)}
-                self.patience(lambda: trial.create(content))
+                config = self.prepared(job, trial, attempt)
                 outcome = self.train(config, trial, attempt, past)
-                if outcome.micro_batch:
-                    attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
-                if outcome.status != "stopped":
-                    attempt.publish(asdict(outcome))
-            if outcome.status == "finished" and job["evals"]:
-                return self.evaluate(job, trial, outcome.train_seconds)
-            self.emit(outcome.status, **summary(outcome))
+            self.conclude(job, trial, attempt, outcome)
+
+    @contextlib.contextmanager
+    def guarded(self, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Iterator[None]:
+        """One bad trial never stops the others: its cause is recorded."""
+        try:
+            yield
         except store.Superseded as error:
             self.emit("held", cause=str(error))
-        except Exception as error:  # one bad trial never stops the others: its cause is recorded
+        except Exception as error:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
 
+    def prepared(self, job: Json, trial: store.Trial, attempt: store.Attempt) -> Config:
+        """What is to be trained, on record with where. Raises ValueError where it is not what was planned."""
+        config = Config(**job["config"])
+        if trial_id(config) != job["id"]:
+            raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
+        self.ensure_device(config)
+        content = {"config": config.model_dump(), "identity": identity(config)}
+        self.patience(lambda: trial.create(content))
+        device, accelerator = hardware(config), device_of(config)
+        before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
+        attempt.write_env(provenance.environment(config, device, accelerator, self.plugins) | before)
+        attempt.on_progress = self.report
+        return config
+
+    def conclude(self, job: Json, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
+        """A result, where the training came to one, and what the trial owes besides."""
+        if outcome.micro_batch:
+            attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
+        if outcome.status != "stopped":
+            attempt.publish(asdict(outcome))
+        if outcome.status == "finished" and job["evals"]:
+            return self.evaluate(job, trial, outcome.train_seconds)
+        self.emit(outcome.status, **summary(outcome))
+
     def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Outcome:
         """By as many ranks as the config asks for. One that is lost ends this process too where it would hang."""
-        device, accelerator = hardware(config), device_of(config)
-        attempt.write_env(provenance.environment(config, device, accelerator, self.plugins))
-        attempt.on_progress = self.report
 
         def hung(lost: RankLost) -> None:
             self.fail(lost, trial, attempt, past)
@@ -229,25 +256,6 @@ def summary(outcome: Outcome) -> Json:
     return {"accuracy": outcome.metrics.get("test_accuracy"), "seconds": outcome.train_seconds}
 
 
-@contextlib.contextmanager
-def logged(path: Path) -> Iterator[None]:
-    """Standard output and error of the process go to the file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    with open(path, "ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for target, source in zip((1, 2), saved, strict=True):
-                os.dup2(source, target)
-                os.close(source)
-
-
 def main() -> None:
     order = json.loads(sys.argv[1])
     channel = os.fdopen(os.dup(1), "w")
@@ -265,7 +273,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     worker.emit("ready")
     for line in sys.stdin:
-        worker.serve(json.loads(line))
+        job = json.loads(line)
+        if "together" in job:
+            company.serve(worker, job["together"])
+        else:
+            worker.serve(job)
         if worker.stop() or worker.broken:
             break
 

@@ -24,7 +24,8 @@ Json = dict[str, Any]
 
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
-ADDED = {"micro_batch", "ranks", "suspect_hardware", "evals", "inspect"}  # columns that earlier versions did not write
+# Columns that earlier versions did not write.
+ADDED = {"micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"}
 NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(

@@ -32,6 +32,7 @@ def compared(trials: pd.DataFrame) -> Iterator[tuple[str, list[str]]]:
         yield name, [sources(text) for text in texts] if name == "code" else texts
     yield "ranks", [text or "1" for text in trials["ranks"].tolist()]
     yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"].tolist()]
+    yield "trained", ["as one" if text else "alone" for text in trials["fused"].tolist()]
     loaded = [json.loads(text) if text else {} for text in trials["plugins"].tolist()]
     for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
         yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]

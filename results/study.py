@@ -18,7 +18,7 @@ from results.names import METRICS
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
 PROVENANCE = (
-    *("code", "revision", "host", "device", "threads", "ranks", "micro_batch"),
+    *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
     *("python", "torch", "numpy", "plugins"),
 )
 THEN = " then "  # between the values of attempts that one trial was resumed through

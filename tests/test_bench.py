@@ -318,3 +318,45 @@ def test_what_the_loop_cannot_be_is_one_line(
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert message in errors
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same trainings on our two sides, to rounding; the scripts in this process; a table of all three."""
+
+    def process(self: bench_loop.Study, command: list[str], threads: int) -> None:
+        bench_script.run(Path(command[-1]))
+
+    monkeypatch.setattr(bench_loop.Study, "process", process)
+    monkeypatch.chdir(tmp_path)
+    words = [*WORDS, "patch=4", "pool=cls", "steps=4", "evaluations=1", "--rounds", "2", "--steps", "1"]
+    status, output, errors = called(monkeypatch, "bench", "--fused", "2", *words, "--out", "b.json")
+    assert (status, errors) == (0, "")
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert (found["bench"], found["trials"], found["steps"]) == ("fused", 2, 4)
+    sides = ["as one", "one after the other", "one process a trial, in sequence"]
+    assert list(found["seconds"]) == sides
+    assert list(found["ratio"]) == sides[1:]
+    assert found["step"]["ratio"].keys() == {"median", "low", "high"}
+    accuracy = found["test_accuracy"]
+    assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)
+    assert all(name in output for name in sides)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--fused 2 position-embedding", "--fused 2: of one config: without position-embedding"),
+        ("--fused 2 --loop", "--fused 2: of one config: without --loop"),
+        ("--fused 2 --random-images", "--random-images: --fused trains on the data themselves"),
+        ("--fused 2 micro_batch=4", "micro_batch=4: trained together it has to be 0"),
+    ],
+)
+def test_what_cannot_be_fused_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, message: str
+) -> None:
+    """Before anything is timed."""
+    monkeypatch.chdir(tmp_path)
+    status, output, errors = called(monkeypatch, "bench", *WORDS, *words.split())
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert message in errors

@@ -255,6 +255,18 @@ def test_two_versions_of_one_plugin_are_named() -> None:
     ]
 
 
+def test_trials_as_one_beside_trials_alone_are_named() -> None:
+    """Their seconds are others; with how many it was makes no difference."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for seed, members in enumerate(["8", "8", "2"]):
+        key = synthetic.trial_id(plan, "position=none", seed)
+        records[key] = synthetic.changed(records[key], fused=members)
+    assert table(synthetic.results(plan, records))["notes"] == [
+        "trained differs between trials: alone (17), as one (position=none seeds 0, 1, 2)"
+    ]
+
+
 def test_a_trial_resumed_under_other_code_is_named() -> None:
     """Among others that were not, and where every trial was; other plugins alone are no other code."""
     resumed = "0123456789ab then fedcba987654"

@@ -17,9 +17,13 @@ class Average:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.names = list(model.state_dict())
-        self.live = list(model.state_dict().values())
+        self.follow(model)
         self.mean = [tensor.clone() for tensor in self.live]
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
+
+    def follow(self, model: nn.Module) -> None:
+        """The model whose weights are averaged has them elsewhere now."""
+        self.live = list(model.state_dict().values())
 
     @torch.no_grad()
     def update(self, steps: int) -> None:

@@ -32,6 +32,12 @@ def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     )
 
 
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Of the step to come; each group takes its share."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["lr_scale"]
+
+
 def decays(name: str, parameter: nn.Parameter) -> bool:
     """Weights of dense layers and convolutions do, unless they are the position's.
 

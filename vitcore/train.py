@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
 from functools import partial
@@ -33,7 +33,7 @@ from vitcore.mixing import mix
 from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
 from vitcore.objective import OBJECTIVE
-from vitcore.optim import optimizer
+from vitcore.optim import optimizer, set_rate
 from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
@@ -41,6 +41,8 @@ from vitcore.transfer import Weights, take_over, weights_for
 
 if TYPE_CHECKING:
     from vitcore.config import Config
+
+    Course = Generator["Training", None, Outcome]
 
 EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
 CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
@@ -90,24 +92,39 @@ def train(
     with torch_threads(config.threads):
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
-        suspicion: Suspicion | None = None
+        steps = course(partial(Training, config, data, start, ranks), run, stop, checkpoint_seconds)
         while True:
-            training = begin(config, data, run, suspicion, start, ranks)
             try:
-                return loop(training, run, stop, checkpoint_seconds)
-            except DivergedError as diverged:
-                if training.suspicion.confirmed_by(diverged.step):
-                    return training.outcome("diverged", {}, diverged.step)
-                suspicion = training.suspicion.moved(diverged.step)
-            del training  # two of them may not fit
+                next(steps).advance()
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
 
 
-def begin(
-    config: Config, data: Data, run: Run, suspicion: Suspicion | None, start: Weights | None, ranks: Alone
-) -> Training:
+def course(
+    make: Callable[[], Training],
+    run: Run,
+    stop: Callable[[], bool],
+    checkpoint_seconds: float,
+    checkpoint_share: float = CHECKPOINT_SHARE,
+) -> Course:
+    """Yields the training before each of its steps, which is then made: by itself, or with others' (vitcore.fused)."""
+    suspicion: Suspicion | None = None
+    while True:
+        training = begin(make, run, suspicion)
+        try:
+            return (yield from loop(training, run, stop, checkpoint_seconds, checkpoint_share))
+        except DivergedError as diverged:
+            if training.suspicion.confirmed_by(diverged.step):
+                return training.outcome("diverged", {}, diverged.step)
+            suspicion = training.suspicion.moved(diverged.step)
+        del training  # two of them may not fit
+
+
+def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
     """From the newest checkpoint, all of which are finite, or from the start; a new suspicion is put on record."""
-    training = Training(config, data, start, ranks)
-    if (payload := ranks.told(run.checkpoint)) is not None:
+    training = make()
+    if (payload := training.ranks.told(run.checkpoint)) is not None:
         training.restore(payload)
     if suspicion is not None:
         training.suspicion = suspicion
@@ -121,7 +138,9 @@ def save(training: Training, run: Run) -> None:
         run.save_checkpoint(training.step, training.save())
 
 
-def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
+def loop(
+    training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float, checkpoint_share: float
+) -> Course:
     """Steps, each followed by an evaluation where one is due; what is saved is saved before a step."""
     config = training.config
     due, line = evaluation_steps(config), dict[str, Any]()
@@ -132,13 +151,13 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
         if (stopping := training.ranks.agreed(stop)) or now - saved >= pause:
             save(training, run)
             saved = time.monotonic()
-            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
+            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / checkpoint_share)
         if stopping:
             return training.outcome("stopped", {})
         if now - shown >= TICK:
             run.progress(training.step, line.get("val_accuracy"))
             shown = now
-        training.advance()
+        yield training
         if training.step in due:
             line = training.evaluate()
             run.log(line)
@@ -187,10 +206,13 @@ class Training:
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self.config) * group["lr_scale"]
+        set_rate(self.optimizer, learning_rate(self.step, self.config))
         self.optimizer.step()
-        self.losses[self.since] = self.ranks.mean(loss)
+        self.stepped(self.ranks.mean(loss))
+
+    def stepped(self, loss: Tensor) -> None:
+        """What follows a step of the optimiser."""
+        self.losses[self.since] = loss
         self.step, self.since = self.step + 1, self.since + 1
         if self.average:
             self.average.update(self.step)
@@ -220,21 +242,28 @@ class Training:
 
     def batch(self) -> Batch:
         """This rank's part of that of the step to come, augmented and mixed."""
-        config, start = self.config, self.step * self.config.batch
-        places = self.places(self.step)
+        pixels, labels, keys = self.drawn()
+        if keys is not None:
+            pixels = self.augment(pixels, keys)
+        return self.targeted(pixels, self.data.standardise(pixels), labels, keys)
+
+    def drawn(self) -> tuple[Tensor, Tensor, Keys]:
+        """Its bytes, its labels, and the keys of its images on the CPU, where any choice is made of them."""
+        config, places = self.config, self.places(self.step)
         pixels, labels = self.images(self.step), self.data.train.labels[torch.from_numpy(places).to(self.device)]
         if not self.augment.cuts:
             pixels = self.data.train.seen(pixels)
-        keys = None
-        if config.augment != "none" or config.dropout or config.drop_path or self.goal.keyed:
-            epochs = self.order.epochs(start, config.batch)[self.part]
-            keys = image_keys(config.seed, epochs, self.data.train.index[places])
-            pixels = self.augment(pixels, keys)
-            keys = keys.to(self.device)
+        if not (config.augment != "none" or config.dropout or config.drop_path or self.goal.keyed):
+            return pixels, labels, None
+        epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
+        return pixels, labels, image_keys(config.seed, epochs, self.data.train.index[places])
+
+    def targeted(self, pixels: Tensor, images: Tensor, labels: Tensor, keys: Keys) -> Batch:
+        """Of augmented bytes, and of these standardised, with what they are compared with; mixed."""
+        keys = keys if keys is None else keys.to(self.device)
         targets = self.goal.targets(pixels, labels, keys)
-        images = self.data.standardise(pixels)
-        if config.mixup or config.cutmix:
-            images, targets = mix(images, targets, config, self.step)
+        if self.config.mixup or self.config.cutmix:
+            images, targets = mix(images, targets, self.config, self.step)
         return Batch(images, targets, keys)
 
     def evaluate(self) -> dict[str, Any]:

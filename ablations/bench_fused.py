@@ -1,0 +1,76 @@
+"""Seeds of one config trained as one, beside one after the other in this process, and beside one process a trial.
+
+The trials are the same on all sides. Ours are timed from the images on the device to the last test; the processes, as
+in `--loop`, from their command on: what they import is theirs.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ablations.bench_clock import Call, interleaved, spread
+from ablations.bench_loop import SEQUENTIAL, Study, check_alike
+from ablations.bench_memory import Source
+from ablations.fused_pace import ALONE, FUSED, beside
+from vitcore.config import Config, ConfigError, merge
+from vitcore.device import torch_device
+from vitcore.fused import refuse, together, train_fused, unfit
+from vitcore.run import Memory, Outcome
+from vitcore.train import train
+
+Json = dict[str, Any]
+
+
+def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, source: Source) -> Json:
+    """`steps` steps a round, then whole trainings. Raises ValueError where they cannot be trained as one, with why."""
+    configs = [Config(**merge(settings, {"seed": seed})) for seed in range(members)]
+    refuse(configs)
+    check_alike(configs[0], source)
+    if why := unfit(configs[0], source.data_dir):
+        raise ConfigError(f"--fused {members}: {why}")
+    step = beside(configs, together(configs, source.data_dir), max(rounds, 5), steps)
+    with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
+        study = Study(Path(folder), settings, configs, source)
+        accuracy: dict[str, float] = {}
+        sides: dict[str, Call] = {
+            FUSED: partial(as_one, configs, source, accuracy),
+            ALONE: partial(one_by_one, configs, source, accuracy),
+            SEQUENTIAL: partial(study.loop, 1),
+        }
+        seconds = interleaved(sides, rounds, 1, torch_device(configs[0]))
+        accuracy[SEQUENTIAL] = study.theirs()
+    return {
+        "trials": members,
+        "steps": configs[0].steps,
+        "step": {
+            "seconds": {name: spread(own) for name, own in step.items()},
+            "ratio": spread(step[ALONE] / step[FUSED]),
+        },
+        "seconds": {name: spread(own) for name, own in seconds.items()},
+        "ratio": {name: spread(own / seconds[FUSED]) for name, own in seconds.items() if name != FUSED},
+        "test_accuracy": accuracy,
+    }
+
+
+def as_one(configs: Sequence[Config], source: Source, accuracy: dict[str, float]) -> None:
+    runs = [Memory() for _ in configs]
+    accuracy[FUSED] = mean(train_fused(configs, runs, data_dir=source.data_dir, checkpoint_seconds=60))
+
+
+def one_by_one(configs: Sequence[Config], source: Source, accuracy: dict[str, float]) -> None:
+    accuracy[ALONE] = mean([train(config, data_dir=source.data_dir, checkpoint_seconds=60) for config in configs])
+
+
+def mean(outcomes: Sequence[Outcome | Exception]) -> float:
+    """Test accuracy. Raises what a training raised, ConfigError where one diverged."""
+    found = []
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome.status != "finished":
+            raise ConfigError(f"--fused: a trial {outcome.status}")
+        found.append(outcome.metrics["test_accuracy"])
+    return fmean(found)

@@ -1,0 +1,223 @@
+"""Trials handed to a worker together: trained as one where that pays, each with its own attempt and its own end."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ablations import company, fused_pace, fusing, runner
+from ablations.jobs import Job
+from ablations.provenance import sources
+from ablations.worker import Worker
+from results import lease, store
+from vitcore import Config, fused
+from vitcore.data import load
+from vitcore.device import hardware
+from vitcore.identity import trial_id
+from vitcore.run import Outcome
+
+SMALL: dict[str, Any] = {"width": 16, "heads": 2, "patch": 4, "pool": "gap", "steps": 6, "batch": 16}
+
+
+class Quiet:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def jobs(count: int, **settings: Any) -> list[Job]:
+    """Seeds of one config."""
+    configs = [Config(**SMALL | {"depth": 1, "device": "cpu"} | settings, seed=seed) for seed in range(count)]
+    return [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
+
+
+def measured(runs: Path, some: Sequence[Job], why: str) -> None:
+    """What a probe said of them before."""
+    config = Config(**some[0].config)
+    found = {"code": sources(), "ratio": 2.0, "why": why}
+    fusing.write(runs, hardware(config), {f"{fusing.kin(config.model_dump())} x {len(some)}": found})
+
+
+def env(runs: Path, job: Job) -> dict[str, Any]:
+    state = store.trial(runs, job.id).state()
+    assert state.status == "finished", state
+    assert state.attempt is not None
+    return store.read_json(state.attempt / "env.json")
+
+
+def metrics(runs: Path, job: Job) -> dict[str, float]:
+    result = store.trial(runs, job.id).result()
+    assert result is not None
+    return dict(result["metrics"])
+
+
+def served(runs: Path, some: Sequence[Job]) -> dict[str, list[dict[str, Any]]]:
+    """The events of a worker, in this process, that was handed the trials together; by trial."""
+    channel, plain = io.StringIO(), {"plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
+    worker = Worker({"runs": runs, "data_dir": None, **plain}, channel)
+    company.serve(worker, [json.loads(json.dumps(asdict(job))) for job in some])
+    assert worker.about == {}
+    events: dict[str, list[dict[str, Any]]] = {job.id: [] for job in some}
+    for line in channel.getvalue().splitlines():
+        event = json.loads(line)
+        events[event["id"]].append(event)
+    return events
+
+
+@pytest.mark.slow
+def test_kin_are_trained_as_one_where_it_pays(tmp_path: Path) -> None:
+    """By a pool and its worker: results as alone, to rounding; how they came to be is on record, and in no id."""
+    some, other = jobs(3), jobs(1, position="none")
+    measured(tmp_path / "one", some, "")
+    alone = runner.run([*some, *other], runner.Place(tmp_path / "alone", None), Quiet(), workers=1)
+    together = runner.run([*some, *other], runner.Place(tmp_path / "one", None, fuse=8), Quiet(), workers=1)
+    assert sorted(alone.done) == sorted(together.done) == sorted(job.id for job in [*some, *other])
+    for job in some:
+        assert env(tmp_path / "one", job)["fused"] == 3
+        assert "fused" not in env(tmp_path / "alone", job)
+        mine, theirs = metrics(tmp_path / "one", job), metrics(tmp_path / "alone", job)
+        np.testing.assert_allclose(mine["test_loss"], theirs["test_loss"], rtol=1e-4)
+    assert "fused" not in env(tmp_path / "one", other[0])
+    assert not (tmp_path / "alone" / "probes").exists()
+
+
+@pytest.mark.slow
+def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
+    """It is said once why, and not asked again for other trials of the kind."""
+    some, display = jobs(4), Quiet()
+    measured(tmp_path, some[:2], "2 as one take 0.97x the steps a second of one after the other")
+    tally = runner.run(some, runner.Place(tmp_path, None, fuse=2), display, workers=1)
+    assert sorted(tally.done) == sorted(job.id for job in some)
+    assert display.said == ["not trained as one: 2 as one take 0.97x the steps a second of one after the other"]
+    assert ["fused" in env(tmp_path, job) for job in some] == [False] * 4
+
+
+@pytest.mark.parametrize(("slots", "most", "taken"), [(1, 8, 4), (1, 3, 2), (1, 1, 0), (2, 8, 2), (5, 8, 0), (3, 8, 1)])
+def test_slots_share_what_waits(slots: int, most: int, taken: int) -> None:
+    """Each takes its part of those that are kin, and of no others."""
+    lead, *waiting = jobs(5)
+    strangers = jobs(2, position="none")
+    found = fusing.company(lead, [strangers[0], *waiting, strangers[1]], slots, most)
+    assert found == waiting[:taken]
+
+
+def test_members_have_attempts_of_their_own(tmp_path: Path) -> None:
+    """Each is claimed, trained and published; its log says where the group's is; another's trial is left to it."""
+    some = jobs(3)
+    measured(tmp_path, some, "")
+    held = store.trial(tmp_path, some[1].id).claim(lease.Watch())
+    assert held is not None
+    with held:
+        events = served(tmp_path, some)
+    assert [[event["event"] for event in events[job.id] if event["event"] != "progress"] for job in some] == [
+        ["started", "finished"], ["held"], ["started", "finished"]
+    ]  # fmt: skip
+    assert [env(tmp_path, some[number])["fused"] for number in (0, 2)] == [2, 2]
+    log = store.trial(tmp_path, some[2].id).attempts()[0] / "log"
+    assert log.read_text() == f"trained with others: what was printed is in the log of trial {some[0].id}\n"
+
+
+def test_a_trial_that_failed_before_goes_alone(tmp_path: Path) -> None:
+    """What ended it may end others."""
+    some = jobs(3)
+    measured(tmp_path, some, "")
+    attempt = store.trial(tmp_path, some[1].id).claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.fail("RuntimeError: no", "", sources(), kind="bug", where=["RuntimeError"], again=True)
+    events = served(tmp_path, some)
+    assert [events[job.id][-1]["event"] for job in some] == ["finished"] * 3
+    assert [env(tmp_path, job).get("fused") for job in some] == [2, None, 2]
+
+
+def test_what_all_raise_leaves_each_to_go_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same attempts; but where the machine is at fault each has failed by it, as alone."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no batching rule")
+
+    def lost(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    some, others = jobs(2), jobs(2, lr=2e-3)
+    for group in (some, others):
+        measured(tmp_path, group, "")
+    monkeypatch.setattr(fused, "train_fused", broken)
+    events = served(tmp_path, some)
+    assert [events[job.id][-1]["event"] for job in some] == ["finished"] * 2
+    assert ["fused" in env(tmp_path, job) for job in some] == [False] * 2
+    assert [len(store.trial(tmp_path, job.id).attempts()) for job in some] == [1, 1]
+    monkeypatch.setattr(fused, "train_fused", lost)
+    events = served(tmp_path, others)
+    assert [(events[job.id][-1]["event"], events[job.id][-1]["leaving"]) for job in others] == [("again", True)] * 2
+
+
+def test_an_error_of_one_member_is_recorded_as_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have their results."""
+    some, honest = jobs(3), fused.train_fused
+
+    def spoilt(*words: Any, **how: Any) -> list[Outcome | Exception]:
+        first, _, third = honest(*words, **how)
+        return [first, ValueError("its own"), third]
+
+    measured(tmp_path, some, "")
+    monkeypatch.setattr(fused, "train_fused", spoilt)
+    events = served(tmp_path, some)
+    assert [events[job.id][-1]["event"] for job in some] == ["finished", "again", "finished"]
+    failure = store.trial(tmp_path, some[1].id).failure()
+    assert failure is not None
+    assert failure["cause"] == "ValueError: its own"
+
+
+def test_a_trial_of_other_code_fails_alone(tmp_path: Path) -> None:
+    """It is not what was planned: one line, and no other is touched."""
+    some = jobs(3)
+    wrong = Job("0" * 12, some[1].config, "arm", "study")
+    measured(tmp_path, some, "")
+    events = served(tmp_path, [some[0], wrong, some[2]])
+    assert [last[-1]["event"] for last in events.values()] == ["finished", "failed", "finished"]
+    assert "planned with other code or data" in events[wrong.id][-1]["cause"]
+
+
+def test_a_probe_measures_once_and_files_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As fast as one by one does not pay; faster and the same does; each is asked of the device once."""
+    asked: list[int] = []
+
+    def beside(configs: Sequence[Config], *_: Any) -> dict[str, Any]:
+        asked.append(len(configs))
+        return {fused_pace.FUSED: np.array([1.0, 1.0]), fused_pace.ALONE: np.array([1.0, 1.0]) * (len(configs) - 1)}
+
+    monkeypatch.setattr(fused_pace, "beside", beside)
+    configs = [Config(**job.config) for job in jobs(3)]
+    for _ in range(2):
+        why = fused_pace.against(configs[:2], tmp_path, None)
+        assert why == "2 as one take 1.00x the steps a second of one after the other"
+        assert fused_pace.against(configs, tmp_path, None) == ""
+    assert asked == [2, 3]
+
+
+def test_a_probe_says_what_cannot_be_one(tmp_path: Path) -> None:
+    """Configs that are not kin, by name."""
+    configs = [Config(**SMALL, device="cpu", depth=depth) for depth in (1, 2)]
+    assert fused_pace.against(configs, tmp_path, None).startswith("ConfigError: depth=1 and 2: trained together")
+
+
+def test_steps_are_timed_beside_each_other() -> None:
+    """A value a round of both ways."""
+    configs = [Config(**job.config) for job in jobs(2)]
+    seconds = fused_pace.beside(configs, [load(config) for config in configs], rounds=2, steps=1)
+    assert {name: len(values) for name, values in seconds.items()} == {fused_pace.FUSED: 2, fused_pace.ALONE: 2}
+    assert all((values > 0).all() for values in seconds.values())
