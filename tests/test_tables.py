@@ -609,7 +609,7 @@ def test_the_answer_tells_points_of_a_curve_once() -> None:
     found = table(synthetic.results(synthetic.dataset_scale()))
     rows = [row | {"verdict": "not-resolved"} if row["delta"] is not None else row for row in found["rows"]]
     text = sentences.answer(found | {"rows": rows})
-    assert "): stem=conv at data_fraction=0.1 and data_fraction=0.3 and data_fraction=1.0." in text
+    assert "): stem=conv at data_fraction=0.1, data_fraction=0.3 and data_fraction=1.0." in text
     row = next(row for row in rows if row["delta"] is not None)
     looked = row | {"verdict": "better", "delta": 0.01, "delta_ci95": [-0.002, 0.022]}
     text = sentences.answer(found | {"rows": [looked]})
