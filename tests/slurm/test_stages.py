@@ -24,7 +24,7 @@ factors: {lr: [2e-3, 1e-3]}
 
 @pytest.fixture(autouse=True)
 def study(tmp_path: Path) -> None:
-    """A study of two pre-trainings and four fine-tunings."""
+    """A study of two pre-trainings and four fine-tunings, and its recipe and profile."""
     (tmp_path / "s.yaml").write_text(STUDY)
     recipe = RECIPE.replace("STEPS", "100").replace("SEEDS", "2") + "stages: {finetune: {}}\n"
     (tmp_path / "r.yaml").write_text(recipe)
