@@ -267,7 +267,9 @@ def look(campaign: Campaign, inside: bool) -> Look:
     shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
     taken: dict[str, int] = {}
     if not campaign.cancelled:
-        taken = hand_over(campaign, generations(todo, starting), there, seconds, free, bounds.max_array_size, shunned)
+        taken = hand_over(
+            campaign, generations(place.runs, todo, starting), there, seconds, free, bounds.max_array_size, shunned
+        )
     sent = list(dict.fromkeys(taken.values()))
     count = Counter(states.values())
     return Look(
@@ -285,12 +287,12 @@ def look(campaign: Campaign, inside: bool) -> Look:
     )
 
 
-def generations(todo: Sequence[Job], look: chain.Look) -> list[list[Job]]:
+def generations(runs: Path, todo: Sequence[Job], look: chain.Look) -> list[list[Job]]:
     """What may begin, then what starts from that, and so on: each is handed over to begin when those before have ended.
 
     Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
     """
-    depths = [len(chain.start(job.parents, look).open) for job in todo]
+    depths = [len(chain.begin(runs, job.id, job.parents, look).open) for job in todo]
     levels = range(max(depths, default=-1) + 1)
     return [[job for job, depth in zip(todo, depths, strict=True) if depth == level] for level in levels]
 

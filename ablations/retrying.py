@@ -8,12 +8,13 @@ from ablations.jobs import Job
 from ablations.runner import outcome
 from results import chain, evals, lease, store
 
+Wanted = Callable[[store.Trial, store.TrialState], bool]
 
-def wanted(*, failed: bool, oom: bool, diverged: bool) -> Callable[[store.Trial], bool]:
+
+def wanted(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
     """Whether a trial is asked for. oom: of those that failed, the ones that ran out of memory."""
 
-    def is_wanted(trial: store.Trial) -> bool:
-        state = trial.state()
+    def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
         if state.status == "failed":
             return failed or (oom and kind(trial) == "memory")
         return diverged and state.status == "diverged"
@@ -27,19 +28,21 @@ def kind(trial: store.Trial) -> str:
     return str(known(newest[0] / "failure.json").get("kind", "")) if newest else ""
 
 
-def retry(trials: Iterable[store.Trial], wanted: Callable[[store.Trial], bool], evals_too: bool) -> list[bool]:
+def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
     """Of each trial that is asked for, or has evals that failed, whether it may be run again: else it is held."""
-    return [again(trial, wanted(trial), evals_too) for trial in trials if wanted(trial) or owes(trial, evals_too)]
+    seen = ((trial, trial.state()) for trial in trials)
+    asked = ((trial, state if wanted(trial, state) else None) for trial, state in seen)
+    return [again(trial, state, evals_too) for trial, state in asked if state or owes(trial, evals_too)]
 
 
 def owes(trial: store.Trial, evals_too: bool) -> bool:
     return evals_too and evals.failure(trial) is not None
 
 
-def again(trial: store.Trial, wanted: bool, evals_too: bool) -> bool:
+def again(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool) -> bool:
+    """wanted: in which state it was asked for; None: only its evals were. It is left where it ended anew since."""
     forgiven = evals_too and evals.forgive(trial)
-    reopened = wanted and trial.reopen(lease.Watch(), trial.state().result)
-    return reopened or (forgiven and not wanted)
+    return forgiven if wanted is None else trial.reopen(lease.Watch(), wanted.result)
 
 
 def lost(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
@@ -49,7 +52,7 @@ def lost(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, 
     """
     look, found = chain.on_disk(runs, code), dict[str, str]()
     for job in jobs:
-        start = chain.start(job.parents, look)
+        start = chain.begin(runs, job.id, job.parents, look)
         if start.kind == chain.LOST and outcome(runs, job, code, look)[0] == "todo":
             found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in start.lost}
     return found
@@ -64,8 +67,14 @@ def to_do(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]
 def renew(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
     """Lets these be trained again; what they are called. One that is held, or that another process renewed, is left."""
     watch = lease.Watch()
-    trials = {store.trial(runs, key): name for key, name in lost(runs, jobs, code).items()}
-    return [name for trial, name in trials.items() if trial.reopen(watch, trial.state().result)]
+    return [name for key, name in lost(runs, jobs, code).items() if reopened(store.trial(runs, key), watch)]
+
+
+def reopened(trial: store.Trial, watch: lease.Watch) -> bool:
+    """Whether it still had finished without weights, and may be trained again."""
+    state = trial.state()  # once: the result whose weights are gone is the one to move aside
+    is_lost = state.status == "finished" and not state.weights.exists()
+    return is_lost and trial.reopen(watch, state.result)
 
 
 def renewed(names: Sequence[str]) -> str:

@@ -155,7 +155,7 @@ def outcome(runs: Path, job: Job, code: str | None, look: chain.Look | None = No
     failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
     if chain.counts(failure, code):
         return "failed", state.reason
-    start = chain.start(job.parents, look or chain.on_disk(runs, code))
+    start = chain.begin(runs, job.id, job.parents, look or chain.on_disk(runs, code))
     if start.kind == chain.BLOCKED:
         return "blocked", start.why
     return "todo", state.reason
@@ -236,7 +236,8 @@ class Pool:
             job = self.waiting.popleft()
             state, reason = outcome(self.place.runs, job, self.place.code)
             if state == "todo":
-                start = chain.start(job.parents, chain.on_disk(self.place.runs, self.place.code))
+                look = chain.on_disk(self.place.runs, self.place.code)
+                start = chain.begin(self.place.runs, job.id, job.parents, look)
                 if start.kind == chain.READY:
                     return job
                 self.await_parent(job, start)
@@ -254,7 +255,7 @@ class Pool:
             job
             for job in fusing.company(lead, self.waiting, len(self.slots), most)
             if outcome(self.place.runs, job, self.place.code)[0] == "todo"
-            and chain.start(job.parents, look).kind == chain.READY
+            and chain.begin(self.place.runs, job.id, job.parents, look).kind == chain.READY
         ]
         for job in found:
             self.waiting.remove(job)

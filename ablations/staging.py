@@ -57,7 +57,7 @@ def copied(source: Path, known: Manifest, folder: Path, left: int, say: Callable
     with open(target / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first copies, the others find it
         missing = [shard for shard in known.shards if not is_there(target / shard.file, shard)]
-        if not missing and (target / MANIFEST).exists():
+        if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
             return target
         if left < known.images:
             raise OSError(f"{left:,} images are left to train on, and a copy takes all {known.images:,}")

@@ -50,7 +50,7 @@ def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profil
     """The scripts that a submission would hand over; nothing is written."""
     asked, look = retrying.to_do(place.runs, jobs(plans), place.code), chain.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
-    generations = filter(None, campaigns.generations(asked, look))
+    generations = filter(None, campaigns.generations(place.runs, asked, look))
     apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"

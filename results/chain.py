@@ -66,6 +66,12 @@ def start(parents: Mapping[str, str], look: Look) -> Start:
     )
 
 
+def begin(runs: Path, key: str, parents: Mapping[str, str], look: Look) -> Start:
+    """Whether the trial `key` may begin. One that is trained owes evals at most, and for those its own weights do."""
+    found = start(parents, look)
+    return Start() if found.kind != READY and store.trial(runs, key).state().over else found
+
+
 def on_disk(runs: Path, code: str | None = None) -> Look:
     """Looks at each trial once. code: failures count only where they happened under it; None: under any."""
 
@@ -97,7 +103,7 @@ def counts(failure: Json | None, code: str | None) -> bool:
 def starts(runs: Path, plan: Json) -> dict[str, Start]:
     """Of each trial that starts from another, whether it may begin; failures count under any code."""
     look = on_disk(runs)
-    return {key: start(parents, look) for key, parents in starting(plan)}
+    return {key: begin(runs, key, parents, look) for key, parents in starting(plan)}
 
 
 def starting(plan: Json) -> Iterator[tuple[str, dict[str, str]]]:

@@ -24,18 +24,22 @@ Claim = dict[str, Any]
 
 
 def judge(
-    plan: Mapping[str, Any], rows: Sequence[Row], samples: Mapping[str, Sample], unjudged: Collection[str] = ()
+    plan: Mapping[str, Any],
+    rows: Sequence[Row],
+    samples: Mapping[str, Sample],
+    unjudged: Collection[str] = (),
+    gone: Collection[str] = (),
 ) -> list[Claim]:
     """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where untested.
 
     An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own. Of what
-    is tuned, each arm at its own value. unjudged: arms whose value was not found inside the grid.
+    is tuned, each arm at its own value. unjudged: arms whose value was not found inside the grid; gone: points of grids
+    that are nobody's best (results/tuning.py).
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
     of = {row["arm"]: row for row in rows}
     asked = [point for text in plan["claims"] for point in points(text, plan)]
     there = [(a, b) for a, _, b in asked if a in of and b in of]
-    gone = {row["arm"] for row in rows if row["diverged"] == row["planned"]}
     found = {(a, b): rivals.pair(a, b, plan, samples, gone) for a, b in there}
     p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
     own = [pair for pair in found if pair not in p_holm]

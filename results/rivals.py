@@ -29,7 +29,7 @@ class Pair:
 
 
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
-    """gone: arms whose trials all diverged, which are nobody's best."""
+    """gone: points where trials diverged, which are nobody's best (results/tuning.py)."""
     grids = {entry["name"]: entry["points"] for entry in plan.get("tuned", [])}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
     return Pair(

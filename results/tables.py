@@ -42,7 +42,7 @@ def table(study: StudyResults) -> Table:
     whole, choices = tuning.with_tuned(study)
     plan = whole.plan
     samples, cells = contrast.samples(whole, plan["metric"]), cells_by_arm(whole)
-    gone = {name for name, found in cells.items() if all(cell["status"] == "diverged" for cell in found)}
+    gone = {point for choice in choices.values() for point in choice.gone}
     contrasts = {
         arm["name"]: rivals.pair(arm["name"], arm["baseline"], plan, samples, gone)
         for arm in plan["arms"]
@@ -75,7 +75,7 @@ def table(study: StudyResults) -> Table:
         "varied": varied(plan),
         "tuned": list(plan.get("tune", {})),
         "interactions": interaction.judge(whole, samples, unjudged),
-        "claims": claims.judge(plan, rows, samples, unjudged),
+        "claims": claims.judge(plan, rows, samples, unjudged, gone),
         "notes": study_notes(study),
         "caveats": plan["caveats"],
     }

@@ -27,6 +27,7 @@ class Choice:
     points: Mapping[int, int | None]
     edge: list[str]  # settings whose best value is the first or last of the grid
     notes: list[str]
+    gone: frozenset[str] = frozenset()  # arms of the grid where trials diverged, which are nobody's best
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
@@ -64,7 +65,9 @@ def choice(entry: Arm, by_arm: Mapping[str, pd.DataFrame], plan: Arm, arms: Mapp
     shape = [len(values) for values in plan["tune"].values()]
     chosen: dict[int, int | None] = dict(zip(seeds, choose(reached, shape), strict=True))
     edge = [name for axis, name in enumerate(plan["tune"]) if at_edge(chosen.values(), shape, axis)]
-    return Choice(chosen, edge, list(told(chosen, edge, reached, seeds, plan["tune"])))
+    return Choice(
+        chosen, edge, list(told(chosen, edge, reached, seeds, plan["tune"])), gone(entry["points"], by_arm, reached)
+    )
 
 
 def scores(trials: pd.DataFrame, seeds: Sequence[int], chance: float) -> np.ndarray:
@@ -72,6 +75,13 @@ def scores(trials: pd.DataFrame, seeds: Sequence[int], chance: float) -> np.ndar
     value = trials[CHOOSES].where(trials["status"] == "finished")
     value = value.mask(trials["status"] == "diverged", chance)
     return value.set_axis(trials["seed"]).reindex(list(seeds)).to_numpy(float)
+
+
+def gone(points: Sequence[str], by_arm: Mapping[str, pd.DataFrame], reached: np.ndarray) -> frozenset[str]:
+    """Those where all trials diverged, or some did and, with chance for them, another point has a better mean."""
+    means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
+    found = zip(points, (by_arm[name]["status"] == "diverged" for name in points), means, strict=True)
+    return frozenset(name for name, lost, mean in found if lost.all() or (lost.any() and mean < max(means)))
 
 
 def choose(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:

@@ -6,7 +6,7 @@ import pytest
 import synthetic
 from typer.testing import CliRunner
 
-from ablations import cli
+from ablations import cli, retrying
 from ablations import status as statuses
 from ablations.board import board
 from ablations.retrying import advice
@@ -90,6 +90,26 @@ def test_trial_that_is_held_is_left_alone(runs: Path) -> None:
     with attempt:
         attempt.fail("of bug", "", "code", kind="bug")
         assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)
+
+
+def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process retried the trial and finished it between the look and the act."""
+    trial, watch = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=none", 3)), lease.Watch
+
+    def meanwhile() -> lease.Watch:
+        monkeypatch.undo()
+        assert trial.reopen(watch(), trial.result())
+        attempt = trial.claim(watch())
+        assert attempt is not None
+        with attempt:
+            attempt.save_weights(b"")
+            attempt.publish({"status": "finished", "metrics": {}})
+        return watch()
+
+    monkeypatch.setattr(lease, "Watch", meanwhile)
+    wanted = retrying.wanted(failed=False, oom=False, diverged=True)
+    assert retrying.retry([trial], wanted, evals_too=False) == [False]
+    assert trial.state().status == "finished"
 
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:

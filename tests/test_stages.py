@@ -14,7 +14,7 @@ from in_process import called
 from PIL import Image
 from test_running import Quiet, outcomes
 
-from ablations import board, cleaning, cli, overview, runner, status
+from ablations import board, campaign, cleaning, cli, overview, retrying, runner, status
 from ablations import plan as planning
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
@@ -531,6 +531,58 @@ def test_run_alone_renews_lost_weights(tmp_path: Path, monkeypatch: pytest.Monke
     assert code == 0, errors
     assert "second seed 0, first seed 0" in errors
     assert all(store.trial(runs, job.id).state().weights.exists() for job in (first, second))
+
+
+def ended(runs: Path, job: Job, status: str) -> None:
+    """An attempt that came to a result at once."""
+    attempt = store.trial(runs, job.id).claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.save_weights(b"")
+        attempt.publish({"status": status, "metrics": {}})
+
+
+@pytest.mark.parametrize("parent_is", ["lost", "diverged"])
+def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, parent_is: str) -> None:
+    """Its eval is computed at once, and nothing is trained again for it; its siblings do wait."""
+    runs = tmp_path / "runs"
+    study = STUDY.replace("curves: {pretrain.data_fraction: axis}", "evals: [inspect]")
+    made = plan(tmp_path, study)
+    write_plan(runs, made)
+    parent, owing, sibling, *_ = jobs_of([made])
+    assert {*owing.parents} == {*sibling.parents} == {parent.id}
+    ended(runs, parent, "diverged" if parent_is == "diverged" else "finished")
+    if parent_is == "lost":
+        forget_weights(runs, parent.id)
+    ended(runs, owing, "finished")
+    assert runner.outcome(runs, owing, None)[0] == "todo"
+    assert runner.outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
+    assert campaign.generations(runs, [owing], chain.on_disk(runs))[:1] == [[owing]]
+    assert retrying.renew(runs, [parent, owing]) == []
+    assert runner.Pool([owing], place(tmp_path), [], Quiet()).next_job() == owing
+    view = status.status(made, runs, status.Seen())
+    assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
+    assert retrying.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})
+
+
+def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs find the same weights lost; the slower comes when the other has put them back."""
+    runs = tmp_path / "runs"
+    made = plan(tmp_path, STUDY.replace("curves: {pretrain.data_fraction: axis}", ""))
+    parent, child, *_ = jobs_of([made])
+    ended(runs, parent, "finished")
+    forget_weights(runs, parent.id)
+    trial, find = store.trial(runs, parent.id), retrying.lost
+
+    def meanwhile(*asked: Any) -> dict[str, str]:
+        found = find(*asked)
+        assert trial.reopen(lease.Watch(), trial.result())
+        ended(runs, parent, "finished")
+        return found
+
+    monkeypatch.setattr(retrying, "lost", meanwhile)
+    assert retrying.renew(runs, [parent, child]) == []
+    assert trial.state().weights.exists()
 
 
 PARENTS = {"b": "second", "a": "first"}

@@ -75,6 +75,17 @@ def test_what_is_there_is_not_copied_again(home: Path, tmp_path: Path, monkeypat
     opened(there, describe("photos").fingerprint["sha256"])
 
 
+@pytest.mark.parametrize("name", ["index.npy", "manifest.json"])
+def test_a_copy_that_lost_a_file_is_made_whole(home: Path, tmp_path: Path, name: str) -> None:
+    """As when the machine's cleaner took what had not been read for long."""
+    stage(tmp_path / "node")
+    (there,) = (tmp_path / "node").iterdir()
+    (there / name).unlink()
+    os.environ["ABLATE_PACKS"] = ""
+    assert len(stage(tmp_path / "node")) == 1
+    assert (there / name).read_bytes() == (home / "photos" / name).read_bytes()
+
+
 def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) -> None:
     """Of 12 images 11 are left, or none: they are read where they are, which is said; a copy already there is used."""
     few = [Job("1" * 12, {"data": "photos", "steps": 11, "batch": 1}, "", "")]

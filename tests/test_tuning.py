@@ -210,6 +210,26 @@ def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
     assert (gap["n"], gap["diverged"]) == (4, 1)
 
 
+@pytest.mark.parametrize("lost", [1, 4, 5])
+def test_a_rate_at_which_trials_diverged_is_nobody_s_best(lost: int) -> None:
+    """With chance for these its mean is far below that of the best rate: p is SciPy's over the other rates."""
+    plan = planned(margin=None, claims=["pool=gap < pool=cls"])
+    near = np.array([0.0, 0.002, 0.001, -0.001, 0.003])
+    means = {"pool=cls": (0.90, 0.91, 0.90), "pool=gap": (0.69, 0.70, 0.70)}
+    test = {
+        f"{pool},lr={lr}": (mean + near * (1 if pool == "pool=cls" else -2)).tolist()
+        for pool, of in means.items()
+        for lr, mean in zip(RATES, of, strict=True)
+    }
+    val: dict[str, list[float | None]] = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
+    val["pool=gap,lr=0.004"][:lost] = [None] * lost
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    gap, cls = ({lr: test[f"{pool},lr={lr}"] for lr in RATES} for pool in ("pool=gap", "pool=cls"))
+    p = [scipy.stats.ttest_rel(gap[lr], cls[0.002]).pvalue for lr in (0.001, 0.002)]
+    assert (made["rows"][1]["p"], made["rows"][1]["verdict"]) == (pytest.approx(max(p)), "worse")
+    assert [claim["verdict"] for claim in made["claims"]] == ["agree"]
+
+
 def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
     """It is flagged, told in the answer, and its claim is not judged."""
     plan = planned(claims=["pool=gap ~ pool=cls"])
