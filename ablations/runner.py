@@ -56,7 +56,7 @@ class Place:
     gpu: bool = False  # workers refuse to run without one
     checkpoints: Path | None = None  # scratch space; None: in the run directory
     keep_weights: Keep = "all"
-    fuse: int | None = None  # trials that a worker may train as one; None: several where it has a GPU
+    fuse: int = 1  # trials that a worker may train as one
 
     @property
     def code(self) -> str:
@@ -224,7 +224,7 @@ class Pool:
             if slot.process is None and self.waiting:
                 self.start(slot)
             if slot.ready and not slot.jobs and (following := self.next_job()):
-                slot.jobs = [following, *self.company(slot, following)]
+                slot.jobs = [following, *self.company(following)]
                 self.send(slot)
 
     def next_job(self) -> Job | None:
@@ -245,10 +245,9 @@ class Pool:
                 self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
 
-    def company(self, slot: Slot, lead: Job) -> list[Job]:
+    def company(self, lead: Job) -> list[Job]:
         """Waiting trials that may be trained with `lead` as one, no longer waiting."""
-        several = fusing.MOST if "CUDA_VISIBLE_DEVICES" in slot.environment else 1
-        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse or several
+        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse
         look = chain.on_disk(self.place.runs, self.place.code)
         found = [
             job

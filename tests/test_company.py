@@ -105,6 +105,14 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
     assert ["fused" in env(tmp_path, job) for job in some] == [False] * 4
 
 
+def test_fusing_is_asked_for(tmp_path: Path) -> None:
+    """By default no worker is handed several trials, not even one with a GPU."""
+    some = jobs(3)
+    for place, taken in ((runner.Place(tmp_path, None), []), (runner.Place(tmp_path, None, fuse=2), [some[1]])):
+        pool = runner.Pool(some[1:], place, [runner.Slot(0, {"CUDA_VISIBLE_DEVICES": "0"})], Quiet())
+        assert pool.company(some[0]) == taken
+
+
 @pytest.mark.parametrize(("slots", "most", "taken"), [(1, 8, 4), (1, 3, 2), (1, 1, 0), (2, 8, 2), (5, 8, 0), (3, 8, 1)])
 def test_slots_share_what_waits(slots: int, most: int, taken: int) -> None:
     """Each takes its part of those that are kin, and of no others."""
