@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 EQUAL = 1e-9  # how near to a training alone one with others comes, in float64
+COUNT = "step"  # what an optimiser keeps of a weight that is no tensor of its shape
 TRIED = 2  # steps: the second finds what the first left
 
 
@@ -117,6 +118,7 @@ def unfit(config: Config, data_dir: Path | None = None) -> str:
             members = [in_float64(Member(group, one, data, None)) for one, data in zip(pair, images, strict=True)]
             for _ in range(TRIED):
                 group.advance(members)
+                group.stack = None  # the next step finds what this one left in the members
                 for training in alone:
                     training.advance()
     except Exception as error:  # whatever a part meets under vmap: its trials are trained alone
@@ -296,7 +298,9 @@ class Stack:
         """Each member's gradient clipped by its own norm, then the optimisers."""
         if bound := self.members[0].config.clip_norm:
             gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
-            norms = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1).norm(dim=1)  # (K,)
+            norms = torch.cat([gradient.reshape(len(self.members), -1) for gradient in gradients], dim=1).norm(
+                dim=1
+            )  # (K,)
             shares = (bound / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
             torch._foreach_mul_(gradients, [shares.view(-1, *[1] * (one.ndim - 1)) for one in gradients])
         for optimizer in self.optimizers:
@@ -306,7 +310,7 @@ class Stack:
 class Steps:
     """Members that are neighbours and step alike: one optimiser, in the config's own kind, for their part of the stack.
 
-    What it keeps of each weight is stacked too; 0-dim tensors, which count steps, are one for all.
+    What it keeps of each weight is stacked too; the count of its steps is one for all.
     """
 
     def __init__(self, members: Sequence[Training], parameters: Mapping[str, nn.Parameter], part: slice) -> None:
@@ -329,7 +333,7 @@ class Steps:
             states = [member.optimizer.state[member.model.get_parameter(name)] for member in members]
             if states[0]:
                 self.optimizer.state[weight] = {
-                    key: torch.stack([state[key] for state in states]) if tensor.ndim else tensor.clone()
+                    key: tensor.clone() if key == COUNT else torch.stack([state[key] for state in states])
                     for key, tensor in states[0].items()
                 }
 
@@ -349,7 +353,7 @@ class Steps:
         for name, weight in self.weights.items():
             for row, member in enumerate(self.members):
                 member.optimizer.state[member.model.get_parameter(name)] = {
-                    key: tensor[row] if tensor.ndim else tensor for key, tensor in self.optimizer.state[weight].items()
+                    key: tensor if key == COUNT else tensor[row] for key, tensor in self.optimizer.state[weight].items()
                 }
 
 
