@@ -5,8 +5,9 @@ Each has an attempt of its own, and ends as alone: with a result, an error of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import traceback
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,27 +36,37 @@ class Claimed:
 def serve(worker: Worker, jobs: Sequence[Json]) -> None:
     """All of them, and for each the event that says how it ended; apart: it is to be handed over again, alone."""
     try:
-        if why := against(worker, jobs):
-            for job in jobs:
-                worker.emit("apart", id=job["id"], cause=why)
-            return
+        why = against(worker, jobs)
+        if worker.stop():
+            return tell(worker, jobs, "stopped", accuracy=None, seconds=0.0)
+        if why:
+            return tell(worker, jobs, "apart", cause=why, leaving=worker.broken)
         with ExitStack() as held:
             train_as_one(worker, [one for job in jobs if (one := claimed(worker, job, held))])
     finally:
         worker.about = {}
 
 
+def tell(worker: Worker, jobs: Iterable[Json], event: str, **content: object) -> None:
+    """The same of each."""
+    for job in jobs:
+        worker.emit(event, id=job["id"], **content)
+
+
 def against(worker: Worker, jobs: Sequence[Json]) -> str:
-    """Why they are not to be trained as one; "" where they are."""
+    """Why they are not to be trained as one; "" where they are. A device that is lost is on record in the worker."""
     from ablations import fused_pace  # late: most workers need none of it
 
     log = worker.runs / "probes" / "fused" / "log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with logged(log):
         try:
-            return fused_pace.against([Config(**job["config"]) for job in jobs], worker.runs, worker.data_dir)
-        except (ValueError, OSError) as error:  # of one of them: it is told of that one
-            return f"{type(error).__name__}: {error}"
+            configs = [Config(**job["config"]) for job in jobs]
+            return fused_pace.against(configs, worker.runs, worker.data_dir, worker.code)
+        except Exception as error:  # of one of them, or of the device: each alone is told of its own
+            traceback.print_exc()
+            worker.broken |= faults.classify(error).fatal
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
@@ -80,14 +91,14 @@ def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
 
 
 def train_as_one(worker: Worker, members: Sequence[Claimed]) -> None:
-    """To their ends. What the device raises of all of them leaves each to go on alone, but where the device is lost."""
-    outcomes = outcomes_of(worker, members)
+    """To their ends. What all of them raise gives them back, to go on alone, but where the device is lost."""
+    try:
+        outcomes = outcomes_of(worker, members)
+    except Exception as error:  # of all: nothing that a trial alone would meet
+        return give_back(worker, members, error)
     for position, one in enumerate(members):
         worker.about = {"id": one.job["id"]}
         try:
-            if outcomes is None:
-                worker.attempt(one.job, one.trial, one.attempt, [])
-                continue
             with worker.guarded(one.trial, one.attempt, []):
                 if isinstance(outcome := outcomes[position], Exception):
                     raise outcome
@@ -96,8 +107,18 @@ def train_as_one(worker: Worker, members: Sequence[Claimed]) -> None:
             worker.emit("interrupted", cause=str(error))
 
 
-def outcomes_of(worker: Worker, members: Sequence[Claimed]) -> Sequence[Outcome | Exception] | None:
-    """How each ended; None where they cannot be trained as one after all."""
+def give_back(worker: Worker, members: Sequence[Claimed], error: Exception) -> None:
+    """Each is to be handed over again, alone; the lead's log says why. The attempts count for nothing."""
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    with suppress(OSError), (members[0].attempt.path / "log").open("a") as log:
+        log.write("".join(traceback.format_exception(error)))
+    for one in members:
+        one.attempt.release()
+        worker.emit("apart", id=one.job["id"], cause=cause)
+
+
+def outcomes_of(worker: Worker, members: Sequence[Claimed]) -> Sequence[Outcome | Exception]:
+    """How each ended. Raises what all of them raise, but what is the device's, which is each one's outcome."""
     from vitcore.fused import train_fused
 
     if not members:
@@ -120,9 +141,10 @@ def outcomes_of(worker: Worker, members: Sequence[Claimed]) -> Sequence[Outcome 
                 stop=worker.stop,
             )
     except Exception as error:
-        if faults.classify(error).kind == faults.MACHINE:
+        fault = faults.classify(error)
+        if fault.fatal or fault.kind == faults.MACHINE:
             return [error] * len(members)
-    return None
+        raise
 
 
 def reporter(worker: Worker, key: str) -> Any:

@@ -173,6 +173,7 @@ class Pool:
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
+        self.rank = {job.id: place for place, job in enumerate(jobs)}
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
         self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
         self.tally = Tally()
@@ -373,7 +374,7 @@ class Pool:
             case "apart":
                 self.apart.add(fusing.kin(job.config))
                 self.warn_once(f"not trained as one: {event['cause']}")
-                self.waiting.append(job)
+                self.put_back(job)
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
                 self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again{when}")
@@ -382,6 +383,12 @@ class Pool:
                 self.interrupt(job, event["cause"])
             case kind:
                 self.finish(job, kind, event)
+
+    def put_back(self, job: Job) -> None:
+        """To where it waited before."""
+        mine = self.rank[job.id]
+        later = (place for place, one in enumerate(self.waiting) if self.rank[one.id] > mine)
+        self.waiting.insert(next(later, len(self.waiting)), job)
 
     def hold(self, job: Job, seconds: float) -> None:
         """It waits, without a worker."""

@@ -30,7 +30,7 @@ from vitcore.config import ConfigError
 from vitcore.data import Data, load
 from vitcore.device import in_precision, torch_device, torch_threads
 from vitcore.kin import PLAIN, common
-from vitcore.memory import room, shrinking
+from vitcore.memory import out_of_memory, room, shrinking
 from vitcore.optim import OPTIMIZER, set_rate
 from vitcore.ranks import ALONE
 from vitcore.run import Outcome, Run
@@ -106,13 +106,15 @@ def unfit(config: Config, data_dir: Path | None = None) -> str:
     """Why trials of this config cannot be trained together; "" where they can.
 
     Two of them take two steps in float64, together and alone: where what that leaves differs, a part of the model or
-    the optimiser does something that cannot be mapped over members.
+    the optimiser does something that cannot be mapped over members. Raises what is no verdict on the config: memory
+    that ran out, a device that is lost.
     """
     start = {"head_init": "lecun-normal", "warmup": 0.0, "init_from": "none"}  # gradients reach all from the first step
     pair = [config.model_copy(update=start | {"seed": seed}) for seed in range(2)]
+    device = torch_device(config)
     try:
         refuse(pair)
-        with torch_threads(config.threads), Group(torch_device(config)) as group:
+        with torch_threads(config.threads), Group(device) as group:
             images = [exact(data) for data in together(pair, data_dir)]
             alone = [in_float64(Training(one, data)) for one, data in zip(pair, images, strict=True)]
             members = [in_float64(Member(group, one, data, None)) for one, data in zip(pair, images, strict=True)]
@@ -122,6 +124,10 @@ def unfit(config: Config, data_dir: Path | None = None) -> str:
                 for training in alone:
                     training.advance()
     except Exception as error:  # whatever a part meets under vmap: its trials are trained alone
+        if out_of_memory(error):
+            raise
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # raises again where the device is lost
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return next((why for one, other in zip(alone, members, strict=True) if (why := unequal(one, other))), "")
 
