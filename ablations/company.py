@@ -6,7 +6,7 @@ Each has an attempt of its own, and ends as alone: with a result, an error of it
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,60 +91,70 @@ def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
 
 
 def train_as_one(worker: Worker, members: Sequence[Claimed]) -> None:
-    """To their ends. What all of them raise gives them back, to go on alone, but where the device is lost."""
+    """To their ends, each told when it comes to its own.
+
+    What all of them raise gives those that are left back, to go on alone, but where the device is lost.
+    """
+    left = dict(enumerate(members))
+
+    def end(position: int, outcome: Outcome | Exception) -> None:
+        conclude(worker, left.pop(position), outcome)
+
     try:
-        outcomes = outcomes_of(worker, members)
-    except Exception as error:  # of all: nothing that a trial alone would meet
-        return give_back(worker, members, error)
-    for position, one in enumerate(members):
-        worker.about = {"id": one.job["id"]}
-        try:
-            with worker.guarded(one.trial, one.attempt, []):
-                if isinstance(outcome := outcomes[position], Exception):
-                    raise outcome
-                worker.conclude(one.job, one.trial, one.attempt, outcome)
-        except OSError as error:  # of the run directory: what was saved stays
-            worker.emit("interrupted", cause=str(error))
+        train_members(worker, members, end)
+    except Exception as error:  # of all: nothing that a trial alone would meet, unless it is the device's
+        fault = faults.classify(error)
+        if not fault.fatal and fault.kind != faults.MACHINE:
+            return give_back(worker, members[0], left.values(), error)
+        for position in list(left):
+            end(position, error)
 
 
-def give_back(worker: Worker, members: Sequence[Claimed], error: Exception) -> None:
+def conclude(worker: Worker, one: Claimed, outcome: Outcome | Exception) -> None:
+    """Its result, or what went wrong; from then on it is no longer held."""
+    worker.about = {"id": one.job["id"]}
+    try:
+        with one.attempt, worker.guarded(one.trial, one.attempt, []):
+            if isinstance(outcome, Exception):
+                raise outcome
+            worker.conclude(one.job, one.trial, one.attempt, outcome)
+    except OSError as error:  # of the run directory: what was saved stays
+        worker.emit("interrupted", cause=str(error))
+
+
+def give_back(worker: Worker, lead: Claimed, members: Iterable[Claimed], error: Exception) -> None:
     """Each is to be handed over again, alone; the lead's log says why. The attempts count for nothing."""
     cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    with suppress(OSError), (members[0].attempt.path / "log").open("a") as log:
+    with suppress(OSError), (lead.attempt.path / "log").open("a") as log:
         log.write("".join(traceback.format_exception(error)))
     for one in members:
         one.attempt.release()
         worker.emit("apart", id=one.job["id"], cause=cause)
 
 
-def outcomes_of(worker: Worker, members: Sequence[Claimed]) -> Sequence[Outcome | Exception]:
-    """How each ended. Raises what all of them raise, but what is the device's, which is each one's outcome."""
+def train_members(worker: Worker, members: Sequence[Claimed], end: Callable[[int, Outcome | Exception], None]) -> None:
+    """Raises what all of them raise."""
     from vitcore.fused import train_fused
 
     if not members:
-        return []
+        return
     lead = members[0]
-    try:
-        for one in members:
-            worker.about = {"id": one.job["id"]}
-            one.attempt.on_progress = reporter(worker, one.job["id"])
-            one.attempt.write_env({**one.attempt.env, "fused": len(members)})
-            if one is not lead:
-                what = f"trained with others: what was printed is in the log of trial {lead.trial.id}\n"
-                (one.attempt.path / "log").write_text(what)
-        with logged(lead.attempt.path / "log"):
-            return train_fused(
-                [one.config for one in members],
-                [one.attempt for one in members],
-                data_dir=worker.data_dir,
-                parents=[worker.parent_of(one.config) for one in members],
-                stop=worker.stop,
-            )
-    except Exception as error:
-        fault = faults.classify(error)
-        if fault.fatal or fault.kind == faults.MACHINE:
-            return [error] * len(members)
-        raise
+    for one in members:
+        worker.about = {"id": one.job["id"]}
+        one.attempt.on_progress = reporter(worker, one.job["id"])
+        one.attempt.write_env({**one.attempt.env, "fused": len(members)})
+        if one is not lead:
+            what = f"trained with others: what was printed is in the log of trial {lead.trial.id}\n"
+            (one.attempt.path / "log").write_text(what)
+    with logged(lead.attempt.path / "log"):
+        train_fused(
+            [one.config for one in members],
+            [one.attempt for one in members],
+            data_dir=worker.data_dir,
+            parents=[worker.parent_of(one.config) for one in members],
+            stop=worker.stop,
+            on_end=end,
+        )
 
 
 def reporter(worker: Worker, key: str) -> Any:

@@ -196,9 +196,11 @@ def test_an_error_of_one_member_is_recorded_as_its_own(tmp_path: Path, monkeypat
     """The others have their results."""
     some, honest = jobs(3), fused.train_fused
 
-    def spoilt(*words: Any, **how: Any) -> list[Outcome | Exception]:
-        first, _, third = honest(*words, **how)
-        return [first, ValueError("its own"), third]
+    def spoilt(*words: Any, on_end: Any, **how: Any) -> list[Outcome | Exception]:
+        def end(position: int, outcome: Outcome | Exception) -> None:
+            on_end(position, ValueError("its own") if position == 1 else outcome)
+
+        return honest(*words, on_end=end, **how)
 
     measured(tmp_path, some, "")
     monkeypatch.setattr(fused, "train_fused", spoilt)
@@ -207,6 +209,25 @@ def test_an_error_of_one_member_is_recorded_as_its_own(tmp_path: Path, monkeypat
     failure = store.trial(tmp_path, some[1].id).failure()
     assert failure is not None
     assert failure["cause"] == "ValueError: its own"
+
+
+def test_a_result_is_there_when_its_member_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the others end, and whatever becomes of them."""
+    configs = [Config(**SMALL | {"depth": 1, "device": "cpu", "steps": steps}) for steps in (8, 3)]
+    some = [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
+    honest = fused.Group.advance
+
+    def advance(self: Any, members: Any) -> None:
+        if members[0].step == 5:
+            assert store.trial(tmp_path, some[1].id).state().status == "finished"
+            raise RuntimeError("no more")
+        honest(self, members)
+
+    measured(tmp_path, some, "")
+    monkeypatch.setattr(fused.Group, "advance", advance)
+    events = served(tmp_path, some)
+    assert [events[job.id][-1]["event"] for job in some] == ["apart", "finished"]
+    assert events[some[0].id][-1]["cause"] == "RuntimeError: no more"
 
 
 def test_a_trial_of_other_code_fails_alone(tmp_path: Path) -> None:

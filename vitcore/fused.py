@@ -56,10 +56,12 @@ def train_fused(
     parents: Sequence[bytes | None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
+    on_end: Callable[[int, Outcome | Exception], None] = lambda position, outcome: None,
 ) -> list[Outcome | Exception]:
     """What `vitcore.train` makes of each config and run, to rounding; an error of one member alone in its place.
 
     A member's seconds are its share of the group's, so that those of all add up to the device's.
+    `on_end` is told of each, by its position, when it ends: others may go on for long.
     Raises ValueError for configs that cannot be members of one group (see `refuse`); what the device raises of a step.
     """
     refuse(configs)
@@ -74,6 +76,10 @@ def train_fused(
         order = sorted(courses, key=lambda number: repr(rates(configs[number])))  # equals are neighbours in the stack
         while running := [number for number in order if number not in ended]:
             ready = [member for number in running if (member := following(courses[number], number, ended))]
+            for number in running:
+                if number in ended:
+                    with group.off_the_clock():
+                        on_end(number, ended[number])
             if ready:
                 group.advance(ready)
     return [ended[number] for number in range(len(configs))]
@@ -175,11 +181,8 @@ class Member(Training):
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
         """The clock is the group's."""
-        self.group.settle()
-        try:
+        with self.group.off_the_clock():
             yield
-        finally:
-            self.group.mark = time.perf_counter()
 
 
 class Group:
@@ -207,6 +210,15 @@ class Group:
         for member in self.members:
             member.seconds += (now - self.mark) / len(self.members)
         self.mark = now
+
+    @contextmanager
+    def off_the_clock(self) -> Iterator[None]:
+        """What happens inside is no member's training time."""
+        self.settle()
+        try:
+            yield
+        finally:
+            self.mark = time.perf_counter()
 
     def advance(self, members: Sequence[Training]) -> None:
         """One step of each."""
