@@ -127,11 +127,11 @@ Workers = Annotated[
     typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
 ]
 Fuse = Annotated[
-    int | None,
+    int,
     typer.Option(
         min=1,
-        help="Trials that a worker may train as one, where a probe says that it pays; 1: none.  "
-        "[default: 8 on a GPU, 1 on a core]",
+        help="Trials that a worker may train as one, where a probe says that it pays. "
+        "Off unless --fuse N: not yet measured on a GPU.",
         show_default=False,
     ),
 ]
@@ -471,7 +471,7 @@ def run(
     checkpoints: Checkpoints = None,
     keep_weights: Keeping = None,
     max_hours: MaxHours = None,
-    fuse: Fuse = None,
+    fuse: Fuse = 1,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
     from ablations import jobs

@@ -5,8 +5,9 @@ Each has an attempt of its own, and ends as alone: with a result, an error of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,27 +36,37 @@ class Claimed:
 def serve(worker: Worker, jobs: Sequence[Json]) -> None:
     """All of them, and for each the event that says how it ended; apart: it is to be handed over again, alone."""
     try:
-        if why := against(worker, jobs):
-            for job in jobs:
-                worker.emit("apart", id=job["id"], cause=why)
-            return
+        why = against(worker, jobs)
+        if worker.stop():
+            return tell(worker, jobs, "stopped", accuracy=None, seconds=0.0)
+        if why:
+            return tell(worker, jobs, "apart", cause=why, leaving=worker.broken)
         with ExitStack() as held:
             train_as_one(worker, [one for job in jobs if (one := claimed(worker, job, held))])
     finally:
         worker.about = {}
 
 
+def tell(worker: Worker, jobs: Iterable[Json], event: str, **content: object) -> None:
+    """The same of each."""
+    for job in jobs:
+        worker.emit(event, id=job["id"], **content)
+
+
 def against(worker: Worker, jobs: Sequence[Json]) -> str:
-    """Why they are not to be trained as one; "" where they are."""
+    """Why they are not to be trained as one; "" where they are. A device that is lost is on record in the worker."""
     from ablations import fused_pace  # late: most workers need none of it
 
     log = worker.runs / "probes" / "fused" / "log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with logged(log):
         try:
-            return fused_pace.against([Config(**job["config"]) for job in jobs], worker.runs, worker.data_dir)
-        except (ValueError, OSError) as error:  # of one of them: it is told of that one
-            return f"{type(error).__name__}: {error}"
+            configs = [Config(**job["config"]) for job in jobs]
+            return fused_pace.against(configs, worker.runs, worker.data_dir, worker.code)
+        except Exception as error:  # of one of them, or of the device: each alone is told of its own
+            traceback.print_exc()
+            worker.broken |= faults.classify(error).fatal
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
@@ -80,49 +91,70 @@ def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
 
 
 def train_as_one(worker: Worker, members: Sequence[Claimed]) -> None:
-    """To their ends. What the device raises of all of them leaves each to go on alone, but where the device is lost."""
-    outcomes = outcomes_of(worker, members)
-    for position, one in enumerate(members):
-        worker.about = {"id": one.job["id"]}
-        try:
-            if outcomes is None:
-                worker.attempt(one.job, one.trial, one.attempt, [])
-                continue
-            with worker.guarded(one.trial, one.attempt, []):
-                if isinstance(outcome := outcomes[position], Exception):
-                    raise outcome
-                worker.conclude(one.job, one.trial, one.attempt, outcome)
-        except OSError as error:  # of the run directory: what was saved stays
-            worker.emit("interrupted", cause=str(error))
+    """To their ends, each told when it comes to its own.
+
+    What all of them raise gives those that are left back, to go on alone, but where the device is lost.
+    """
+    left = dict(enumerate(members))
+
+    def end(position: int, outcome: Outcome | Exception) -> None:
+        conclude(worker, left.pop(position), outcome)
+
+    try:
+        train_members(worker, members, end)
+    except Exception as error:  # of all: nothing that a trial alone would meet, unless it is the device's
+        fault = faults.classify(error)
+        if not fault.fatal and fault.kind != faults.MACHINE:
+            return give_back(worker, members[0], left.values(), error)
+        for position in list(left):
+            end(position, error)
 
 
-def outcomes_of(worker: Worker, members: Sequence[Claimed]) -> Sequence[Outcome | Exception] | None:
-    """How each ended; None where they cannot be trained as one after all."""
+def conclude(worker: Worker, one: Claimed, outcome: Outcome | Exception) -> None:
+    """Its result, or what went wrong; from then on it is no longer held."""
+    worker.about = {"id": one.job["id"]}
+    try:
+        with one.attempt, worker.guarded(one.trial, one.attempt, []):
+            if isinstance(outcome, Exception):
+                raise outcome
+            worker.conclude(one.job, one.trial, one.attempt, outcome)
+    except OSError as error:  # of the run directory: what was saved stays
+        worker.emit("interrupted", cause=str(error))
+
+
+def give_back(worker: Worker, lead: Claimed, members: Iterable[Claimed], error: Exception) -> None:
+    """Each is to be handed over again, alone; the lead's log says why. The attempts count for nothing."""
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    with suppress(OSError), (lead.attempt.path / "log").open("a") as log:
+        log.write("".join(traceback.format_exception(error)))
+    for one in members:
+        one.attempt.release()
+        worker.emit("apart", id=one.job["id"], cause=cause)
+
+
+def train_members(worker: Worker, members: Sequence[Claimed], end: Callable[[int, Outcome | Exception], None]) -> None:
+    """Raises what all of them raise."""
     from vitcore.fused import train_fused
 
     if not members:
-        return []
+        return
     lead = members[0]
-    try:
-        for one in members:
-            worker.about = {"id": one.job["id"]}
-            one.attempt.on_progress = reporter(worker, one.job["id"])
-            one.attempt.write_env({**one.attempt.env, "fused": len(members)})
-            if one is not lead:
-                what = f"trained with others: what was printed is in the log of trial {lead.trial.id}\n"
-                (one.attempt.path / "log").write_text(what)
-        with logged(lead.attempt.path / "log"):
-            return train_fused(
-                [one.config for one in members],
-                [one.attempt for one in members],
-                data_dir=worker.data_dir,
-                parents=[worker.parent_of(one.config) for one in members],
-                stop=worker.stop,
-            )
-    except Exception as error:
-        if faults.classify(error).kind == faults.MACHINE:
-            return [error] * len(members)
-    return None
+    for one in members:
+        worker.about = {"id": one.job["id"]}
+        one.attempt.on_progress = reporter(worker, one.job["id"])
+        one.attempt.write_env({**one.attempt.env, "fused": len(members)})
+        if one is not lead:
+            what = f"trained with others: what was printed is in the log of trial {lead.trial.id}\n"
+            (one.attempt.path / "log").write_text(what)
+    with logged(lead.attempt.path / "log"):
+        train_fused(
+            [one.config for one in members],
+            [one.attempt for one in members],
+            data_dir=worker.data_dir,
+            parents=[worker.parent_of(one.config) for one in members],
+            stop=worker.stop,
+            on_end=end,
+        )
 
 
 def reporter(worker: Worker, key: str) -> Any:

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablations import fusing
+from ablations import faults, fusing
 from ablations.bench_clock import Call, Seconds, interleaved, spread
-from ablations.provenance import sources
+from ablations.provenance import versions
 from results import store
 from vitcore.config import Config, merge
 from vitcore.data import Data
@@ -22,29 +22,43 @@ BUSY = 4e12  # FLOPs of a train step that no device is through with before its k
 FUSED, ALONE = "as one", "one after the other"
 
 
-def against(configs: Sequence[Config], runs: Path, data_dir: Path | None) -> str:
-    """Why these trials are not to be trained as one here; "" where they are. Measured once a device, and filed."""
+def against(configs: Sequence[Config], runs: Path, data_dir: Path | None, code: str) -> str:
+    """Why these trials are not to be trained as one here; "" where they are. Measured once a device, and filed.
+
+    `code`: digest of the sources and the plugins. What kept it from being measured is told, not filed: it may pass.
+    Raises what leaves the device lost.
+    """
     device, key = hardware(configs[0]), f"{fusing.kin(configs[0].model_dump())} x {len(configs)}"
+    of = {"code": code, "versions": versions()}
     known = fusing.read(runs, device).get(key)
-    if known is None or known["code"] != sources():
-        known = {"code": sources(), "when": store.now(), **probe(configs, data_dir)}
+    if known is None or any(known.get(name) != value for name, value in of.items()):
+        try:
+            found = probe(configs, data_dir)
+        except Exception as error:  # whatever a part meets under vmap, or memory: they are trained alone
+            if faults.classify(error).fatal:
+                raise
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        known = {**of, "when": store.now(), **found}
         fusing.write(runs, device, {key: known})
     return str(known["why"])
 
 
 def probe(configs: Sequence[Config], data_dir: Path | None) -> Json:
-    """How many times as fast they are as one, and why they are not to be trained so ("": they are)."""
+    """How many times as fast they are as one, and why they are not to be trained so ("": they are).
+
+    Raises what a part, its data or the device raises of a step.
+    """
     flops = 3 * measure(configs[0])["flops"] * configs[0].batch
     if flops > BUSY:
         return {"ratio": None, "why": f"a step of {flops:.2g} FLOPs keeps a device busy alone"}
-    try:
-        refuse(configs)
-        seconds = beside(configs, together(configs, data_dir), ROUNDS, STEPS)
-    except (RuntimeError, ValueError, NotImplementedError) as error:  # of a part under vmap, or of memory
-        return {"ratio": None, "why": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+    refuse(configs)
+    images = together(configs, data_dir)
+    if why := unfit(configs[0], data_dir):
+        return {"ratio": None, "why": why}
+    seconds = beside(configs, images, ROUNDS, STEPS)
     ratio = spread(seconds[ALONE] / seconds[FUSED])["median"]
     slow = f"{len(configs)} as one take {ratio:.2f}x the steps a second of one after the other"
-    return {"ratio": ratio, "why": slow if ratio < fusing.WORTH else unfit(configs[0], data_dir)}
+    return {"ratio": ratio, "why": slow if ratio < fusing.WORTH else ""}
 
 
 def beside(configs: Sequence[Config], images: Sequence[Data], rounds: int, steps: int) -> dict[str, Seconds]:

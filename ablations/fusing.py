@@ -10,7 +10,6 @@ from results import store
 from vitcore.kin import PLAIN, common
 
 Json = dict[str, Any]
-MOST = 8  # trials of one group; on a CPU, which a single trial keeps busy, 1
 WORTH = 1.2  # times the steps a second of one trial after the other, or it does not pay
 
 

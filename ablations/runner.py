@@ -56,7 +56,7 @@ class Place:
     gpu: bool = False  # workers refuse to run without one
     checkpoints: Path | None = None  # scratch space; None: in the run directory
     keep_weights: Keep = "all"
-    fuse: int | None = None  # trials that a worker may train as one; None: several where it has a GPU
+    fuse: int = 1  # trials that a worker may train as one
 
     @property
     def code(self) -> str:
@@ -173,6 +173,7 @@ class Pool:
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
+        self.rank = {job.id: place for place, job in enumerate(jobs)}
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
         self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
         self.tally = Tally()
@@ -224,7 +225,7 @@ class Pool:
             if slot.process is None and self.waiting:
                 self.start(slot)
             if slot.ready and not slot.jobs and (following := self.next_job()):
-                slot.jobs = [following, *self.company(slot, following)]
+                slot.jobs = [following, *self.company(following)]
                 self.send(slot)
 
     def next_job(self) -> Job | None:
@@ -246,10 +247,9 @@ class Pool:
                 self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
 
-    def company(self, slot: Slot, lead: Job) -> list[Job]:
+    def company(self, lead: Job) -> list[Job]:
         """Waiting trials that may be trained with `lead` as one, no longer waiting."""
-        several = fusing.MOST if "CUDA_VISIBLE_DEVICES" in slot.environment else 1
-        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse or several
+        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse
         look = chain.on_disk(self.place.runs, self.place.code)
         found = [
             job
@@ -375,7 +375,7 @@ class Pool:
             case "apart":
                 self.apart.add(fusing.kin(job.config))
                 self.warn_once(f"not trained as one: {event['cause']}")
-                self.waiting.append(job)
+                self.put_back(job)
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
                 self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again{when}")
@@ -384,6 +384,12 @@ class Pool:
                 self.interrupt(job, event["cause"])
             case kind:
                 self.finish(job, kind, event)
+
+    def put_back(self, job: Job) -> None:
+        """To where it waited before."""
+        mine = self.rank[job.id]
+        later = (place for place, one in enumerate(self.waiting) if self.rank[one.id] > mine)
+        self.waiting.insert(next(later, len(self.waiting)), job)
 
     def hold(self, job: Job, seconds: float) -> None:
         """It waits, without a worker."""

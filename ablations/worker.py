@@ -202,7 +202,7 @@ class Worker:
             past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
             spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
             cause, again = spent or cause, not spent
-        self.broken = fault.fatal
+        self.broken |= fault.fatal
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:
             return self.emit(

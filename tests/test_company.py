@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from ablations import company, fused_pace, fusing, runner
+from ablations.attempts import how
 from ablations.jobs import Job
-from ablations.provenance import sources
+from ablations.provenance import sources, versions
 from ablations.worker import Worker
 from results import lease, store
 from vitcore import Config, fused
@@ -47,7 +48,7 @@ def jobs(count: int, **settings: Any) -> list[Job]:
 def measured(runs: Path, some: Sequence[Job], why: str) -> None:
     """What a probe said of them before."""
     config = Config(**some[0].config)
-    found = {"code": sources(), "ratio": 2.0, "why": why}
+    found = {"code": sources(), "versions": versions(), "ratio": 2.0, "why": why}
     fusing.write(runs, hardware(config), {f"{fusing.kin(config.model_dump())} x {len(some)}": found})
 
 
@@ -105,6 +106,25 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
     assert ["fused" in env(tmp_path, job) for job in some] == [False] * 4
 
 
+def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
+    """The queue stays in the order it had, whichever of them was asked for first."""
+    some = jobs(5)
+    pool = runner.Pool(some, runner.Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
+    lead = pool.next_job()
+    assert lead is not None
+    for job in [lead, *pool.company(lead)]:
+        pool.settle(job, {"event": "apart", "cause": "slow"})
+    assert list(pool.waiting) == some
+
+
+def test_fusing_is_asked_for(tmp_path: Path) -> None:
+    """By default no worker is handed several trials, not even one with a GPU."""
+    some = jobs(3)
+    for place, taken in ((runner.Place(tmp_path, None), []), (runner.Place(tmp_path, None, fuse=2), [some[1]])):
+        pool = runner.Pool(some[1:], place, [runner.Slot(0, {"CUDA_VISIBLE_DEVICES": "0"})], Quiet())
+        assert pool.company(some[0]) == taken
+
+
 @pytest.mark.parametrize(("slots", "most", "taken"), [(1, 8, 4), (1, 3, 2), (1, 1, 0), (2, 8, 2), (5, 8, 0), (3, 8, 1)])
 def test_slots_share_what_waits(slots: int, most: int, taken: int) -> None:
     """Each takes its part of those that are kin, and of no others."""
@@ -143,35 +163,44 @@ def test_a_trial_that_failed_before_goes_alone(tmp_path: Path) -> None:
     assert [env(tmp_path, job).get("fused") for job in some] == [2, None, 2]
 
 
-def test_what_all_raise_leaves_each_to_go_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the same attempts; but where the machine is at fault each has failed by it, as alone."""
+def test_what_all_raise_gives_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To go on alone, the attempts counting for nothing; but where the device is lost each has failed by it."""
 
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no batching rule")
 
-    def lost(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    some, others = jobs(2), jobs(2, lr=2e-3)
-    for group in (some, others):
-        measured(tmp_path, group, "")
+    some = jobs(2)
+    measured(tmp_path, some, "")
     monkeypatch.setattr(fused, "train_fused", broken)
     events = served(tmp_path, some)
-    assert [events[job.id][-1]["event"] for job in some] == ["finished"] * 2
-    assert ["fused" in env(tmp_path, job) for job in some] == [False] * 2
-    assert [len(store.trial(tmp_path, job.id).attempts()) for job in some] == [1, 1]
-    monkeypatch.setattr(fused, "train_fused", lost)
-    events = served(tmp_path, others)
-    assert [(events[job.id][-1]["event"], events[job.id][-1]["leaving"]) for job in others] == [("again", True)] * 2
+    for job in some:
+        assert (events[job.id][-1]["event"], events[job.id][-1]["cause"]) == ("apart", "RuntimeError: no batching rule")
+        (attempt,) = store.trial(tmp_path, job.id).attempts()
+        assert how(attempt, "") is None
+    log = (store.trial(tmp_path, some[0].id).attempts()[0] / "log").read_text()
+    assert "Traceback" in log
+    assert "RuntimeError: no batching rule" in log
+    for number, sign in enumerate(["an illegal memory access was encountered", "device-side assert triggered"]):
+
+        def lost(*_: Any, sign: str = sign, **__: Any) -> Any:
+            raise RuntimeError(f"CUDA error: {sign}")
+
+        others = jobs(2, lr=2e-3 + number)
+        measured(tmp_path, others, "")
+        monkeypatch.setattr(fused, "train_fused", lost)
+        events = served(tmp_path, others)
+        assert [(events[job.id][-1]["event"], events[job.id][-1]["leaving"]) for job in others] == [("again", True)] * 2
 
 
 def test_an_error_of_one_member_is_recorded_as_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have their results."""
     some, honest = jobs(3), fused.train_fused
 
-    def spoilt(*words: Any, **how: Any) -> list[Outcome | Exception]:
-        first, _, third = honest(*words, **how)
-        return [first, ValueError("its own"), third]
+    def spoilt(*words: Any, on_end: Any, **how: Any) -> list[Outcome | Exception]:
+        def end(position: int, outcome: Outcome | Exception) -> None:
+            on_end(position, ValueError("its own") if position == 1 else outcome)
+
+        return honest(*words, on_end=end, **how)
 
     measured(tmp_path, some, "")
     monkeypatch.setattr(fused, "train_fused", spoilt)
@@ -180,6 +209,25 @@ def test_an_error_of_one_member_is_recorded_as_its_own(tmp_path: Path, monkeypat
     failure = store.trial(tmp_path, some[1].id).failure()
     assert failure is not None
     assert failure["cause"] == "ValueError: its own"
+
+
+def test_a_result_is_there_when_its_member_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the others end, and whatever becomes of them."""
+    configs = [Config(**SMALL | {"depth": 1, "device": "cpu", "steps": steps}) for steps in (8, 3)]
+    some = [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
+    honest = fused.Group.advance
+
+    def advance(self: Any, members: Any) -> None:
+        if members[0].step == 5:
+            assert store.trial(tmp_path, some[1].id).state().status == "finished"
+            raise RuntimeError("no more")
+        honest(self, members)
+
+    measured(tmp_path, some, "")
+    monkeypatch.setattr(fused.Group, "advance", advance)
+    events = served(tmp_path, some)
+    assert [events[job.id][-1]["event"] for job in some] == ["apart", "finished"]
+    assert events[some[0].id][-1]["cause"] == "RuntimeError: no more"
 
 
 def test_a_trial_of_other_code_fails_alone(tmp_path: Path) -> None:
@@ -203,16 +251,49 @@ def test_a_probe_measures_once_and_files_why(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(fused_pace, "beside", beside)
     configs = [Config(**job.config) for job in jobs(3)]
     for _ in range(2):
-        why = fused_pace.against(configs[:2], tmp_path, None)
+        why = fused_pace.against(configs[:2], tmp_path, None, "code")
         assert why == "2 as one take 1.00x the steps a second of one after the other"
-        assert fused_pace.against(configs, tmp_path, None) == ""
+        assert fused_pace.against(configs, tmp_path, None, "code") == ""
     assert asked == [2, 3]
+    assert fused_pace.against(configs, tmp_path, None, "code+plugin") == ""
+    monkeypatch.setattr(fused_pace, "versions", lambda: {"torch": "9"})
+    assert fused_pace.against(configs, tmp_path, None, "code") == ""
+    assert asked == [2, 3, 3, 3]
+
+
+def test_what_may_pass_is_not_filed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any error of a part, or memory that ran out, is the cause this time; a lost device is the process's end."""
+    raised: list[Exception] = []
+
+    def beside(*_: Any) -> Any:
+        raise raised.pop()
+
+    monkeypatch.setattr(fused_pace, "beside", beside)
+    some = jobs(2)
+    for error in (KeyError("weird"), RuntimeError("CUDA error: out of memory"), TypeError("no"), AssertionError("x")):
+        raised.append(error)
+        for events in served(tmp_path, some).values():
+            assert [(event["event"], event["leaving"]) for event in events] == [("apart", False)]
+            assert events[0]["cause"].startswith(type(error).__name__)
+    raised.append(RuntimeError("CUDA error: device-side assert triggered"))
+    for events in served(tmp_path, some).values():
+        assert [(event["event"], event["leaving"]) for event in events] == [("apart", True)]
+    assert not fusing.read(tmp_path, hardware(Config(**some[0].config)))
+
+
+def test_told_to_stop_they_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the probe, without an attempt."""
+    some = jobs(2)
+    measured(tmp_path, some, "")
+    monkeypatch.setattr(Worker, "stop", lambda self: True)
+    assert [[event["event"] for event in events] for events in served(tmp_path, some).values()] == [["stopped"]] * 2
+    assert store.trial(tmp_path, some[0].id).attempts() == []
 
 
 def test_a_probe_says_what_cannot_be_one(tmp_path: Path) -> None:
     """Configs that are not kin, by name."""
     configs = [Config(**SMALL, device="cpu", depth=depth) for depth in (1, 2)]
-    assert fused_pace.against(configs, tmp_path, None).startswith("ConfigError: depth=1 and 2: trained together")
+    assert fused_pace.against(configs, tmp_path, None, "").startswith("ConfigError: depth=1 and 2: trained together")
 
 
 def test_steps_are_timed_beside_each_other() -> None:

@@ -8,7 +8,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from vitcore import Config, fused, train
@@ -130,6 +130,40 @@ def test_what_cannot_be_mapped_says_so() -> None:
             patch.setitem(POOLING, name, kind)
         assert unfit(small(pool="looks")).startswith("RuntimeError: ")
         assert unfit(small(pool="seeded")).endswith(" is another one after 2 steps together")
+
+
+class Scaled(POOLING["gap"]):  # type: ignore[misc]
+    """With a parameter of no axis."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        return super().forward(x, prefix) * self.scale
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.1])
+@pytest.mark.usefixtures("double")
+def test_a_scalar_parameter_is_each_members_own(
+    clip_norm: float, optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its moments have no axis either, as the count of steps; members end one after the other."""
+    monkeypatch.setitem(POOLING, "scaled", Scaled)
+    settings = {"pool": "scaled", "clip_norm": clip_norm, "optimizer": optimizer}
+    configs = [small(**settings, seed=seed, steps=4 + 2 * (seed // 2)) for seed in range(4)]
+    assert unfit(configs[0]) == ""
+    for one, other in zip(as_one(configs), alone(configs), strict=True):
+        same(one, other)
+
+
+def test_stopped_before_the_first_step() -> None:
+    """Each has stopped, in no time."""
+    outcomes = train_fused([small(seed=seed) for seed in range(2)], [Memory(), Memory()], stop=lambda: True)
+    for outcome in outcomes:
+        assert isinstance(outcome, Outcome), outcome
+        assert (outcome.status, outcome.steps, outcome.train_seconds) == ("stopped", 0, 0.0)
 
 
 GROUPS = {

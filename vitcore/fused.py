@@ -30,7 +30,7 @@ from vitcore.config import ConfigError
 from vitcore.data import Data, load
 from vitcore.device import in_precision, torch_device, torch_threads
 from vitcore.kin import PLAIN, common
-from vitcore.memory import room, shrinking
+from vitcore.memory import out_of_memory, room, shrinking
 from vitcore.optim import OPTIMIZER, set_rate
 from vitcore.ranks import ALONE
 from vitcore.run import Outcome, Run
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 EQUAL = 1e-9  # how near to a training alone one with others comes, in float64
+COUNT = "step"  # what an optimiser keeps of a weight that is no tensor of its shape
 TRIED = 2  # steps: the second finds what the first left
 
 
@@ -55,10 +56,12 @@ def train_fused(
     parents: Sequence[bytes | None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
+    on_end: Callable[[int, Outcome | Exception], None] = lambda position, outcome: None,
 ) -> list[Outcome | Exception]:
     """What `vitcore.train` makes of each config and run, to rounding; an error of one member alone in its place.
 
     A member's seconds are its share of the group's, so that those of all add up to the device's.
+    `on_end` is told of each, by its position, when it ends: others may go on for long.
     Raises ValueError for configs that cannot be members of one group (see `refuse`); what the device raises of a step.
     """
     refuse(configs)
@@ -73,6 +76,10 @@ def train_fused(
         order = sorted(courses, key=lambda number: repr(rates(configs[number])))  # equals are neighbours in the stack
         while running := [number for number in order if number not in ended]:
             ready = [member for number in running if (member := following(courses[number], number, ended))]
+            for number in running:
+                if number in ended:
+                    with group.off_the_clock():
+                        on_end(number, ended[number])
             if ready:
                 group.advance(ready)
     return [ended[number] for number in range(len(configs))]
@@ -105,21 +112,28 @@ def unfit(config: Config, data_dir: Path | None = None) -> str:
     """Why trials of this config cannot be trained together; "" where they can.
 
     Two of them take two steps in float64, together and alone: where what that leaves differs, a part of the model or
-    the optimiser does something that cannot be mapped over members.
+    the optimiser does something that cannot be mapped over members. Raises what is no verdict on the config: memory
+    that ran out, a device that is lost.
     """
     start = {"head_init": "lecun-normal", "warmup": 0.0, "init_from": "none"}  # gradients reach all from the first step
     pair = [config.model_copy(update=start | {"seed": seed}) for seed in range(2)]
+    device = torch_device(config)
     try:
         refuse(pair)
-        with torch_threads(config.threads), Group(torch_device(config)) as group:
+        with torch_threads(config.threads), Group(device) as group:
             images = [exact(data) for data in together(pair, data_dir)]
             alone = [in_float64(Training(one, data)) for one, data in zip(pair, images, strict=True)]
             members = [in_float64(Member(group, one, data, None)) for one, data in zip(pair, images, strict=True)]
             for _ in range(TRIED):
                 group.advance(members)
+                group.stack = None  # the next step finds what this one left in the members
                 for training in alone:
                     training.advance()
     except Exception as error:  # whatever a part meets under vmap: its trials are trained alone
+        if out_of_memory(error):
+            raise
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # raises again where the device is lost
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return next((why for one, other in zip(alone, members, strict=True) if (why := unequal(one, other))), "")
 
@@ -167,11 +181,8 @@ class Member(Training):
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
         """The clock is the group's."""
-        self.group.settle()
-        try:
+        with self.group.off_the_clock():
             yield
-        finally:
-            self.group.mark = time.perf_counter()
 
 
 class Group:
@@ -199,6 +210,15 @@ class Group:
         for member in self.members:
             member.seconds += (now - self.mark) / len(self.members)
         self.mark = now
+
+    @contextmanager
+    def off_the_clock(self) -> Iterator[None]:
+        """What happens inside is no member's training time."""
+        self.settle()
+        try:
+            yield
+        finally:
+            self.mark = time.perf_counter()
 
     def advance(self, members: Sequence[Training]) -> None:
         """One step of each."""
@@ -296,7 +316,9 @@ class Stack:
         """Each member's gradient clipped by its own norm, then the optimisers."""
         if bound := self.members[0].config.clip_norm:
             gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
-            norms = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1).norm(dim=1)  # (K,)
+            norms = torch.cat([gradient.reshape(len(self.members), -1) for gradient in gradients], dim=1).norm(
+                dim=1
+            )  # (K,)
             shares = (bound / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
             torch._foreach_mul_(gradients, [shares.view(-1, *[1] * (one.ndim - 1)) for one in gradients])
         for optimizer in self.optimizers:
@@ -306,7 +328,7 @@ class Stack:
 class Steps:
     """Members that are neighbours and step alike: one optimiser, in the config's own kind, for their part of the stack.
 
-    What it keeps of each weight is stacked too; 0-dim tensors, which count steps, are one for all.
+    What it keeps of each weight is stacked too; the count of its steps is one for all.
     """
 
     def __init__(self, members: Sequence[Training], parameters: Mapping[str, nn.Parameter], part: slice) -> None:
@@ -329,7 +351,7 @@ class Steps:
             states = [member.optimizer.state[member.model.get_parameter(name)] for member in members]
             if states[0]:
                 self.optimizer.state[weight] = {
-                    key: torch.stack([state[key] for state in states]) if tensor.ndim else tensor.clone()
+                    key: tensor.clone() if key == COUNT else torch.stack([state[key] for state in states])
                     for key, tensor in states[0].items()
                 }
 
@@ -349,7 +371,7 @@ class Steps:
         for name, weight in self.weights.items():
             for row, member in enumerate(self.members):
                 member.optimizer.state[member.model.get_parameter(name)] = {
-                    key: tensor[row] if tensor.ndim else tensor for key, tensor in self.optimizer.state[weight].items()
+                    key: tensor if key == COUNT else tensor[row] for key, tensor in self.optimizer.state[weight].items()
                 }
 
 

@@ -394,7 +394,7 @@ class Training:
         with self.off_the_clock():
             cost = measure(self.config)
         images = self.step * self.config.batch
-        speed = images / self.seconds
+        speed = images / self.seconds if self.seconds else 0.0
         return Outcome(
             status,
             metrics,
