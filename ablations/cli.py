@@ -1227,7 +1227,7 @@ def pack_data(
 def repair_data(name: str, folder: Path, source: "PackSource", given: Json, threads: int) -> None:
     """What is damaged of a pack, written again. given: what the command says of how images are stored."""
     from vitcore.pack import manifest, verify
-    from vitcore.packing import repair
+    from vitcore.packing import repair, rewritten
 
     known = manifest(folder, name)
     there = {"size": known.size, "crop": known.image_size, "format": known.format}
@@ -1238,7 +1238,7 @@ def repair_data(name: str, folder: Path, source: "PackSource", given: Json, thre
         damaged = verify(folder, known, advance)
     for line in damaged.values():
         print(line, file=sys.stderr)
-    with progress("images", known.images) as advance:
+    with progress("images", sum(shard.images for shard in rewritten(known, damaged))) as advance:
         repair(folder, known, source, damaged, threads, advance)
     done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
     print(f"{folder}: {done}")

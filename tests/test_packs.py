@@ -7,7 +7,9 @@ import shutil
 import signal
 import tarfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -278,7 +280,23 @@ def test_what_is_damaged_is_written_again_from_its_source(
     (root / f"shard-00002.{format}").unlink()
     (root / f"shard-00004.{format}").write_bytes(b"other")
     other_index(root)
+    done, totals, shown = Counter[str](), dict[str, int](), cli.progress
+
+    @contextmanager
+    def watched(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        totals[what] = total
+        with shown(what, total) as advance:
+
+            def counted(images: int) -> None:
+                done[what] += images
+                advance(images)
+
+            yield counted
+
+    monkeypatch.setattr(cli, "progress", watched)
     status, output, errors = called(monkeypatch, *words[:4])
+    assert done["images"] == totals["images"]
+    assert (totals["images"] < 24) == (format == "bytes")
     assert (status, errors.count(": damaged"), errors.count(": cannot be read")) == (0, 2, 1)
     assert f"written again: index.npy, shard-00002.{format}, shard-00004.{format}" in output
     assert contents(root) == whole

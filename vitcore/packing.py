@@ -137,10 +137,10 @@ def repair(
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
     options = Options(manifest.size, manifest.image_size, manifest.format)
-    whole = INDEX in damaged and options.format == "jpeg"  # which tells nobody where its images end
+    again = rewritten(manifest, damaged)
 
     def records(shard: Shard, part: range) -> Records | None:
-        if whole or shard.file in damaged:
+        if shard in again:
             return rewrite_shard(folder / shard.file, source, part, options, manifest, shard.sha256, advance)
         return reread(folder / shard.file, source, part) if INDEX in damaged else None
 
@@ -151,6 +151,12 @@ def repair(
             content = saved(np.concatenate([some for some in found if some is not None]))
             refuse_others(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
             write(folder / INDEX, content)
+
+
+def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
+    """The shards that a repair makes again: all JPEGs without an index, as nothing else tells where images end."""
+    whole = INDEX in damaged and manifest.format == "jpeg"
+    return [shard for shard in manifest.shards if whole or shard.file in damaged]
 
 
 def check(name: str, options: Options) -> None:
