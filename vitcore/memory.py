@@ -57,7 +57,7 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
 
 
 def keep_freed() -> None:
-    """Memory that is freed stays with this process, for its next tensors: a fifth of a training step on a CPU.
+    """Memory that is freed stays with this process, for its next tensors.
 
     glibc gives blocks of 32 MB and more back to the kernel, which has to zero their pages when the next is asked for.
     Other C libraries have no such setting.
