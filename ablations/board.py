@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
+from ablations.clock import clock
 from ablations.plain import plain
-from ablations.progress import clock
 from ablations.retrying import advice
 from ablations.status import KINDS
 from slurm.queue import is_held
@@ -177,6 +176,8 @@ def watch(look: Callable[[], tuple[Text, bool]], seconds: float = REDRAW_SECONDS
     console = Console()
     if not console.is_terminal:
         return follow(look, seconds)
+    from rich.live import Live  # late: a single look needs none
+
     text, settled = look()
     with Live(text, console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis") as live:
         while not settled:

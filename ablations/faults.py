@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from vitcore.config import ConfigError
-
 BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
 FRAMES = 3  # innermost ones that make two tracebacks the same
 
@@ -78,7 +76,8 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    from vitcore.memory import OutOfMemory, out_of_memory  # late: torch, which `ablate status` does without
+    from vitcore.config import ConfigError  # late: pydantic and torch, which `ablate status` does without
+    from vitcore.memory import OutOfMemory, out_of_memory
 
     if isinstance(error, RankLost):
         return error.fault

@@ -9,7 +9,6 @@ from typing import Any
 
 from results import chain, lease, store
 from results.planned import evals_of
-from vitcore.config import listed
 
 Json = dict[str, Any]
 TURN_SECONDS = 30.0
@@ -72,7 +71,8 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
     for plan in plans:
         chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
         if not chosen:
-            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {listed(arm['name'] for arm in plan['arms'])}")
+            there = ", ".join(arm["name"] for arm in plan["arms"])
+            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {there}")
         stages = chain.by_name(plan)
         needed = {one["name"] for arm in chosen for one in chain.lineage(arm, stages)}
         entries = [*(stage for stage in stages.values() if stage["name"] in needed), *chosen]

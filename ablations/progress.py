@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ablations.clock import clock
 from ablations.jobs import Job
 from results import units
 
@@ -100,9 +101,3 @@ class Live:
             completed=self.done + sum(self.partial.values()),
             note=f"{self.done:.0f} done, {self.total - self.done:.0f} to do{self.left()}",
         )
-
-
-def clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -11,12 +11,25 @@ from typing import Any
 import yaml
 
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
+DEEPEST = 50  # libyaml recurses without a look at the stack
 
 
-class Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2 and strict mappings."""
+class Loader(yaml.CSafeLoader):
+    """libyaml's safe loader, a fifth of the other's time, with the scalars of YAML 1.2 and strict mappings."""
 
     yaml_implicit_resolvers = {}
+    depth = 0
+
+    def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            mark = current_node.start_mark if current_node else None
+            raise yaml.composer.ComposerError(None, None, f"is nested more than {DEEPEST} deep", mark)
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+        super().ascend_resolver()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -48,7 +61,7 @@ def parse(text: str, name: str) -> Any:
     """Raises ValueError: one line with `name`, the line number and what is wrong."""
     try:
         return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}, line {mark.line + 1}" if mark else name
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ablations import stages, stated, strict_yaml
 from ablations.budget import Budget, steps_of
-from results import store
+from ablations.naming import plan_name
 from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 
 HERE = Path(__file__).parent
@@ -130,11 +130,6 @@ def find(kind: str, name: str) -> Path:
         single = {"studies": "study", "recipes": "recipe"}[kind]
         raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
     return HERE / kind / f"{name}.yaml"
-
-
-def stem(name: str) -> str:
-    """What a study or recipe, given by name or file, is called."""
-    return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
 def read_study(name: str) -> Study:
@@ -572,11 +567,6 @@ def entries(slot: str) -> list[str]:
     if slot not in VARIANTS:
         raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
     return list(VARIANTS[slot])
-
-
-def plan_name(study: str, recipe: str, overrides: Values) -> str:
-    """<study>@<recipe>[+<hash of overrides>]: the folder of the plan."""
-    return f"{study}@{recipe}" + (f"+{store.checksum(overrides)[:6]}" if overrides else "")
 
 
 def assigned(values: Mapping[str, Any]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from ablations import campaign as campaigns
 from ablations import estimate, handed, provenance, retrying, runner, stalling, strict_yaml
 from ablations.campaign import Campaign, Look
+from ablations.clock import clock
 from ablations.jobs import jobs
-from ablations.progress import clock
 from results import chain, store
 from slurm import profile as profiles
 from slurm import queue, submission

@@ -353,11 +353,11 @@ def unlike(a: Side, b: Side) -> str:
 
 def described(studies: Sequence[StudyResults]) -> Json:
     """What one side holds."""
-    over = sum(int(study.trials["status"].isin(["finished", "diverged"]).sum()) for study in studies)
+    states = [status for study in studies for status in study.columns["status"]]
     return {
         "studies": [study.name for study in studies],
-        "planned": sum(len(study.trials) for study in studies),
-        "over": over,
+        "planned": len(states),
+        "over": sum(status in ("finished", "diverged") for status in states),
     }
 
 
@@ -372,7 +372,7 @@ def origins(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     """Field -> the values that one side's trials have."""
     found: dict[str, set[str]] = {}
     for study in studies:
-        own = [*mixed.compared(study.trials), *((name, study.trials[name].tolist()) for name in ("revision", "host"))]
+        own = [*mixed.compared(study.columns), *((name, study.columns[name]) for name in ("revision", "host"))]
         for name, values in own:
             found.setdefault(name, set()).update(values)
     return {name: sorted(values - {""}) for name, values in found.items()}

@@ -68,9 +68,9 @@ class Sample:
 
 def samples(study: StudyResults, metric: str) -> dict[str, Sample]:
     """What the finished trials of every arm of the plan reached."""
-    trials, folds = study.trials, study.plan["split"].get("folds")
+    folds = study.plan["split"].get("folds")
     found = {arm["name"]: Sample({}, {}, {}, folds) for arm in study.plan["arms"]}
-    columns = (trials[name].tolist() for name in ("arm", "seed", "id", "status", metric))
+    columns = (study.columns[name] for name in ("arm", "seed", "id", "status", metric))
     for arm, seed, trial, status, value in zip(*columns, strict=True):
         if status == "finished" and not math.isnan(value):
             found[arm].values[seed], found[arm].ids[seed] = value, trial

@@ -15,15 +15,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from results import lease, store
 from results.store import Broken, Trial, TrialState
 
+if TYPE_CHECKING:
+    import numpy as np
+
 Json = dict[str, Any]
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, "np.ndarray"]
 
 FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
 AT_SIZE = re.compile(r"test_(?:accuracy|loss)@([1-9]\d*)")
@@ -66,8 +67,10 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
     return content
 
 
-def read_arrays(trial: Trial, content: Json) -> dict[str, np.ndarray]:
+def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
     """The arrays that belong to an eval. Raises Broken where they are not those that were written."""
+    import numpy as np  # late: who only looks at trials does without
+
     path = folder(trial) / f"{content['name']}.npz"
     try:
         payload = path.read_bytes()
@@ -83,6 +86,8 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: A
     """Arrays first: an eval whose JSON is there is whole. `content` holds metrics (by name) and notes, at least."""
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
+        import numpy as np  # late: as above
+
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         plain["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()

@@ -94,8 +94,9 @@ def logits(sample: Sample, images: float) -> Sample:
 
 def lost(study: StudyResults, arms: Sequence[str]) -> list[str]:
     """Which of the arms have trials that diverged."""
-    gone = study.trials[study.trials["status"] == "diverged"]["arm"]
-    return [arm for arm in arms if (gone == arm).any()]
+    ended = zip(study.columns["arm"], study.columns["status"], strict=True)
+    gone = {arm for arm, status in ended if status == "diverged"}
+    return [arm for arm in arms if arm in gone]
 
 
 def verdict(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: bool) -> str | None:

@@ -1,39 +1,41 @@
 """Mixed provenance: code, plugins, versions and machines that differ among the trials of one table."""
 
 import json
-from collections.abc import Iterable, Iterator
-
-import pandas as pd
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from results import sentences
 from results.study import THEN
 
 COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy")
 
+Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
+Trial = tuple[str, int]  # its arm and seed
 
-def notes(trials: pd.DataFrame) -> list[str]:
-    """A line for all that differs, with the trials that stand apart."""
+
+def notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
+    """A line for all that differs between trials that are over, with those that stand apart."""
+    ended = [at for at, status in enumerate(trials["status"]) if status in over]
+    mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     found = []
-    for name, texts in compared(trials):
+    for name, texts in compared({name: [values[at] for at in ended] for name, values in trials.items()}):
         if differs(texts):
-            values = pd.Series(texts, trials.index, name=name, dtype=object)
-            known = values[values != ""]
-            found.append(note(trials.loc[known.index], known))
+            found.append(note(name, mine, texts))
     return found
 
 
-def compared(trials: pd.DataFrame) -> Iterator[tuple[str, list[str]]]:
+def compared(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     """What must be the same for trials to be compared, by trial, "" where it is not known or not used.
 
     A plugin counts by its name, wherever it was loaded: a baseline that studies share may be trained without it.
     """
     for name in COMPARABLE:
-        texts: list[str] = trials[name].tolist()
-        yield name, [sources(text) for text in texts] if name == "code" else texts
-    yield "ranks", [text or "1" for text in trials["ranks"].tolist()]
-    yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"].tolist()]
-    yield "trained", ["as one" if text else "alone" for text in trials["fused"].tolist()]
-    loaded = [json.loads(text) if text else {} for text in trials["plugins"].tolist()]
+        yield name, [sources(text) if name == "code" else text for text in trials[name]]
+    yield "ranks", [text or "1" for text in trials["ranks"]]
+    yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"]]
+    yield "trained", ["as one" if text else "alone" for text in trials["fused"]]
+    loaded = [json.loads(text) if text else {} for text in trials["plugins"]]
     for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
         yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]
 
@@ -49,13 +51,20 @@ def differs(texts: Iterable[str]) -> bool:
     return len(known) > 1 or any(THEN in text for text in known)
 
 
-def note(trials: pd.DataFrame, values: "pd.Series[str]") -> str:
+def note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
     """ "code differs between trials: a1b2 (18), c3d4 (position=none seed 3; position=2d seeds 0, 1)" """
-    groups = sorted(((str(v), group) for v, group in trials.groupby(values)), key=lambda pair: -len(pair[1]))
-    most, rest = groups[0], groups[1:]
-    parts = [f"{most[0]} ({len(most[1])})"]
-    for value, group in rest:
-        arms = group.groupby("arm", sort=False)["seed"]
-        where = "; ".join(f"{arm} {sentences.named(seeds.tolist())}" for arm, seeds in arms)
-        parts.append(f"{value} ({where})")
-    return f"{values.name} differs {'between' if rest else 'within'} trials: {', '.join(parts)}"
+    groups: dict[str, list[Trial]] = defaultdict(list)
+    for trial, text in zip(trials, texts, strict=True):
+        if text:
+            groups[text].append(trial)
+    most, *rest = sorted(groups, key=lambda text: (-len(groups[text]), text))
+    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({where(groups[text])})" for text in rest)]
+    return f"{name} differs {'between' if rest else 'within'} trials: {', '.join(parts)}"
+
+
+def where(trials: Iterable[Trial]) -> str:
+    """ "position=none seed 3; position=2d seeds 0, 1" """
+    seeds: dict[str, list[int]] = defaultdict(list)
+    for arm, seed in trials:
+        seeds[arm].append(seed)
+    return "; ".join(f"{arm} {sentences.named(own)}" for arm, own in seeds.items())

@@ -20,12 +20,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from results import lease
 from results.patience import Patience
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
@@ -436,8 +437,10 @@ class Attempt:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
 
-    def save_correct(self, index: np.ndarray, correct: np.ndarray) -> None:
+    def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
         """Which test images were classified correctly: index (n,), correct (n,)."""
+        import numpy as np  # late: who only looks at trials does without
+
         buffer = io.BytesIO()
         np.savez_compressed(buffer, index=index.astype(np.int32), correct=correct.astype(np.uint8))
         self.patience(lambda: write_bytes(self.path / "correct.npz", buffer.getvalue()))

@@ -5,15 +5,16 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from results import chain, correctness, evals, planned, store
 from results.correctness import Correct
 from results.names import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
@@ -29,6 +30,7 @@ PARTS = ("config", "provenance", "history", "correct")
 FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
 SORTED = json.JSONEncoder(sort_keys=True)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
+EVALUATION = ("arm", "seed", "id", *HISTORY)
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,31 @@ class StudyResults:
     """A study's plan and what there is of its trials.
 
     plan: plan.json.
-    trials: a row for each planned (arm, seed), in the plan's order: arm, seed, id, status, reason (why a cell
-    is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), those of
+    columns: by name, a value for each planned (arm, seed), in the plan's order: arm, seed, id, status, reason (why a
+    cell is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), those of
     evals too, the provenance, evals and config as text (empty where there is none).
-    history: the evaluations of every trial: arm, seed, id, step, ...
+    evaluations: of every trial, in the order of EVALUATION: arm, seed, id, step, ...
     correct: trial id -> index (images,), correct (images,).
     """
 
     plan: dict[str, Any]
-    trials: pd.DataFrame
-    history: pd.DataFrame
+    columns: dict[str, list[Any]]
+    evaluations: list[tuple[Any, ...]]
     correct: dict[str, Correct]
+
+    @cached_property
+    def trials(self) -> "pd.DataFrame":
+        """The columns as a frame, which figures, reports and exports work with."""
+        import pandas as pd  # late: more than half of a second, and tables do without
+
+        return pd.DataFrame(self.columns)
+
+    @cached_property
+    def history(self) -> "pd.DataFrame":
+        """The evaluations as a frame."""
+        import pandas as pd  # late: as above
+
+        return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
 
     @property
     def name(self) -> str:
@@ -106,7 +122,7 @@ def started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> 
 
 
 def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResults:
-    """The study's frames: every planned (arm, seed) is a row, whatever became of it."""
+    """The study's columns: every planned (arm, seed) has a value in each, whatever became of it."""
     cells = [(arm["name"], trial["seed"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items()}
@@ -115,14 +131,12 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later[trial_id]} for trial_id, record in mine.items()}
     rows = [known[cell[2]] for cell in cells]
-    columns: dict[str, Any] = dict(zip(("arm", "seed", "id"), zip(*cells, strict=True), strict=True))
+    columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(EVALUATION[:3])}
     columns |= {name: [row[name] for row in rows] for name in TEXTS}
-    columns |= {name: np.array([row[name] for row in rows], dtype=float) for name in numbers}
-    trials = pd.DataFrame(columns)
+    columns |= {name: [number(row[name]) for row in rows] for name in numbers}
     lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
-    history = pd.DataFrame(lines, columns=["arm", "seed", "id", *HISTORY])
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
-    return StudyResults(plan, trials, history, correct)
+    return StudyResults(plan, columns, lines, correct)
 
 
 def eval_metrics(record: Record) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from results import (
@@ -122,7 +123,7 @@ def cells_by_arm(study: StudyResults) -> dict[str, list[Cell]]:
     """What a table says of each planned trial, arm by arm."""
     names = list(dict.fromkeys(["arm", *OF_A_CELL, study.plan["metric"]]))
     found: dict[str, list[Cell]] = {arm["name"]: [] for arm in study.plan["arms"]}
-    for cell in zip(*(study.trials[name].tolist() for name in names), strict=True):
+    for cell in zip(*(study.columns[name] for name in names), strict=True):
         found[cell[0]].append(dict(zip(names, cell, strict=True)))
     return found
 
@@ -242,7 +243,7 @@ def suspicion(cell: Cell) -> str:
 
 def study_notes(study: StudyResults) -> list[str]:
     """What a reader of the whole table must know: code or machines that differ, seeds that are few or were raised."""
-    notes = mixed.notes(study.trials[study.trials["status"].isin(["finished", "diverged"])])
+    notes = mixed.notes(study.columns)
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
@@ -251,10 +252,12 @@ def study_notes(study: StudyResults) -> list[str]:
 
 def starts(study: StudyResults) -> list[str]:
     """What the weights that arms start from were found to be worth when few shots probe them."""
-    if START not in study.trials:
+    if START not in study.columns:
         return []
     stage = {arm["name"]: arm.get("parent", "") for arm in study.plan["arms"]}
-    values = study.trials.assign(stage=study.trials["arm"].map(stage)).drop_duplicates(["stage", "seed"])
-    probed = values[values[START].notna()].groupby("stage", sort=False)[START]
-    said = [f"{name} {found.mean():.1%} (n = {len(found)})" for name, found in probed]
+    probed: dict[str, dict[int, float]] = defaultdict(dict)  # of each stage, by seed: its arms start from one trial
+    for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
+        if not math.isnan(value):
+            probed[stage[arm]][seed] = value
+    said = [f"{name} {fmean(found.values()):.1%} (n = {len(found)})" for name, found in probed.items()]
     return [f"5-shot accuracy of what arms start from: {', '.join(said)}"] if said else []

@@ -5,12 +5,13 @@ independent of what is tested, so the best of several noisy points is not taken 
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from results import sentences
 from results.study import StudyResults
@@ -18,6 +19,8 @@ from results.study import StudyResults
 CHOOSES = "val_accuracy"
 
 Arm = Mapping[str, Any]
+Trial = Mapping[str, Any]  # a value of each of the study's columns
+Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,22 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     if not entries:
         return study, {}
     arms = {arm["name"]: arm for arm in study.plan["arms"]}
-    by_arm = {str(arm): trials for arm, trials in study.trials.groupby("arm", sort=False)}
+    by_arm = trials_of({point for entry in entries for point in entry["points"]}, study.columns)
     choices = {entry["name"]: choice(entry, by_arm, study.plan, arms) for entry in entries}
     virtual = [tuned_arm(entry, arms, choices[entry["name"]]) for entry in entries]
-    rows = [tuned_trials(entry, by_arm, choices[entry["name"]]) for entry in entries]
+    rows = [trial for entry in entries for trial in tuned_trials(entry, by_arm, choices[entry["name"]])]
     plan = study.plan | {"arms": [*virtual, *study.plan["arms"]]}
-    return replace(study, plan=plan, trials=pd.concat([*rows, study.trials], ignore_index=True)), choices
+    columns = {name: [*(trial[name] for trial in rows), *values] for name, values in study.columns.items()}
+    return replace(study, plan=plan, columns=columns), choices
+
+
+def trials_of(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -> Trials:
+    """The trials of these arms."""
+    found: dict[str, dict[int, Trial]] = defaultdict(dict)
+    for at, arm in enumerate(columns["arm"]):
+        if arm in arms:
+            found[arm][columns["seed"][at]] = {name: values[at] for name, values in columns.items()}
+    return found
 
 
 def at_own_values(study: StudyResults) -> StudyResults:
@@ -57,10 +70,10 @@ def at_own_values(study: StudyResults) -> StudyResults:
     return replace(whole, plan=whole.plan | {"arms": arms, "curves": curves, "tune": {}, "tuned": []})
 
 
-def choice(entry: Arm, by_arm: Mapping[str, pd.DataFrame], plan: Arm, arms: Mapping[str, Arm]) -> Choice:
+def choice(entry: Arm, by_arm: Trials, plan: Arm, arms: Mapping[str, Arm]) -> Choice:
     """What the seeds of a tuned arm use."""
     chance = 1 / arms[entry["points"][0]]["config"]["classes"]
-    seeds = by_arm[entry["points"][0]]["seed"].tolist()
+    seeds = list(by_arm[entry["points"][0]])
     reached = np.column_stack([scores(by_arm[name], seeds, chance) for name in entry["points"]])
     shape = [len(values) for values in plan["tune"].values()]
     chosen: dict[int, int | None] = dict(zip(seeds, choose(reached, shape), strict=True))
@@ -70,18 +83,23 @@ def choice(entry: Arm, by_arm: Mapping[str, pd.DataFrame], plan: Arm, arms: Mapp
     )
 
 
-def scores(trials: pd.DataFrame, seeds: Sequence[int], chance: float) -> np.ndarray:
+def scores(trials: Mapping[int, Trial], seeds: Sequence[int], chance: float) -> np.ndarray:
     """What the trials of one point reached in validation, by seed (n,): chance where one diverged, NaN for a hole."""
-    value = trials[CHOOSES].where(trials["status"] == "finished")
-    value = value.mask(trials["status"] == "diverged", chance)
-    return value.set_axis(trials["seed"]).reindex(list(seeds)).to_numpy(float)
+    return np.array([score(trials[seed], chance) if seed in trials else math.nan for seed in seeds])
 
 
-def gone(points: Sequence[str], by_arm: Mapping[str, pd.DataFrame], reached: np.ndarray) -> frozenset[str]:
+def score(trial: Trial, chance: float) -> float:
+    if trial["status"] == "diverged":
+        return chance
+    return float(trial[CHOOSES]) if trial["status"] == "finished" else math.nan
+
+
+def gone(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
     """Those where all trials diverged, or some did and, with chance for them, another point has a better mean."""
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
-    found = zip(points, (by_arm[name]["status"] == "diverged" for name in points), means, strict=True)
-    return frozenset(name for name, lost, mean in found if lost.all() or (lost.any() and mean < max(means)))
+    lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
+    found = zip(points, lost, means, strict=True)
+    return frozenset(name for name, each, mean in found if all(each) or (any(each) and mean < max(means)))
 
 
 def choose(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
@@ -159,15 +177,11 @@ def tuned_arm(entry: Arm, arms: Mapping[str, Arm], choice: Choice) -> dict[str, 
     }
 
 
-def tuned_trials(entry: Arm, by_arm: Mapping[str, pd.DataFrame], choice: Choice) -> pd.DataFrame:
+def tuned_trials(entry: Arm, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
     """Its trials: of each seed the one at the chosen point, or a hole that says why there is none."""
-    cells = {name: by_arm[name].set_index("seed", drop=False) for name in entry["points"]}
-    rows = []
     for seed, point in choice.points.items():
-        cell = cells[entry["points"][point or 0]].loc[seed].copy()
+        trial = {**by_arm[entry["points"][point or 0]][seed], "arm": entry["name"]}
         if point is None:
-            numbers = cell.index[[isinstance(value, float) for value in cell]]
-            cell[numbers] = np.nan
-            cell["status"], cell["reason"] = "missing", "no other seed has finished the whole grid"
-        rows.append(cell)
-    return pd.DataFrame(rows).assign(arm=entry["name"])
+            trial |= {name: math.nan for name, value in trial.items() if isinstance(value, float)}
+            trial |= {"status": "missing", "reason": "no other seed has finished the whole grid"}
+        yield trial

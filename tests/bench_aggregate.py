@@ -1,5 +1,6 @@
 """How long the reading commands take over many trials: `make bench-aggregate`. Cold: each in a process of its own.
 
+Beside them the floor: a Python that imports the packages of others that the command needs, and does nothing.
 Nothing is trained: the store writes one trial, the others are copies with results of their own.
 """
 
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +30,13 @@ curves:
   lr: {rates}
   weight_decay: {decays}
 """
-REPEATS = 3
+REPEATS = 5
+FLOOR = {  # command: what of others it imports
+    "list": "typer, pydantic, yaml",
+    "status": "typer, pydantic, rich.console",
+    "table": "typer, pydantic, numpy, scipy.special",
+    "plan": "typer, pydantic, yaml, numpy, scipy.special, torch",
+}
 SHAPES = ((1, 5, 5), (10, 5, 5), (25, 20, 5), (5, 10, 50))  # learning rates, weight decays, seeds
 
 
@@ -77,12 +85,12 @@ def copy(
         np.savez_compressed(file, index=index.astype(np.int32), correct=correct)
 
 
-def seconds(*words: str) -> tuple[float, float]:
+def seconds(*command: str) -> tuple[float, float]:
     """On the clock and of CPU time, each the least of a few: what else runs here only adds."""
     clock, cpu = [], []
     for _ in range(REPEATS):
         begun, used = time.perf_counter(), used_by_children()
-        subprocess.run([sys.executable, "-m", "ablations.cli", *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
         clock.append(time.perf_counter() - begun)
         cpu.append(used_by_children() - used)
     return min(clock), min(cpu)
@@ -94,7 +102,8 @@ def used_by_children() -> float:
 
 
 def main() -> None:
-    print(f"{'trials':>7} {'arms':>6} {'seeds':>6}  {'command':8} {'seconds':>7} {'of CPU':>7}   (least of {REPEATS})")
+    head = f"{'trials':>7} {'arms':>6} {'seeds':>6}  {'command':8} {'seconds':>7} {'of CPU':>7} {'floor':>7}"
+    print(f"{head}   (least of {REPEATS}; bare Python {seconds('-c', 'pass')[0]:.2f})")
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
         folder = Path(name)
         show(0, 0, 0, "list")
@@ -106,9 +115,14 @@ def main() -> None:
                 show(trials, 4 * rates * decays, seeds, command, str(study), "--runs", str(runs), *more)
 
 
-def show(trials: int, arms: int, seeds: int, command: str, *words: str) -> None:
-    clock, cpu = seconds(command, *words)
-    print(f"{trials:7,} {arms:6,} {seeds:6}  {command:8} {clock:7.2f} {cpu:7.2f}", flush=True)
+@cache
+def floor(command: str) -> float:
+    return seconds("-c", f"import {FLOOR[command]}")[0]
+
+
+def show(trials: int, arms: int, each: int, command: str, *words: str) -> None:
+    clock, cpu = seconds("-m", "ablations.cli", command, *words)
+    print(f"{trials:7,} {arms:6,} {each:6}  {command:8} {clock:7.2f} {cpu:7.2f} {floor(command):7.2f}", flush=True)
 
 
 if __name__ == "__main__":

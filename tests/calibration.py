@@ -125,8 +125,8 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
     base = base or template(len(accuracies) - 1, accuracies.shape[1])
     values = accuracies.ravel()
     status = np.where(np.isnan(values), "missing", "finished")
-    trials = base.trials.assign(test_accuracy=values, status=status)
-    return replace(base, plan=base.plan | planned, trials=trials)
+    columns = base.columns | {"test_accuracy": values.tolist(), "status": status.tolist()}
+    return replace(base, plan=base.plan | planned, columns=columns)
 
 
 def others(found: StudyResults) -> list[dict[str, Any]]:
@@ -258,7 +258,7 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 def renamed(side: StudyResults) -> StudyResults:
     """The same arms trained by other code: other trials."""
-    return replace(side, trials=side.trials.assign(id="b" + side.trials["id"]))
+    return replace(side, columns=side.columns | {"id": [f"b{key}" for key in side.columns["id"]]})
 
 
 def differs(a: StudyResults, b: StudyResults) -> bool:
@@ -294,7 +294,7 @@ def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) 
 def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[np.ndarray]]) -> StudyResults:
     """The study whose trials answered so."""
     accuracies = np.array([[one.mean() for one in arm] for arm in right])
-    ids = base.trials["id"].to_numpy().reshape(accuracies.shape)
+    ids = np.reshape(base.columns["id"], accuracies.shape)
     correct = {ids[a, s]: (index[s], right[a][s]) for a in range(2) for s in range(len(index))}
     return replace(study(accuracies, base), correct=correct)
 
@@ -404,8 +404,8 @@ def tuned_template(rates: int) -> StudyResults:
 def tuned(test: np.ndarray, validation: np.ndarray) -> dict[str, Any]:
     """The row of the arm at its own rate; test, validation: (rates, arms, seeds)."""
     base = tuned_template(len(test))
-    trials = base.trials.assign(test_accuracy=test.ravel(), val_accuracy=validation.ravel())
-    rows: list[dict[str, Any]] = table(replace(base, trials=trials))["rows"]
+    columns = base.columns | {"test_accuracy": test.ravel().tolist(), "val_accuracy": validation.ravel().tolist()}
+    rows: list[dict[str, Any]] = table(replace(base, columns=columns))["rows"]
     return next(row for row in rows if row["arm"] == "stem=v1,lr=tuned")
 
 

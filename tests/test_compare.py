@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,8 @@ def test_seeds_that_tested_other_images_are_not_paired() -> None:
     plan = synthetic.position()
     shifted = synthetic.results(plan)
     moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in shifted.correct.items()}
-    b = StudyResults(
-        plan, shifted.trials.assign(test_accuracy=lambda t: t["test_accuracy"] - 0.01), shifted.history, moved
-    )
+    worse = [accuracy - 0.01 for accuracy in shifted.columns["test_accuracy"]]
+    b = replace(shifted, columns=shifted.columns | {"test_accuracy": worse}, correct=moved)
     assert of(compare([synthetic.results(plan)], [b]), "position=none")["method"] == "welch"
 
 
@@ -171,7 +171,7 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
     for study in a:
         nudge = np.random.default_rng(0).normal(0.01, 0.005, 5)
         changed = study.trials["test_accuracy"] + nudge[study.trials["seed"]]
-        b.append(StudyResults(study.plan, study.trials.assign(test_accuracy=changed), study.history, {}))
+        b.append(replace(study, columns=study.columns | {"test_accuracy": changed.tolist()}, correct={}))
     assert compare(a, b)["family"] == len(arms) == 8
 
 
@@ -201,8 +201,8 @@ def test_holes_are_named_on_their_side() -> None:
 def test_provenance_names_what_differs() -> None:
     """Code, versions and device, where the two sides are not the same."""
     a, b = made(), made()
-    b.trials["code"] = "fedcba987654"
-    b.trials["torch"] = "2.15.0"
+    b.columns["code"] = ["fedcba987654"] * len(b.columns["id"])
+    b.columns["torch"] = ["2.15.0"] * len(b.columns["id"])
     assert compare([a], [b])["provenance"] == {
         "code": {"a": ["0123456789ab"], "b": ["fedcba987654"]},
         "torch": {"a": ["2.14.1"], "b": ["2.15.0"]},
@@ -212,9 +212,10 @@ def test_provenance_names_what_differs() -> None:
 def test_provenance_compares_a_plugin_where_both_sides_loaded_it() -> None:
     """Code is the suite's own; a plugin on one side only says nothing of the trials that do not use it."""
     a, b = made(), made()
-    b.trials["code"], b.trials["plugins"] = "0123456789ab+bbbb", json.dumps({"patch.py": "bbbb"})
+    b.columns["code"] = ["0123456789ab+bbbb"] * len(b.columns["id"])
+    b.columns["plugins"] = [json.dumps({"patch.py": "bbbb"})] * len(b.columns["id"])
     assert compare([a], [b])["provenance"] == {}
-    a.trials.loc[0, "plugins"] = json.dumps({"patch.py": "aaaa"})
+    a.columns["plugins"][0] = json.dumps({"patch.py": "aaaa"})
     assert compare([a], [b])["provenance"] == {"plugin patch.py": {"a": ["aaaa"], "b": ["bbbb"]}}
 
 

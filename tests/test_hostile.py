@@ -107,10 +107,22 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
 
 def test_text_that_no_terminal_should_see_is_refused_by_line() -> None:
     """Control characters and halves of characters, however YAML lets one write them; tabs and new lines stay."""
+    refused = r"^s.yaml, line 2: .*(holds a control character|invalid Unicode character)"
     for text in ("\x1b[2J", "\x07", "\0", "\x85", "\u2028", "\ud800"):
-        with pytest.raises(ValueError, match=r"^s.yaml, line 2: .* holds a control character"):
+        with pytest.raises(ValueError, match=refused):
             strict_yaml.parse(f"a: 1\nb: {json.dumps(text)}", "s.yaml")
     assert strict_yaml.parse('a: "x\\n\\ty\u00a0é名"', "s.yaml") == {"a": "x\n\ty\u00a0é名"}
+
+
+DEEP = {"lists": "[" * 100_000, "items": "- " * 100_000, "mappings": "{a: " * 1000, "one too many": "[" * 51 + "]" * 51}
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+def test_yaml_without_a_bottom_is_one_line(text: str) -> None:
+    """Neither a traceback nor the end of the process; what a person nests is read."""
+    with pytest.raises(ValueError, match=r"^s.yaml, line 1: is nested more than 50 deep$"):
+        strict_yaml.parse(text, "s.yaml")
+    assert strict_yaml.parse("[" * 40 + "]" * 40, "s.yaml")
 
 
 # -- in names and paths ------------------------------------------------------------------------------------------------

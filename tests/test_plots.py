@@ -27,7 +27,7 @@ from results.figures.families import training_flops
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, FULL, style
 from results.names import AXES
-from results.study import StudyResults, load
+from results.study import EVALUATION, StudyResults, load
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
@@ -328,7 +328,8 @@ def test_a_number_is_written_with_what_it_is_of(name: str, text: str) -> None:
 
 def evaluated_once(name: str) -> StudyResults:
     study = complete(name)
-    return replace(study, history=study.history[study.history["step"] == synthetic.STEPS])
+    step = EVALUATION.index("step")
+    return replace(study, evaluations=[line for line in study.evaluations if line[step] == synthetic.STEPS])
 
 
 def test_of_trials_evaluated_once_there_is_no_panel_over_training() -> None:
@@ -515,7 +516,8 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     """Where the trials have it: the family of tests is of the study's own metric."""
     study = complete("scale")
     assert len(drawn(study).axes) == 1
-    study.trials["fewshot5_accuracy"] = study.trials["test_accuracy"] - 0.2
+    fewer = [accuracy - 0.2 for accuracy in study.columns["test_accuracy"]]
+    study = replace(study, columns=study.columns | {"fewshot5_accuracy": fewer})
     left, right = drawn(study).axes
     assert right.get_ylabel() == "5-shot accuracy (%)"
 

@@ -278,7 +278,7 @@ def test_a_trial_resumed_under_other_code_is_named() -> None:
         "plugin patch.py differs within trials: aaaa then bbbb (2)"
     ]
     study = synthetic.results(synthetic.position())
-    study.trials["code"] = resumed
+    study.columns["code"] = [resumed] * 20
     assert table(study)["notes"] == [f"code differs within trials: {resumed} (20)"]
 
 

@@ -73,7 +73,9 @@ class Options(BaseModel):
     float, in the defaults too, and -0.0 becomes 0.0.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True, defer_build=True
+    )
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -1,16 +1,18 @@
 """The built-in datasets: sizes and checksums pinned, verified when the images are read.
 
-Torchvision's classes read and download all but digits, which comes with scikit-learn. Torchvision reads
-CIFAR's own pickles only after their md5 sums have matched.
+Torchvision's classes read and download all but digits, a file of scikit-learn's. Torchvision reads CIFAR's own
+pickles only after their md5 sums have matched.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +138,17 @@ TORCHVISION = {
 
 
 def read_digits() -> Raw:
-    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set."""
-    from sklearn.datasets import load_digits
+    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set.
 
-    bunch = load_digits()
-    images = bunch.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
-    labels = bunch.target.astype(np.int64)
+    From its file: importing scikit-learn takes every worker two seconds, pandas and pyarrow with it.
+    """
+    package = find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError("data=digits: they come with scikit-learn, which is not installed")
+    with gzip.open(Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz") as file:
+        table = np.loadtxt(file, np.uint8, delimiter=",")  # (1797, 64 + 1): pixels, label
+    images = table[:, :-1].reshape(-1, 1, 8, 8)
+    labels = table[:, -1].astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
         raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")

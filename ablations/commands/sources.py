@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablations import strict_yaml
 from ablations.commands.places import source_path
 from ablations.commands.words import plan_names
+from ablations.naming import stem
 from ablations.plain import one_line
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ def found_on(
     source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
 ) -> "list[StudyResults]":
     """The same of several recipes: one study after the other, each on the recipes in their order."""
-    from ablations.study import stem
-
     if len(recipes) == 1:
         return found(source, words, recipes[0], for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
@@ -51,6 +49,7 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     """
     if file is None:
         return contextlib.nullcontext()
+    from ablations import strict_yaml
     from results import style, unmatched
 
     content = strict_yaml.read(file)

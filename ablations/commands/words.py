@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablations import settings, strict_yaml
+from ablations import settings
+from ablations.naming import plan_name, stem
 
 if TYPE_CHECKING:
     from ablations.runner import Place
@@ -29,6 +30,8 @@ def split(words: Iterable[str]) -> Asked:
     studies, overrides = [], {}
     for word in words:
         if "=" in word and not word.endswith((".yaml", ".yml")):
+            from ablations import strict_yaml  # late: most words are names
+
             key, value = strict_yaml.assignment(word)
             if key in overrides:
                 raise ValueError(f"{key} is set twice")
@@ -65,8 +68,6 @@ def named_data(config: Json, data_dir: Path | None = None) -> Json:
 
 def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
     """What the words of a command name; none: all that are planned."""
-    from ablations.study import plan_name, stem
-
     asked = split(words or [])
     if "all" in asked.studies:
         return []

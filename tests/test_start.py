@@ -1,0 +1,82 @@
+"""What a command, and a worker, imports before it begins: what it needs and no more, for it waits for that."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from ablations.jobs import Job
+from vitcore.config import Config
+from vitcore.identity import trial_id
+
+# What takes a tenth of a second or more to import.
+HEAVY = {
+    *("jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "submitit"),
+    *("timm", "torch", "torchvision", "yaml"),
+}
+COMMAND = """
+import sys
+from ablations.cli import main
+try:
+    main()
+finally:
+    print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
+"""
+WORKER = """
+import json, sys
+from ablations.worker import Worker
+worker = Worker(json.loads(sys.argv[1]), sys.stdout)
+worker.serve(json.loads(sys.argv[2]))
+print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
+"""
+
+
+def imported(folder: Path, code: str, *words: str) -> set[str]:
+    """The heavy packages that a process has imported at its end."""
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {*done.stderr.splitlines()[-1].split()} & HEAVY
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run directory."""
+    folder = tmp_path_factory.mktemp("folder")
+    synthetic.write(folder / "runs", synthetic.position(seeds=2))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        ("-h", set()),
+        ("list", {"yaml"}),
+        ("status", {"rich"}),
+        ("status --json", {"rich"}),
+        ("logs position-embedding", set()),
+        ("table", {"numpy", "scipy"}),
+        ("table position-embedding --json", {"numpy", "scipy"}),
+        ("compare runs runs", {"numpy", "scipy"}),
+        ("export --out all.csv", {"numpy", "pandas", "pyarrow", "scipy"}),
+    ],
+)
+def test_command_imports_no_more_than_it_needs(folder: Path, words: str, needed: set[str]) -> None:
+    """No arrays to list studies, no frames to write a table, no torch to read results."""
+    assert imported(folder, COMMAND, *words.split()) <= needed
+
+
+def test_worker_imports_no_more_than_its_trial_needs(tmp_path: Path) -> None:
+    """A trial of our own model on digits: neither torchvision nor timm, which take seconds, nor what tables need."""
+    small = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 2, "batch": 16, "device": "cpu"}
+    config = Config(**small)
+    job = Job(trial_id(config), config.model_dump(), "arm", "study")
+    order = {"runs": str(tmp_path), "data_dir": None, "plugins": [], "gpu": False, "checkpoints": None}
+    words = [json.dumps(order | {"keep_weights": "all"}), json.dumps(asdict(job))]
+    found = imported(tmp_path, WORKER, *words)
+    assert (tmp_path / "trials" / job.id / "result.json").exists()
+    assert "torch" in found
+    assert not found & {"jinja2", "matplotlib", "pandas", "pyarrow", "rich", "submitit", "timm", "torchvision", "yaml"}
