@@ -13,6 +13,7 @@ import pytest
 from ablations import company, fused_pace, fusing, runner
 from ablations.attempts import how
 from ablations.jobs import Job
+from ablations.launch import Place
 from ablations.provenance import sources, versions
 from ablations.worker import Worker
 from results import lease, store
@@ -83,8 +84,8 @@ def test_kin_are_trained_as_one_where_it_pays(tmp_path: Path) -> None:
     """By a pool and its worker: results as alone, to rounding; how they came to be is on record, and in no id."""
     some, other = jobs(3), jobs(1, position="none")
     measured(tmp_path / "one", some, "")
-    alone = runner.run([*some, *other], runner.Place(tmp_path / "alone", None), Quiet(), workers=1)
-    together = runner.run([*some, *other], runner.Place(tmp_path / "one", None, fuse=8), Quiet(), workers=1)
+    alone = runner.run([*some, *other], Place(tmp_path / "alone", None), Quiet(), workers=1)
+    together = runner.run([*some, *other], Place(tmp_path / "one", None, fuse=8), Quiet(), workers=1)
     assert sorted(alone.done) == sorted(together.done) == sorted(job.id for job in [*some, *other])
     for job in some:
         assert env(tmp_path / "one", job)["fused"] == 3
@@ -100,7 +101,7 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
     """It is said once why, and not asked again for other trials of the kind."""
     some, display = jobs(4), Quiet()
     measured(tmp_path, some[:2], "2 as one take 0.97x the steps a second of one after the other")
-    tally = runner.run(some, runner.Place(tmp_path, None, fuse=2), display, workers=1)
+    tally = runner.run(some, Place(tmp_path, None, fuse=2), display, workers=1)
     assert sorted(tally.done) == sorted(job.id for job in some)
     assert display.said == ["not trained as one: 2 as one take 0.97x the steps a second of one after the other"]
     assert ["fused" in env(tmp_path, job) for job in some] == [False] * 4
@@ -109,7 +110,7 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
 def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
     """The queue stays in the order it had, whichever of them was asked for first."""
     some = jobs(5)
-    pool = runner.Pool(some, runner.Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
+    pool = runner.Pool(some, Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
     lead = pool.next_job()
     assert lead is not None
     for job in [lead, *pool.company(lead)]:
@@ -120,7 +121,7 @@ def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
 def test_fusing_is_asked_for(tmp_path: Path) -> None:
     """By default no worker is handed several trials, not even one with a GPU."""
     some = jobs(3)
-    for place, taken in ((runner.Place(tmp_path, None), []), (runner.Place(tmp_path, None, fuse=2), [some[1]])):
+    for place, taken in ((Place(tmp_path, None), []), (Place(tmp_path, None, fuse=2), [some[1]])):
         pool = runner.Pool(some[1:], place, [runner.Slot(0, {"CUDA_VISIBLE_DEVICES": "0"})], Quiet())
         assert pool.company(some[0]) == taken
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ablations import runner
 from ablations.jobs import Job
+from ablations.launch import Place
 from results import store
 from results.tables import table
 from vitcore import Config, train
@@ -179,7 +180,7 @@ def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> 
         def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
         def say(self, text: str) -> None: ...
 
-    runner.run([job], runner.Place(tmp_path, None), Silent())
+    runner.run([job], Place(tmp_path, None), Silent())
     state = store.trial(tmp_path, job.id).state()
     assert state.result is not None
     assert state.attempt is not None

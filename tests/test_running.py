@@ -21,6 +21,7 @@ from ablations import machine, runner
 from ablations import plan as planning
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
+from ablations.launch import Place
 from ablations.study import Design, read_recipe, read_study
 from ablations.worker import Worker
 from results import lease, store
@@ -83,14 +84,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], di
     """Jobs of some seconds each, and how they end when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
     jobs = jobs_of([plan(folder, steps=600)])
-    runner.run(jobs, runner.Place(folder, None), Quiet())
+    runner.run(jobs, Place(folder, None), Quiet())
     return jobs, outcomes(folder, jobs)
 
 
 def test_second_run_trains_nothing(tmp_path: Path) -> None:
     """What is finished is settled from the disk, without starting a worker."""
     jobs = jobs_of([plan(tmp_path)])
-    place = runner.Place(tmp_path / "runs", None)
+    place = Place(tmp_path / "runs", None)
     first, second = Quiet(), Quiet()
     tally = runner.run(jobs, place, first, workers=1)
     assert sorted(tally.done) == sorted(job.id for job in jobs)
@@ -129,7 +130,7 @@ def test_killed_workers_leave_no_trace_in_the_results(
     killer.start()
     display = Quiet()
     try:
-        tally = runner.run(jobs, runner.Place(tmp_path / "storm", None), display)
+        tally = runner.run(jobs, Place(tmp_path / "storm", None), display)
     finally:
         over.set()
         killer.join()
@@ -172,7 +173,7 @@ def bad_part(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: Path) -> None:
     """The cause stands in the attempt; the same code does not try again, other code does."""
     jobs = jobs_of([bad_plan(tmp_path)])
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet())
     assert len(tally.done) == 2
     assert set(tally.failed.values()) == {"RuntimeError: no such thing"}
@@ -183,7 +184,7 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     again = runner.run(jobs, place, Quiet())
     assert again.failed == tally.failed
     assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
-    other_code = runner.Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
+    other_code = Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
     assert runner.outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
 
 
@@ -191,7 +192,7 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
 def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, bad_part: Path) -> None:
     """A trial whose worker dies without progress, time and again, is given up."""
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet())
     assert len(tally.done) == 1
     assert list(tally.failed.values()) == [
@@ -206,7 +207,7 @@ ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = n
 def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) -> None:
     """What happened once and not again leaves a finished trial, and its traceback in the first attempt."""
     jobs = [job for job in jobs_of([bad_plan(tmp_path)]) if job.arm == "position=bad"][:1]
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     display = Quiet()
     tally = runner.run(jobs, place, display)
     assert tally.done == [jobs[0].id]
@@ -223,7 +224,7 @@ def test_lost_cuda_context_takes_another_process(
     """The process ends with the context; after three without progress the trial does too, the other arm does not."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet(), workers=1)
     assert len(tally.done) == 1
     (key,) = tally.failed
@@ -241,11 +242,11 @@ if "BROKEN" in os.environ:
 """
 
 
-def picky(folder: Path) -> runner.Place:
+def picky(folder: Path) -> Place:
     """A place whose workers start where the environment lets them."""
     path = folder / "picky.py"
     path.write_text(PICKY)
-    return runner.Place(folder / "runs", None, (path,), (plugin_digest(path),))
+    return Place(folder / "runs", None, (path,), (plugin_digest(path),))
 
 
 @pytest.mark.slow
@@ -284,7 +285,7 @@ def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, mo
     monkeypatch.setattr(runner, "DEATHS", 2)
     jobs, path = jobs_of([plan(tmp_path)])[:2], tmp_path / "deadly.py"
     path.write_text(DEADLY.format(key=jobs[0].id))
-    place = runner.Place(tmp_path / "runs", None, (path,), (plugin_digest(path),))
+    place = Place(tmp_path / "runs", None, (path,), (plugin_digest(path),))
     display = Quiet()
     tally = runner.run(jobs, place, display, workers=1)
     assert tally.done == [jobs[1].id]
@@ -314,7 +315,7 @@ def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> No
         pytest.skip("this machine has a GPU")
     config = Config(device="cuda", steps=2, width=16, depth=1, heads=2)
     job = Job(trial_id(config), config.model_dump(), "a", "s")
-    tally = runner.run([job], runner.Place(tmp_path, None), Quiet())
+    tally = runner.run([job], Place(tmp_path, None), Quiet())
     assert "no usable GPU" in tally.failed[job.id]
     assert len(store.trial(tmp_path, job.id).attempts()) == 1
 
@@ -365,7 +366,7 @@ def test_interrupted_run_continues_where_it_was(
     assert "the same command goes on" in errors
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
     assert not workers_of(process.pid)
-    runner.run(jobs, runner.Place(tmp_path / "runs", None), Quiet())
+    runner.run(jobs, Place(tmp_path / "runs", None), Quiet())
     assert outcomes(tmp_path / "runs", jobs) == calm
 
 
@@ -390,7 +391,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
 def test_edited_result_is_trained_again(tmp_path: Path) -> None:
     """A result whose checksum differs is a missing cell with its reason, and the next run replaces it."""
     jobs = jobs_of([plan(tmp_path)])[:1]
-    place = runner.Place(tmp_path / "runs", None)
+    place = Place(tmp_path / "runs", None)
     runner.run(jobs, place, Quiet())
     before = outcomes(place.runs, jobs)
     path = place.runs / "trials" / jobs[0].id / "result.json"

@@ -20,6 +20,7 @@ from ablations.commands.words import designs, split
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.study import Design, read_recipe, read_study
 from results import chain, compare, comparison, lease, plots, store, tables
@@ -58,8 +59,8 @@ def plan(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) 
     return planning.build(design(folder, study, steps, **overrides), [0, 1])
 
 
-def place(folder: Path) -> runner.Place:
-    return runner.Place(folder / "runs", None)
+def place(folder: Path) -> Place:
+    return Place(folder / "runs", None)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     """SIGKILL in a pre-training and in a fine-tuning, each once it has a checkpoint: the same results bit for bit."""
     jobs = jobs_of([plan(tmp_path, steps=2500)], "image_size=16,pretrain.data_fraction=1.0")[:2]
     assert [len(job.parents) for job in jobs] == [0, 1]
-    runner.run(jobs, runner.Place(tmp_path / "calm", None), Quiet(), workers=1)
+    runner.run(jobs, Place(tmp_path / "calm", None), Quiet(), workers=1)
     over, killed = threading.Event(), set[str]()
 
     def kill() -> None:
@@ -416,7 +417,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        tally = runner.run(jobs, runner.Place(tmp_path / "storm", None), Quiet(), workers=1)
+        tally = runner.run(jobs, Place(tmp_path / "storm", None), Quiet(), workers=1)
     finally:
         over.set()
         killer.join()

@@ -10,7 +10,7 @@ from ablations.commands.places import found_at, make_place, runs_folder
 from ablations.commands.words import planned, prepared, slurm_profile, split
 
 if TYPE_CHECKING:
-    from ablations.runner import Place
+    from ablations.launch import Place
     from slurm.profile import Profile
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from ablations import settings
 
 if TYPE_CHECKING:
     from ablations.cleaning import Keep
-    from ablations.runner import Place
+    from ablations.launch import Place
     from slurm.profile import Profile
 
 
@@ -73,7 +73,7 @@ def make_place(
     keep_weights: "Keep | None" = None,
     profile: "Profile | None" = None,
 ) -> "Place":
-    from ablations.runner import Place
+    from ablations.launch import Place
 
     files, digests = load_plugins(plugin)
     here = settings.read(Path())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ablations import settings, strict_yaml
 
 if TYPE_CHECKING:
-    from ablations.runner import Place
+    from ablations.launch import Place
     from ablations.study import Design, Record
     from slurm.profile import Profile
 
