@@ -267,6 +267,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     """
     places = settings.places(settings.read(Path()), data_dir, profile)
     if places.folder:
+        os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
         os.environ["ABLATE_DATA"] = str(places.folder.absolute())
     if places.packs:
         os.environ["ABLATE_PACKS"] = json.dumps(places.packs)
@@ -545,19 +546,20 @@ def train(
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     config = Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
     check(config)
-    starts.check_trial(config, place.runs)
-    job = Job(trial_id(config), config.model_dump(), "train", "")
-    ensure_data([job], place)
-    ensure_gpus(retrying.to_do(place.runs, [job], place.code))
+    before = starts.ancestors(config, place.runs)
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=starts.called(before))
+    todo = retrying.to_do(place.runs, [*before, job], place.code)
+    ensure_data([job, *todo], place)
+    ensure_gpus(todo)
     ensure_writable(place.runs)
-    tally = train_here([job], place, 1)
+    tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:
         show_json([state.result])
     elif state.result is not None:
         shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result["metrics"].items())
         print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
-    finish(tally, 1)
+    finish(tally, len(todo))
 
 
 @app.command()
@@ -1207,33 +1209,27 @@ def pack_data(
     Of a pack that is there already, it writes again what is damaged, from the same source.
     """
     from vitcore.pack import MANIFEST, find
-    from vitcore.packing import Options, check, pack
+    from vitcore.packing import chosen, pack
     from vitcore.sources import find_source
 
     asked = {"size": size, "crop": crop, "format": format.value if format else None}
-    given: Json = {key: value for key, value in asked.items() if value is not None}
-    options = Options(**given)
-    check(name, options)
     home, threads = data_home(data_dir), jobs or len(os.sched_getaffinity(0))
-    folder = find(name) if data_dir is None else home / name
+    folder = (find(name) if data_dir is None else None) or home / name
+    options = chosen(name, folder, {key: value for key, value in asked.items() if value is not None})
     found_source = find_source(source, home)
-    if folder is not None and (folder / MANIFEST).is_file():
-        repair_data(name, folder, found_source, given, threads)
+    if (folder / MANIFEST).is_file():
+        repair_data(name, folder, found_source, threads)
         return
     with progress("images", len(found_source.labels)) as advance:
         print(pack(name, found_source, home, options, threads, advance))
 
 
-def repair_data(name: str, folder: Path, source: "PackSource", given: Json, threads: int) -> None:
-    """What is damaged of a pack, written again. given: what the command says of how images are stored."""
+def repair_data(name: str, folder: Path, source: "PackSource", threads: int) -> None:
+    """What is damaged of a pack, written again."""
     from vitcore.pack import manifest, verify
     from vitcore.packing import repair, rewritten
 
     known = manifest(folder, name)
-    there = {"size": known.size, "crop": known.image_size, "format": known.format}
-    if other := [key for key in given if given[key] != there[key]]:
-        key = other[0]
-        raise ValueError(f"--{key} {given[key]}: {folder} is packed with {there[key]}: another pack needs another name")
     with progress("bytes", known.bytes) as advance:
         damaged = verify(folder, known, advance)
     for line in damaged.values():
@@ -1247,13 +1243,14 @@ def repair_data(name: str, folder: Path, source: "PackSource", given: Json, thre
 @data_app.command()
 def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: DataDir = None) -> None:
     """Read all of a pack, and name each file that is damaged."""
-    from vitcore.pack import MANIFEST, find, manifest
+    from vitcore.pack import find, manifest
     from vitcore.pack import verify as read
 
+    looked_in = settings.looked_in(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
-        raise ValueError(f"{name}: no {name}/{MANIFEST} in --data-dir or ABLATE_DATA")
+        raise ValueError(f"no pack '{name}' in {looked_in}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)
