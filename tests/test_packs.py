@@ -22,8 +22,10 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
-from ablations import cli
 from ablations import plan as planning
+from ablations.commands import data as data_commands
+from ablations.commands.places import data_folder
+from ablations.commands.words import named_data
 from ablations.study import Design, read_recipe, read_study
 from vitcore import Config, data
 from vitcore.config import ConfigError
@@ -292,7 +294,7 @@ def test_what_is_damaged_is_written_again_from_its_source(
     (root / f"shard-00002.{format}").unlink()
     (root / f"shard-00004.{format}").write_bytes(b"other")
     other_index(root)
-    done, totals, shown = Counter[str](), dict[str, int](), cli.progress
+    done, totals, shown = Counter[str](), dict[str, int](), data_commands.progress
 
     @contextmanager
     def watched(what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -305,7 +307,7 @@ def test_what_is_damaged_is_written_again_from_its_source(
 
             yield counted
 
-    monkeypatch.setattr(cli, "progress", watched)
+    monkeypatch.setattr(data_commands, "progress", watched)
     status, output, errors = called(monkeypatch, *words[:4])
     assert done["images"] == totals["images"]
     assert (totals["images"] < 24) == (format == "bytes")
@@ -524,9 +526,9 @@ def test_where_data_lie_has_one_order(
             (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n')
         if size == 16:
             (tmp_path / "ablate.toml").unlink()
-        cli.data_folder(explicit, profile)
+        data_folder(explicit, profile)
         assert describe("pets").image_size == size, place
-        assert cli.named_data({"data": "pets"}, explicit) == {"data": "pets"}
+        assert named_data({"data": "pets"}, explicit) == {"data": "pets"}
         shutil.rmtree(place)
 
 
@@ -543,9 +545,9 @@ def test_a_place_without_the_pack_is_passed_over(
         for name, value in (("ABLATE_DATA", str(places[4])), ("ABLATE_PACKS", ""), ("ABLATE_MORE_DATA", "")):
             monkeypatch.setenv(name, value)
         for _ in range(2):  # a command may ask twice
-            cli.data_folder(places[0], str(places[2]))
+            data_folder(places[0], str(places[2]))
         assert describe("pets").image_size == size, place
-        assert cli.named_data({"data": "pets"}, places[0]) == {"data": "pets"}
+        assert named_data({"data": "pets"}, places[0]) == {"data": "pets"}
         shutil.rmtree(place / "pets")
         (place / "pets").mkdir()
     with pytest.raises(ConfigError, match=", ".join(f"{places[at]}/pets: no manifest.json" for at in (1, 0, 2, 3, 4))):

@@ -15,8 +15,9 @@ from photographs import photographs
 from PIL import Image
 from test_running import Quiet, outcomes
 
-from ablations import board, campaign, cleaning, cli, overview, retrying, runner, status
+from ablations import board, campaign, cleaning, overview, retrying, runner, status
 from ablations import plan as planning
+from ablations.commands.words import designs, split
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
@@ -337,7 +338,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     ):
         (tmp_path / "r.yaml").write_text(recipe.replace("label_smoothing: 0.1", "data: pets" if not number else ""))
         (tmp_path / "s.yaml").write_text(study.replace("{pretrain: {}}", f"{{pretrain: {stage}}}"))
-        (made,) = cli.designs(cli.split(["s.yaml", "image_size=8", *words]), "r.yaml", None)
+        (made,) = designs(split(["s.yaml", "image_size=8", *words]), "r.yaml", None)
         arm = made.arms[0]
         assert arm.parent is not None
         assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{tmp_path / 'pets'}")
