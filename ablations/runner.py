@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from ablations import fusing, launch
 from ablations.jobs import Job
 from ablations.launch import Ahead, Place, Process, environments, hang_up
-from ablations.machine import gpus, nodes
+from ablations.machine import gpus, memory_kills, nodes
 from results import chain, evals, store
 
 Json = dict[str, Any]
@@ -156,6 +156,7 @@ class Pool:
         self.warned: set[str] = set()
         self.apart: set[str] = set()  # kin that does not pay as one
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
+        self.memory_kills = memory_kills()
         self.stopping = False
 
     def run(
@@ -371,6 +372,8 @@ class Pool:
         """A worker died: its trials go on in others, which give up a trial that keeps killing them."""
         jobs, started = slot.jobs, slot.ready
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        if code == -signal.SIGKILL and (kills := memory_kills()) > self.memory_kills:
+            self.memory_kills, how = kills, f"{how}: out of memory"
         assert slot.process is not None
         hang_up(slot.process)
         slot.process, slot.jobs, slot.ready = None, [], False

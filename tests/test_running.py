@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -189,15 +191,54 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
 
 
 @pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
-def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, bad_part: Path) -> None:
-    """A trial whose worker dies without progress, time and again, is given up."""
+def test_trial_that_kills_its_workers_fails_in_the_end(
+    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial whose worker dies without progress, time and again, is given up; if the kernel says why, it is told."""
+    monkeypatch.setattr(runner, "memory_kills", itertools.count().__next__)
+    display = Quiet()
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
     place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
-    tally = runner.run(jobs, place, Quiet())
+    tally = runner.run(jobs, place, display)
     assert len(tally.done) == 1
-    assert list(tally.failed.values()) == [
-        "3 attempts without progress: the last was killed, or its machine was: it left no word"
-    ]
+    why = "the last was killed, as it is where memory runs out, or its machine was: it left no word"
+    assert list(tally.failed.values()) == [f"3 attempts without progress: {why}"]
+    assert any("died (signal SIGKILL: out of memory)" in line for line in display.said)
+
+
+def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
+    """In a real control group of 100 MB, where one may be made: a process that takes 200 is ended by the kernel."""
+    group = own_group() / f"test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(10**8))
+    except OSError as error:
+        pytest.skip(f"no control group of version 1 can be made here ({error.strerror})")
+    code = """
+    import subprocess, sys
+    open(sys.argv[1] + '/cgroup.procs', 'w').write('0')
+    from ablations.machine import memory_kills
+    before = memory_kills()
+    words = [[sys.executable, '-c', f'print(len(b"x" * {size}))'] for size in (10**6, 2 * 10**8)]
+    ended = [subprocess.run(some).returncode for some in words]
+    print(ended, memory_kills() - before)
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", dedent(code), str(group)], capture_output=True, text=True, check=True
+        )
+    finally:
+        group.rmdir()
+    assert done.stdout.splitlines() == ["1000000", "[0, -9] 1"]
+
+
+def own_group() -> Path:
+    """This process's, of memory."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "memory":
+            return Path("/sys/fs/cgroup/memory", group.lstrip("/"))
+    return Path("/sys/fs/cgroup/memory")
 
 
 ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = not once.exists(); once.touch()"

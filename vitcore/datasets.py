@@ -229,12 +229,13 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Where the pack `name` may lie; the first folder that holds one counts.
 
-    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`;
-    in the folder that ABLATE_DATA names. Raises ValueError for an ABLATE_PACKS that is none.
+    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`; in
+    the folder that ABLATE_DATA names; in those of ABLATE_MORE_DATA, which commands set too. Raises ValueError for an
+    ABLATE_PACKS or ABLATE_MORE_DATA that is none.
     """
-    own, home = own_packs().get(name), os.environ.get("ABLATE_DATA")
-    above = [folder for folder in (data_dir, home) if folder]
-    return [*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]
+    own = own_packs().get(name)
+    above = [folder for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
+    return list(dict.fromkeys([*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]))
 
 
 def own_packs() -> dict[str, str]:
@@ -243,6 +244,14 @@ def own_packs() -> dict[str, str]:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
         raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+
+
+def more_homes() -> list[str]:
+    """What ABLATE_MORE_DATA, a JSON list, says. Raises ValueError."""
+    try:
+        return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_MORE_DATA: a JSON list of folders") from None
 
 
 def first_line(error: Exception) -> str:

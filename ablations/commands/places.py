@@ -40,6 +40,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     """
     places = settings.places(settings.read(Path()), data_dir, profile)
     if places.folder:
+        os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
         os.environ["ABLATE_DATA"] = str(places.folder.absolute())
     if places.packs:
         os.environ["ABLATE_PACKS"] = json.dumps(places.packs)

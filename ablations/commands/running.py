@@ -104,19 +104,20 @@ def train(
     place = make_place(runs, data_dir, plugin, checkpoints)
     config = one_config(words, recipe, data_dir)
     check(config)
-    starts.check_trial(config, place.runs)
-    job = Job(trial_id(config), config.model_dump(), "train", "")
-    guards.ensure_data([job], place)
-    guards.ensure_gpus(retrying.to_do(place.runs, [job], place.code))
+    before = starts.ancestors(config, place.runs)
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=starts.called(before))
+    todo = retrying.to_do(place.runs, [*before, job], place.code)
+    guards.ensure_data([job, *todo], place)
+    guards.ensure_gpus(todo)
     guards.ensure_writable(place.runs)
-    tally = train_here([job], place, 1)
+    tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:
         show_json([state.result])
     elif state.result is not None:
         shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result["metrics"].items())
         print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
-    finish(tally, 1)
+    finish(tally, len(todo))
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
