@@ -515,6 +515,8 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     assert f"seed 0 missing: {why}" in table["rows"][1]["notes"]
     planned = json.loads(called(monkeypatch, "plan", *words, "--json")[1])["trials"]
     assert planned == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
+    code, _, errors = called(monkeypatch, "run", *words, "--max-hours", "0")
+    assert (code, "--max-hours 0: 2 trials to do take" in errors) == (2, True)
     (left,) = [job for job in jobs_of([made], "image_size=16") if job.parents]
     tally = runner.run([left], place(tmp_path), Quiet(), workers=1)
     assert tally.interrupted == {child.id: why}  # whose parent is not among what is asked for
