@@ -1,7 +1,7 @@
 """A pack's loader beside timm's, on the same photographs: `make bench-loader`. One core, crops and flips.
 
 Prints images a second of a core, first epoch and later ones, interleaved with timm's; what a training step waits for
-data; and, of 6 GiB of images packed for it, the memory of a training that may use a quarter of that. Ends within eight
+data; and, of 4 GiB of images packed for it, the memory of a training that may use a quarter of that. Ends within eight
 minutes; `--part` does one half of it.
 """
 
@@ -36,7 +36,7 @@ from vitcore.train import Training
 
 BATCH, EPOCHS, TURN = 64, 4, 3
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
-ALLOWED = 3 * 2**29  # bytes of memory: 1.5 GiB
+ALLOWED = 2**30  # bytes of memory
 FRACTION = 4  # of so many times as many bytes of images
 POOL = 64  # different ones among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
@@ -217,7 +217,8 @@ def bounded(home: Path) -> None:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
             done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
             whole = int((group / "memory.max_usage_in_bytes").read_text()) if group else 0
-        said = done.stderr.strip().splitlines()[-1:] or [f"ended by {signal.Signals(-done.returncode).name}"]
+        ended = f"ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else ""
+        said = done.stderr.strip().splitlines()[-1:] or [ended]
         limit = f"a control group, of which {whole / 1e6:,.0f} MB were used at most" if group else "the process's limit"
         say(f"{kept}: {one.bytes / 1e6:,.0f} MB of images, {ALLOWED / 1e6:,.0f} MB of memory allowed, by {limit}:")
         say(f"    {done.stdout.strip() or said[0][:100]}")

@@ -31,7 +31,7 @@ from vitcore.packing import Options, pack
 from vitcore.run import Memory
 from vitcore.sources import find_source
 from vitcore.stream import Stored
-from vitcore.train import Training
+from vitcore.train import Training, evaluation_batch
 
 COUNTS = {"train/cat": 40, "train/dog": 41, "test/cat": 9, "test/dog": 8}
 CPU = torch.device("cpu")
@@ -167,6 +167,13 @@ def test_a_shard_cut_short_is_refused_before_anything_runs(
     assert (status, output) == (2, "")
     assert f"{path}: damaged or half copied" in errors
     assert not (tmp_path / "runs").exists()
+
+
+def test_evaluations_on_a_cpu_hold_as_many_images_as_64_mib_take() -> None:
+    """As floats: 512 of 32 pixels, 111 of 224, and one of whatever size; on a GPU 512, which are faster."""
+    sizes = {size: Config(data="digits", image_size=size, channels=3, patch=16) for size in (32, 224, 4096)}
+    assert {size: evaluation_batch(one, CPU) for size, one in sizes.items()} == {32: 512, 224: 111, 4096: 1}
+    assert evaluation_batch(sizes[224], torch.device("cuda")) == 512
 
 
 @pytest.mark.slow
