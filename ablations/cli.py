@@ -124,15 +124,18 @@ Keeping = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
+    typer.Option(
+        "--jobs",
+        min=1,
+        help="Trials at a time, at most.  [default: what fits the GPUs' memory, else cores; on a login node at most 2]",
+    ),
 ]
 Fuse = Annotated[
-    int,
+    str,
     typer.Option(
-        min=1,
-        help="Trials that a worker may train as one, where a probe says that it pays. "
-        "Off unless --fuse N: not yet measured on a GPU.",
-        show_default=False,
+        metavar="auto|off|N",
+        help="Trials that differ in seed or rates alone are trained as one, N at most, where a probe says that it "
+        "pays. auto: on a GPU 8, else off.",
     ),
 ]
 MaxHours = Annotated[
@@ -471,14 +474,14 @@ def run(
     checkpoints: Checkpoints = None,
     keep_weights: Keeping = None,
     max_hours: MaxHours = None,
-    fuse: Fuse = 1,
+    fuse: Fuse = "auto",
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import jobs
+    from ablations import fusing, jobs
     from ablations import plan as planning
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
-    place = replace(place, fuse=fuse)
+    place = replace(place, fuse=fusing.asked(fuse))
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     todo = jobs.jobs(plans, arm)
     ensure_trainable(todo, plans, place, max_hours)
@@ -721,6 +724,7 @@ def submit(
     checkpoints: Checkpoints = None,
     keep_weights: Keeping = None,
     max_hours: MaxHours = None,
+    fuse: Fuse = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
 ) -> None:
     """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
@@ -728,13 +732,14 @@ def submit(
     Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
     waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
     """
-    from ablations import estimate, jobs, submitting
+    from ablations import estimate, fusing, jobs, submitting
     from ablations import plan as planning
     from ablations.campaign import device
 
     chosen = slurm_profile(profile, recipe)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
+    place = replace(place, fuse=fusing.asked(fuse))
     plans = [planning.prepare(design, place.runs, seeds, prune) for design in designs(split(words), recipe, data_dir)]
     ensure_data(jobs.jobs(plans), place)
     submitting.check_gpus(chosen, plans, place)
@@ -1101,9 +1106,12 @@ def bench(
     fused: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="N seeds trained as one, beside one by one; minutes.")
     ] = None,
+    start: Annotated[
+        bool, typer.Option("--start", help="A process's first step, with an empty and a full compile cache; minutes.")
+    ] = False,
     rounds: Annotated[
         int | None,
-        typer.Option(min=2, help="Turns of each side.  [default: 15; of --loop and --fused 2]", show_default=False),
+        typer.Option(min=2, help="Turns of each side.  [default: 15; of what takes minutes 2]", show_default=False),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Train steps a turn.")] = 20,
     seeds: Annotated[int, typer.Option(min=1, help="Of --loop: seeds of each of its two arms.")] = 2,
@@ -1122,8 +1130,8 @@ def bench(
     """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
-    trial. With --fused, seeds trained as one beside one by one. Ratios of what is measured in turn, in one run: median
-    and quartiles.
+    trial. With --fused, seeds trained as one beside one by one, and beside processes. With --start, when the first step
+    is taken. Ratios of what is measured in turn, in one run: median and quartiles.
     """
     from ablations import bench as benches
     from ablations.bench_memory import Source
@@ -1138,6 +1146,9 @@ def bench(
         raise ValueError(f"--loop {asked.studies[0]}: it has a study of its own: key=value")
     if fused and (loop or asked.studies):
         raise ValueError(f"--fused {fused}: of one config: without {'--loop' if loop else asked.studies[0]}")
+    if start and (fused or loop or asked.studies):
+        others = "--fused" if fused else "--loop" if loop else asked.studies[0]
+        raise ValueError(f"--start: of one config: without {others}")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
     if gpu:
@@ -1145,11 +1156,13 @@ def bench(
     files, digests = load_plugins(plugin)
     named = dict(zip(map(str, files), digests, strict=True))
     source = Source(data_folder(data_dir), random_images, files)
-    method = benches.Method(rounds or (2 if loop or fused else 15), steps, compiled, source)
+    method = benches.Method(rounds or (2 if loop or fused or start else 15), steps, compiled, source)
     device = {"device": "cuda" if gpu else "cpu"}
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     if fused:
         found = [benches.fused(settings, fused, method, named)]
+    elif start:
+        found = [benches.start(settings, method, named)]
     elif loop:
         found = [benches.loop(settings, seeds, method, named)]
     elif asked.studies:
