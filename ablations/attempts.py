@@ -17,7 +17,7 @@ WITHOUT_PROGRESS = 3  # attempts that the machine ended without a newer checkpoi
 EXCEPTIONS = 3  # attempts that ended with an exception, each with another one
 PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the machine's first fault
 LONGEST_PAUSE = 30 * PAUSE_SECONDS
-KILLED = "killed, or its machine was: it left no word"
+KILLED = "killed, as it is where memory runs out, or its machine was: it left no word"
 
 
 @dataclass(frozen=True)

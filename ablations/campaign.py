@@ -25,6 +25,7 @@ from typing import Any
 from ablations import estimate, fusing, retrying, runner, shunning
 from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.provenance import HOME, PACKAGES
 from results import chain, lease, store
@@ -78,11 +79,11 @@ class Campaign:
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
 
-    def place(self) -> runner.Place:
+    def place(self) -> Place:
         digests = tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins)
         data_dir = Path(self.data_dir) if self.data_dir else None
         scratch = Path(self.checkpoints).expanduser() if self.checkpoints else None
-        return runner.Place(
+        return Place(
             self.runs,
             data_dir,
             tuple(map(Path, self.plugins)),
@@ -125,9 +126,7 @@ def device(profile: profiles.Profile) -> Device:
 # -- making one ------------------------------------------------------------------------------------------------------
 
 
-def create(
-    runs: Path, plans: Sequence[str], profile: profiles.Profile, place: runner.Place, name: str = ""
-) -> Campaign:
+def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "") -> Campaign:
     """The folder with the code as it is now: edits while jobs wait change nothing."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"

@@ -1,32 +1,33 @@
 """How long a trial trains on a device, and who says so.
 
-Past trials of its arm on that device; else a probe of it (`ablate plan --probe`); else what the recipe states, in
-proportion to training FLOPs; else training FLOPs alone.
+Past trials of its arm on that device; else a probe of it (`ablate plan --probe`); else past trials of other arms there,
+else what the recipe states, both in proportion to training FLOPs; else training FLOPs alone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablations import paces
+from ablations import paces, past, retrying
 from ablations.jobs import Job
 from ablations.paces import Device
+from ablations.past import ranks, work
 from results import store
 from results.planned import trained
 
 Json = dict[str, Any]
 START_SECONDS = 5.0  # of a worker and its data
-ENOUGH = 20  # past trials of an arm that are read
 # Training FLOPs a second that a worker reaches, cautiously: a core as `ablate bench` sees it, a tenth of an A100.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
+Rate = Callable[[Json], float | None]
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # in the order of trust -> how it is said
     "past": "past trials of {count} arms on this device",
     "probe": "a probe of {count} arms on this device (50 steps each)",
+    "others": "past trials of other arms on this device for {count} arms, in proportion to training FLOPs",
     "recipe": "the recipe for {count} arms, in proportion to training FLOPs",
     "flops": "nothing but training FLOPs for {count} arms: --probe measures them here",
 }
@@ -68,8 +69,12 @@ def here(plans: Iterable[Json]) -> Device:
 
 
 def refuse_beyond(most: float, plans: Sequence[Json], wanted: Iterable[Job], runs: Path, device: Device) -> None:
-    """Raises ValueError where training those of the `wanted` that have no result would take more than `most` hours."""
-    left = {job.id for job in wanted if not store.trial(runs, job.id).state().over}
+    """Raises ValueError where training those of the `wanted` that have no result would take more than `most` hours.
+
+    What has to be trained again counts too, as the weights that others start from are gone.
+    """
+    asked = list(wanted)
+    left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | retrying.lost(runs, asked).keys()
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(
@@ -107,45 +112,24 @@ def ids(arm: Json) -> set[str]:
 
 def guesses(plan: Json, runs: Path, device: Device, arms: Iterable[Json]) -> Iterable[tuple[Json, Guess]]:
     """Each of the plan's `arms` with what is known of it."""
-    measured = paces.read(runs, device)
-    return [(arm, guess(arm, runs, device, measured, plan.get("cost"))) for arm in arms]
+    measured, rate = paces.read(runs, device), past.rates(plan, runs, device)
+    stated = plan.get("cost") or {}
+    own = stated.get("gpu" if device.gpu else "cpu")
+    as_stated = own["seconds"] / stated["work"] if own else None
+    return [(arm, guess(arm, runs, device, measured, rate, as_stated)) for arm in arms]
 
 
-def guess(arm: Json, runs: Path, device: Device, measured: Mapping[str, float], stated: Json | None) -> Guess:
-    """measured: seconds a step, by `paces.key`; stated: what the recipe says of its own config."""
-    if past := list(islice(past_seconds(arm, runs, device), ENOUGH)):
-        return Guess(sum(past) / len(past), "past")
-    if (pace := measured.get(paces.key(arm["config"]))) is not None:
-        return Guess(arm["config"]["steps"] * pace, "probe")
-    if stated and (known := stated.get("gpu" if device.gpu else "cpu")):
-        return Guess(known["seconds"] * work(arm["flops"], arm["config"]) / stated["work"], "recipe")
-    return Guess(work(arm["flops"], arm["config"]) / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")
-
-
-def work(flops: float, config: Mapping[str, Any]) -> float:
-    """Training FLOPs on each GPU: the backward pass costs twice the forward pass."""
-    return 3.0 * flops * float(config["steps"] * config["batch"]) / ranks(config)
-
-
-def ranks(config: Mapping[str, Any]) -> int:
-    """On how many GPUs at once."""
-    return int(config.get("gpus", 1))  # not in plans of earlier versions
-
-
-def past_seconds(arm: Json, runs: Path, device: Device) -> Iterable[float]:
-    """Training time of the arm's finished trials on the device; a diverged one ended early."""
-    for one in arm["trials"]:
-        state = store.trial(runs, one["id"]).state()
-        if state.status != "finished" or state.result is None or state.attempt is None:
-            continue
-        env = environment(state.attempt)
-        if device.made(env, arm["config"]["threads"]) and env.get("ranks", 1) == ranks(arm["config"]):
-            yield state.result["train_seconds"]
-
-
-def environment(attempt: Path) -> Json:
-    """The attempt's env.json; nothing where it cannot be read."""
-    try:
-        return store.read_json(attempt / "env.json")
-    except (FileNotFoundError, store.Broken):
-        return {}
+def guess(
+    arm: Json, runs: Path, device: Device, measured: Mapping[str, float], rate: Rate, stated: float | None
+) -> Guess:
+    """measured: seconds a step, by `paces.key`; rate: a FLOP of others, by a config; stated: by the recipe."""
+    config, flops = arm["config"], work(arm["flops"], arm["config"])
+    if (took := past.own(arm, runs, device)) is not None:
+        return Guess(took, "past")
+    if (pace := measured.get(paces.key(config))) is not None:
+        return Guess(config["steps"] * pace, "probe")
+    if (of_others := rate(config)) is not None:
+        return Guess(flops * of_others, "others")
+    if stated is not None:
+        return Guess(flops * stated, "recipe")
+    return Guess(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")

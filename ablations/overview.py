@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations import estimate, resolution, retrying
+from ablations import estimate, past, resolution, retrying
 from ablations.cleaning import Keep, kept
 from ablations.jobs import jobs
 from ablations.machine import at_once, cores, gpus
@@ -54,7 +54,7 @@ def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[st
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
     stay = kept(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
-    ranks = max((estimate.ranks(arm["config"]) for arm in trained(plan)), default=1)
+    ranks = max((past.ranks(arm["config"]) for arm in trained(plan)), default=1)
     running = min(todo, workers or max(1, at_once(ranks, len(gpus()), cores())))
     return {
         "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),

@@ -6,25 +6,23 @@ trial resumed; trials that another run holds are waited for; a failed trial stop
 
 import json
 import math
-import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from ablations import fusing, machine, provenance
-from ablations.cleaning import Keep
+from ablations import fusing, launch
 from ablations.jobs import Job
-from ablations.machine import cores, gpus, nodes
+from ablations.launch import Ahead, Place, Process, environments, hang_up
+from ablations.machine import gpus, memory_kills, nodes
 from ablations.sharing import Sharing
 from results import chain, evals, store
 
@@ -46,31 +44,13 @@ class Display(Protocol):
     def say(self, text: str) -> None: ...
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where and with what workers run."""
-
-    runs: Path
-    data_dir: Path | None
-    plugins: tuple[Path, ...] = ()
-    plugin_digests: tuple[str, ...] = ()
-    gpu: bool = False  # workers refuse to run without one
-    checkpoints: Path | None = None  # scratch space; None: in the run directory
-    keep_weights: Keep = "all"
-    fuse: int = fusing.AUTO  # how many trials a worker may train as one (fusing.most)
-
-    @property
-    def code(self) -> str:
-        return "+".join([provenance.sources(), *sorted(self.plugin_digests)])
-
-
 @dataclass
 class Slot:
     """A place in the pool: its worker's process, and what that is busy with."""
 
     number: int
     environment: dict[str, str]
-    process: subprocess.Popen[str] | None = None
+    process: Process | None = None
     jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
     handed: int = 0  # how many that were
     ready: bool = False
@@ -80,7 +60,7 @@ class Slot:
     @property
     def gpu(self) -> str:
         """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
-        return self.environment.get("CUDA_VISIBLE_DEVICES", "")
+        return self.environment.get(launch.VISIBLE, "")
 
     def job(self, event: Json) -> Job | None:
         """The one that an event is about: of several it says which."""
@@ -102,23 +82,15 @@ class Tally:
 
 
 def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
-    """Places for `machine.at_once` workers, or as many as are asked for; never more than trials.
+    """The workers of `launch.environments`, never more than trials.
 
     Of several on one GPU all but one wait for `Sharing` to admit them. The jobs take as many GPUs each. Raises
     ValueError where there are fewer.
     """
+    check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
-    devices = [] if on_cpu(jobs) else gpus()
-    check_gpus(jobs, len(devices), nodes(), "here")
-    spread = nodes() if ranks > 1 else 1
-    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
-    most = asked or machine.at_once(ranks, len(devices), cores()) if spread == 1 else 1
-    number = min(most, len(jobs))
-    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return [
-        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": ",".join(groups[n % len(groups)])} if groups else {}))
-        for n in range(number)
-    ]
+    found = islice(environments(ranks, on_cpu(jobs), asked), len(jobs))
+    return [Slot(number, own) for number, own in enumerate(found)]
 
 
 def on_cpu(jobs: Iterable[Job]) -> bool:
@@ -176,15 +148,18 @@ def outcome(runs: Path, job: Job, code: str | None, look: chain.Look | None = No
 class Pool:
     """Workers, the jobs that wait for them, and the events they send."""
 
-    def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display, ahead: Ahead | None = None
+    ) -> None:
         self.place = place
+        self.ahead = ahead or Ahead()
         self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
         self.rank = {job.id: place for place, job in enumerate(jobs)}
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
-        self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
+        self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
         self.tally = Tally()
         self.warned: set[str] = set()
         self.sharing = Sharing(place.runs)
@@ -192,6 +167,7 @@ class Pool:
         self.apart: set[str] = set()  # kin that does not pay as one, or died so
         self.alone: set[str] = set()  # trials that failed among others: the next time they go alone
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
+        self.memory_kills = memory_kills()
         self.stopping = False
 
     def run(
@@ -306,33 +282,10 @@ class Pool:
             self.interrupt(job, start.why)
 
     def start(self, slot: Slot) -> None:
-        order = {
-            "runs": str(self.place.runs),
-            "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
-            "plugins": [str(path) for path in self.place.plugins],
-            "gpu": self.place.gpu and not self.on_cpu,
-            "shares": bool(slot.gpu),
-            "checkpoints": str(self.place.checkpoints) if self.place.checkpoints else None,
-            "keep_weights": self.place.keep_weights,
-        }
-        path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
-        data = {"ABLATE_DATA": str(self.place.data_dir)} if self.place.data_dir else {}
-        slot.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=os.environ
-            | slot.environment
-            | data
-            | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
-        )
+        slot.process = self.ahead.process(launch.start(self.place, slot.environment, self.on_cpu))
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
 
-    def read(self, slot: Slot, process: subprocess.Popen[str]) -> None:
+    def read(self, slot: Slot, process: Process) -> None:
         """A thread a worker: its lines become events, and so does its end."""
         assert process.stdout is not None
         errors = threading.Thread(target=self.read_errors, args=(slot, process), daemon=True)
@@ -344,7 +297,7 @@ class Pool:
         errors.join(1.0)  # not longer: a process of the worker's own may keep the pipe open
         self.events.put((slot, process, {"event": "died", "code": process.wait()}))
 
-    def read_errors(self, slot: Slot, process: subprocess.Popen[str]) -> None:
+    def read_errors(self, slot: Slot, process: Process) -> None:
         """A thread a worker: what it, and the libraries it loads, write to standard error."""
         assert process.stderr is not None
         with process.stderr as lines:
@@ -458,6 +411,8 @@ class Pool:
         """A worker died: its trials go on in others, which give up a trial that keeps killing them."""
         jobs, started = slot.jobs, slot.ready
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        if code == -signal.SIGKILL and (kills := memory_kills()) > self.memory_kills:
+            self.memory_kills, how = kills, f"{how}: out of memory"
         assert slot.process is not None
         hang_up(slot.process)
         slot.process, slot.jobs, slot.ready = None, [], False
@@ -511,13 +466,6 @@ class Pool:
                 process.wait()
 
 
-def hang_up(process: subprocess.Popen[str]) -> None:
-    """No more jobs: the worker ends after the one it has."""
-    assert process.stdin is not None
-    with suppress(OSError):  # it is gone already
-        process.stdin.close()
-
-
 def run(
     jobs: Sequence[Job],
     place: Place,
@@ -526,8 +474,11 @@ def run(
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
+    ahead: Ahead | None = None,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
+
+    `ahead`: workers that were started already.
 
     At the `deadline`, on the monotonic clock, and when `called_off`, whatever still runs is stopped with a checkpoint.
 
@@ -549,7 +500,7 @@ def run(
     for group in by_ranks(todo):
         if settled.stopped:
             break
-        tally = Pool(group, place, slots(group, workers), display).run(on_over, deadline, called_off)
+        tally = Pool(group, place, slots(group, workers), display, ahead).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.blocked |= tally.blocked

@@ -1,11 +1,13 @@
 """What a recipe states of itself: what its config reaches, takes and spreads by, and whose figures these are."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from vitcore.config import Options
-from vitcore.datasets import About
+
+if TYPE_CHECKING:
+    from vitcore.datasets import About
 
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0)]
@@ -51,7 +53,9 @@ class Packed(Options):
     image_size: Count = 224
     channels: Literal[1, 3] = 3
 
-    def about(self, name: str) -> About:
+    def about(self, name: str) -> "About":
+        from vitcore.datasets import About  # late: numpy
+
         return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
 
 
@@ -70,7 +74,7 @@ def cost(costs: Costs, config: Json) -> Json | None:
     """For plan.json: with the training FLOPs that the seconds were for, so that arms are reckoned in proportion."""
     if not costs:
         return None
-    from ablations.estimate import work
+    from ablations.past import work
     from vitcore.config import Config
     from vitcore.measure import measure  # late: torch
 

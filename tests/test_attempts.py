@@ -61,7 +61,7 @@ def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
     past = attempts.earlier(trial, trial.path / "attempts/0003", CODE)
     assert attempts.spent(trial, past) == ""
     end(trial, "killed")
-    assert chances(trial) == ("3 attempts without progress: the last was killed, or its machine was: it left no word")
+    assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
 
 
 @pytest.mark.parametrize("how", ["killed", "machine", "bug"])

@@ -15,6 +15,7 @@ import pytest
 from ablations import board, campaign, company, fused_pace, fusing, paces, runner, status
 from ablations.attempts import how
 from ablations.jobs import Job
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.provenance import sources, versions
 from ablations.worker import Worker
@@ -87,8 +88,8 @@ def test_kin_are_trained_as_one_where_it_pays(tmp_path: Path) -> None:
     """By a pool and its worker: results as alone, to rounding; how they came to be is on record, and in no id."""
     some, other = jobs(3), jobs(1, position="none")
     measured(tmp_path / "one", some, "")
-    alone = runner.run([*some, *other], runner.Place(tmp_path / "alone", None), Quiet(), workers=1)
-    together = runner.run([*some, *other], runner.Place(tmp_path / "one", None, fuse=8), Quiet(), workers=1)
+    alone = runner.run([*some, *other], Place(tmp_path / "alone", None), Quiet(), workers=1)
+    together = runner.run([*some, *other], Place(tmp_path / "one", None, fuse=8), Quiet(), workers=1)
     assert sorted(alone.done) == sorted(together.done) == sorted(job.id for job in [*some, *other])
     for job in some:
         assert (env(tmp_path / "one", job)["fused"], env(tmp_path / "one", job)["fused_ratio"]) == (3, 2.0)
@@ -104,7 +105,7 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
     """It is said once why, and not asked again for other trials of the kind."""
     some, display = jobs(4), Quiet()
     measured(tmp_path, some[:2], "2 as one take 0.97x the steps a second of one after the other")
-    tally = runner.run(some, runner.Place(tmp_path, None, fuse=2), display, workers=1)
+    tally = runner.run(some, Place(tmp_path, None, fuse=2), display, workers=1)
     assert sorted(tally.done) == sorted(job.id for job in some)
     assert display.said == ["not trained as one: 2 as one take 0.97x the steps a second of one after the other"]
     assert ["fused" in env(tmp_path, job) for job in some] == [False] * 4
@@ -113,7 +114,7 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
 def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
     """The queue stays in the order it had, whichever of them was asked for first."""
     some = jobs(5)
-    pool = runner.Pool(some, runner.Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
+    pool = runner.Pool(some, Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
     lead = pool.next_job()
     assert lead is not None
     for job in [lead, *pool.company(lead)]:
@@ -129,7 +130,7 @@ def test_fusing_is_tried_on_gpus_or_where_it_is_asked_for(tmp_path: Path, asked:
     """A core is kept busy by one trial: there nobody tries it who was not told to."""
     lead, *others = jobs(10)
     slot = runner.Slot(0, {"CUDA_VISIBLE_DEVICES": "0"} if gpu else {})
-    pool = runner.Pool(others, runner.Place(tmp_path, None, fuse=fusing.asked(asked)), [slot], Quiet())
+    pool = runner.Pool(others, Place(tmp_path, None, fuse=fusing.asked(asked)), [slot], Quiet())
     assert pool.company(lead) == others[:taken]
 
 
@@ -183,7 +184,7 @@ def test_a_member_that_failed_is_handed_over_alone(tmp_path: Path) -> None:
     """It has company no more in this run; the others have."""
     some = jobs(4)
     slot = runner.Slot(0, {}, jobs=some[:2], handed=2, ready=True)
-    pool = runner.Pool(some[2:], runner.Place(tmp_path, None, fuse=4), [slot], Quiet())
+    pool = runner.Pool(some[2:], Place(tmp_path, None, fuse=4), [slot], Quiet())
     pool.rank = {job.id: place for place, job in enumerate(some)}
     pool.handle(slot, {"event": "alone", "id": some[1].id})
     assert slot.jobs == some[:1]
@@ -198,7 +199,7 @@ def test_a_group_whose_worker_died_goes_on_alone(tmp_path: Path) -> None:
     some, display = jobs(5), Quiet()
     process = subprocess.Popen(["true"], stdin=subprocess.PIPE, text=True)
     slot = runner.Slot(0, {}, process=process, jobs=some[:3], handed=3, ready=True)
-    pool = runner.Pool(some[3:], runner.Place(tmp_path, None, fuse=3), [slot], display)
+    pool = runner.Pool(some[3:], Place(tmp_path, None, fuse=3), [slot], display)
     pool.rank = {job.id: place for place, job in enumerate(some)}
     pool.handle(slot, {"event": "died", "code": -9})
     process.wait()

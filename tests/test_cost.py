@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from in_process import called
 
-from ablations import estimate, paces, resolution
+from ablations import estimate, paces, past, resolution
 from ablations import plan as planning
 from ablations.jobs import jobs
 from ablations.jobs import write as write_plan
@@ -74,7 +74,7 @@ def sources(plan: Json, runs: Path, device: Device) -> list[tuple[float, str]]:
 
 
 def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp_path: Path) -> None:
-    """Training FLOPs, then the recipe in their proportion, then a probe, then past trials."""
+    """Training FLOPs, then the recipe in their proportion, then other arms' past trials, a probe, past trials."""
     made = plan()
     flops = [arm["flops"] for arm in made["arms"]]
     work = [3 * one * 200 * 16 for one in flops]
@@ -88,7 +88,27 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp
     finish(tmp_path, made["arms"][1], 0, 3.0)
     finish(tmp_path, made["arms"][1], 1, 5.0)
     assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
-    assert sources(made, tmp_path, CORE)[0][1] == "recipe"
+    assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
+    paces.write(tmp_path, CORE, paces.PACES, {paces.key(made["arms"][0]["config"]): {"seconds": 0.02}})
+    assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
+
+
+def test_other_arms_count_that_ran_alike(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """By the median a FLOP, of any study on the recipe; with other threads, on another device or recipe they do not."""
+    made = plan(RECIPE + STATED)
+    for seed, seconds in enumerate((3.0, 4.0, 11.0)):
+        finish(tmp_path, made["arms"][1], seed, seconds)
+    recipe = read_recipe(str(tmp_path / "r.yaml"))
+    (tmp_path / "wide.yaml").write_text("{question: 'Which?', baseline: {width: 32}, factors: {width: [64]}}")
+    wide = read_study(str(tmp_path / "wide.yaml"))
+    other = planning.build(Design(wide, recipe, {}), [0])
+    expected = [(pytest.approx(4 * arm["flops"] / made["arms"][1]["flops"]), "others") for arm in other["arms"]]
+    assert sources(other, tmp_path, CORE) == expected
+    assert "past trials of other arms on this device for 2 arms" in estimate.told({"others": 2})
+    assert [source for _, source in sources(other, tmp_path, GPU)] == ["flops", "flops"]
+    assert [source for _, source in sources(other | {"recipe": "another"}, tmp_path, CORE)] == ["recipe", "recipe"]
+    threads = planning.build(Design(wide, recipe, {"threads": 4}), [0])
+    assert [source for _, source in sources(threads, tmp_path, CORE)] == ["recipe", "recipe"]
 
 
 def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Json], tmp_path: Path) -> None:
@@ -98,10 +118,10 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Json], 
     finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
     finish(tmp_path, arm, 1, 8.0, device="A core", accelerator="cpu", threads=4)
     finish(tmp_path, arm, 2, 30.0, device="A core", accelerator="cpu")
-    assert list(estimate.past_seconds(arm, tmp_path, GPU)) == [1.0]
-    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
-    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
-    assert list(estimate.past_seconds(arm, tmp_path, CORE)) == [30.0]
+    assert list(past.seconds(arm, tmp_path, GPU)) == [1.0]
+    assert list(past.seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
+    assert list(past.seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
+    assert list(past.seconds(arm, tmp_path, CORE)) == [30.0]
 
 
 def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Json]) -> None:

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from scipy import stats
 
-from ablations import cli
+from ablations.commands.figures import Axis
 from results import export, plots, tables
 from results.figures import flops, frame, labels, lines
 from results.figures.families import training_flops
@@ -416,7 +416,7 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: floa
 
 def test_the_command_offers_every_axis_that_curves_have() -> None:
     """In its help, and nothing else."""
-    assert [axis.value for axis in cli.Axis] == list(AXES)
+    assert [axis.value for axis in Axis] == list(AXES)
 
 
 def test_curves_over_something_else_are_refused() -> None:

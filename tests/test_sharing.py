@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from test_company import Quiet, jobs
 
-from ablations import machine, paces, runner
+from ablations import launch, machine, paces, runner
 from ablations.jobs import Job
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.sharing import BUSY, Sharing, fit
 from ablations.worker import Worker
@@ -101,12 +102,13 @@ class Started(runner.Pool):
 
 def test_a_gpu_takes_more_once_the_first_has_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker; then, by its memory, others one after the other; no more than that, and than were asked for."""
-    monkeypatch.setattr(runner, "gpus", lambda: ["0"])
-    monkeypatch.setattr(runner, "cores", lambda: 16)
+    for module in (runner, launch):
+        monkeypatch.setattr(module, "gpus", lambda: ["0"])
+    monkeypatch.setattr(launch, "cores", lambda: 16)
     some = jobs(8, device="auto")
     places = runner.slots(some, 6)
     assert [place.gpu for place in places] == ["0"] * 6
-    pool = Started(some, runner.Place(tmp_path, None, fuse=1), places, Quiet())
+    pool = Started(some, Place(tmp_path, None, fuse=1), places, Quiet())
     assert pool.at_work() == [0]
     ready = {"event": "ready", "device": GPU, "free": 10 * GIB}
     pool.handle(places[0], ready)
@@ -125,11 +127,12 @@ def test_a_gpu_takes_more_once_the_first_has_told(tmp_path: Path, monkeypatch: p
 
 def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU each core has its worker at once, whatever is known."""
-    monkeypatch.setattr(runner, "gpus", list)
-    monkeypatch.setattr(runner, "cores", lambda: 3)
+    for module in (runner, launch):
+        monkeypatch.setattr(module, "gpus", list)
+    monkeypatch.setattr(launch, "cores", lambda: 3)
     some = jobs(8)
     places = runner.slots(some, None)
-    pool = Started(some, runner.Place(tmp_path, None), places, Quiet())
+    pool = Started(some, Place(tmp_path, None), places, Quiet())
     assert pool.at_work() == [0, 0, 0]
     for place in places:
         pool.handle(place, {"event": "ready"})

@@ -6,11 +6,13 @@ CIFAR's own pickles only after their md5 sums have matched.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +139,22 @@ TORCHVISION = {
 
 def read_digits() -> Raw:
     """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = bunch.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
-    labels = bunch.target.astype(np.int64)
+    with gzip.open(digits_file()) as file:
+        rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
+    images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
         raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
     nothing = np.empty(0, np.int64)
     return Raw(images, labels, train=np.arange(len(images)), test=nothing)
+
+
+def digits_file() -> Path:
+    """Of scikit-learn, which is not imported for it: that takes as long as a fourth of a trial on them."""
+    found = find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
+    return Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
@@ -221,12 +229,13 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Where the pack `name` may lie; the first folder that holds one counts.
 
-    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`;
-    in the folder that ABLATE_DATA names. Raises ValueError for an ABLATE_PACKS that is none.
+    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`; in
+    the folder that ABLATE_DATA names; in those of ABLATE_MORE_DATA, which commands set too. Raises ValueError for an
+    ABLATE_PACKS or ABLATE_MORE_DATA that is none.
     """
-    own, home = own_packs().get(name), os.environ.get("ABLATE_DATA")
-    above = [folder for folder in (data_dir, home) if folder]
-    return [*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]
+    own = own_packs().get(name)
+    above = [folder for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
+    return list(dict.fromkeys([*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]))
 
 
 def own_packs() -> dict[str, str]:
@@ -235,6 +244,14 @@ def own_packs() -> dict[str, str]:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
         raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+
+
+def more_homes() -> list[str]:
+    """What ABLATE_MORE_DATA, a JSON list, says. Raises ValueError."""
+    try:
+        return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_MORE_DATA: a JSON list of folders") from None
 
 
 def first_line(error: Exception) -> str:

@@ -24,6 +24,7 @@ SIGNS = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+NO_PRIMITIVE = "could not create a primitive"  # oneDNN's, where its code finds no room, and for errors of its own
 
 
 class OutOfMemory(RuntimeError):
@@ -34,7 +35,8 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether smaller pieces may help."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without one there is always room for code
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
 def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
@@ -99,13 +101,19 @@ def room(device: torch.device) -> float:
 def host_limits() -> Iterator[float]:
     """What the machine has, and what the process is allowed: by its limits, and by its control groups, as SLURM's."""
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
-        yield limit
+    yield from process_limits()
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             if controllers in ("", "memory"):
                 yield from group_limits(Path("/sys/fs/cgroup", controllers), Path(group))
+
+
+def process_limits() -> Iterator[float]:
+    """ulimit -v and -d, where they are set: of a process's addresses, and of those for its own data."""
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+            yield limit
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:

@@ -38,6 +38,7 @@ from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 from vitcore.transfer import Weights, take_over, weights_for
+from vitcore.updates import clip
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -204,7 +205,7 @@ class Training:
         gradients = partial(self.gradients, self.batch())
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+            clip(self.model.parameters(), self.config.clip_norm)
         set_rate(self.optimizer, learning_rate(self.step, self.config))
         self.optimizer.step()
         self.stepped(self.ranks.mean(loss))

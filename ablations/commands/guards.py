@@ -1,0 +1,48 @@
+"""What must hold before anything is written or trained. Each raises ValueError: one line on what to mend."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ablations.jobs import Job
+    from ablations.launch import Place
+
+
+def ensure_data(jobs: "list[Job]", place: "Place") -> None:
+    """Raises ValueError before anything is written where a trial's data are not there, or a pack's files not whole."""
+    from vitcore.data import describe, pack_of
+    from vitcore.datasets import TORCHVISION, data_home, read_torchvision
+    from vitcore.pack import opened
+
+    for name in sorted({job.config["data"] for job in jobs}):
+        if name in TORCHVISION:
+            read_torchvision(name, data_home(name, place.data_dir))
+        elif (folder := pack_of(name)) is not None:
+            opened(folder, describe(name).fingerprint["sha256"])
+
+
+def ensure_gpus(jobs: "list[Job]") -> None:
+    """Raises ValueError before anything is written for a trial of more GPUs than there are."""
+    from ablations import machine, runner
+
+    runner.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
+
+
+def ensure_writable(runs: Path) -> None:
+    try:
+        (runs / "trials").mkdir(parents=True, exist_ok=True)
+        probe = runs / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
+
+
+def ensure_scratch(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise ValueError(f"--checkpoints {folder}: cannot be written ({error.strerror})") from None

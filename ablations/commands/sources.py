@@ -1,0 +1,74 @@
+"""What the reading commands read: the results of the studies that their words name, and how they are to look."""
+
+import contextlib
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablations import strict_yaml
+from ablations.commands.places import source_path
+from ablations.commands.words import plan_names
+from ablations.plain import one_line
+
+if TYPE_CHECKING:
+    from results.study import StudyResults
+
+Json = dict[str, Any]
+
+
+def found(
+    source: Path | None, words: list[str] | None, recipe_name: str, *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The results that a reading command asks for, or what tables need of them."""
+    from results import study
+
+    parts = study.FOR_TABLES if for_tables else study.PARTS
+    return study.load(source_path(source), plan_names(words, recipe_name), parts)
+
+
+def found_on(
+    source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The same of several recipes: one study after the other, each on the recipes in their order."""
+    from ablations.study import stem
+
+    if len(recipes) == 1:
+        return found(source, words, recipes[0], for_tables=for_tables)
+    asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
+    named = bool(plan_names(words, asked[0]))
+    wanted = asked if named else asked[:1]
+    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
+    kept = {study.name: study for study in studies if study.plan["recipe"] in asked}
+    order = list(dict.fromkeys(study.plan["study"] for study in kept.values()))
+    return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
+
+
+def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
+    """Puts the style of a file to use; a line on standard error says which of its names no study of `source` has.
+
+    Raises ValueError: one line with the file, the key and what is allowed.
+    """
+    if file is None:
+        return contextlib.nullcontext()
+    from results import style, unmatched
+
+    content = strict_yaml.read(file)
+    try:
+        chosen = style.parse(content)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if odd := unmatched.told(chosen, plans_at(source)):
+        print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
+    return style.use(chosen)
+
+
+def plans_at(source: Path) -> list[Json]:
+    """Every plan of a run directory or an exported file."""
+    from results import store
+
+    if source.is_file():
+        from results.export import read_plans  # late: pulls in the Parquet reader
+
+        return read_plans(source)
+    return list(store.plans(source))

@@ -1,0 +1,102 @@
+"""`ablate table`, `compare`, `export`: results as numbers."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablations.commands import options
+from ablations.commands.answer import FAILED, show_json
+from ablations.commands.places import source_path
+from ablations.commands.sources import found, found_on, styled
+
+
+def table(
+    words: options.Names = None,
+    recipe: options.RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
+    runs: options.Source = None,
+    format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
+    columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    style: options.StyleFile = None,
+    as_json: options.AsJson = False,
+    strict: options.Strict = False,
+) -> None:
+    """Means with intervals, paired differences to the baseline, verdicts."""
+    from results import across, tables
+
+    with styled(style, source_path(runs)):
+        shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
+        chosen = [name.strip() for name in columns.split(",")] if columns else None
+        if as_json or format is options.TableFormat.json:
+            show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
+        elif len(set(recipe)) > 1:
+            print("\n\n".join(across.render(same, format.value, chosen) for same in across.by_study(shown)))
+        else:
+            print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
+    if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
+        raise typer.Exit(FAILED)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
+    b: Annotated[str, typer.Argument(help="Another: the verdicts are of this one against A. Or 'published'.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Only these.  [default: all]", show_default=False)
+    ] = None,
+    format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
+    as_json: options.AsJson = False,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
+    ] = None,
+) -> None:
+    """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
+    from results import compare as comparing
+    from results import comparison as told
+    from results import published
+    from results.study import load
+
+    if fail_on not in (None, "worse"):
+        raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
+    shown = options.TableFormat.json if as_json else format
+    if b == published.NAME:
+        if fail_on:
+            raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
+        print(published.render(published.beside(load(a, words or [])), shown.value))
+        return
+    comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
+    print(told.render(comparison, shown.value))
+    if fail_on:
+        if not told.was_compared(comparison):
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison)})")
+        print(f"--fail-on {fail_on}: {told.gate(comparison)}", file=sys.stderr)
+        if any(row["verdict"] == "worse" for row in comparison["rows"]):
+            raise typer.Exit(FAILED)
+
+
+def export(
+    words: options.Names = None,
+    recipe: options.RecipeName = "digits",
+    runs: options.Source = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+    ] = None,
+) -> None:
+    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    from results import events, inside
+    from results import export as exports
+
+    if to not in (None, "tensorboard"):
+        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
+    studies = found(runs, words, recipe)
+    target = out or Path("tensorboard" if to else "results.parquet")
+    if to:
+        events.mirror(studies, target)
+    else:
+        exports.write(studies, target, inside.found(source_path(runs), studies))
+    print(target)

@@ -1,0 +1,106 @@
+"""`ablate status`, `logs`, `clean`: what became of trials, and what they leave."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ablations import settings
+from ablations.commands import options
+from ablations.commands.answer import show_json
+from ablations.commands.places import found_at, runs_folder
+from ablations.commands.words import planned, trial_ids
+
+Json = dict[str, Any]
+
+
+def status(
+    words: options.Names = None,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all is over or Ctrl-C.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too.
+
+    The disk first, then SLURM's queue, then its accounting; what does not answer within seconds is called unknown.
+    --watch reads the disk every few seconds and asks SLURM once a minute.
+    """
+    from ablations import board
+    from ablations import status as statuses
+    from results import store
+
+    folder = runs_folder(runs)
+    names = [plan["name"] for plan in planned(folder, words, recipe)]
+    asker = statuses.Asker(folder)
+
+    def views() -> list[Json]:
+        seen = asker()
+        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
+
+    def look() -> tuple[Any, bool]:
+        now = views()
+        return board.board(now, found_at(runs)), statuses.settled(now)
+
+    if as_json and watch:
+        raise ValueError("--watch is for a person: without --json")
+    if as_json:
+        show_json(views())
+    elif watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            board.watch(look)
+    else:
+        board.show(look()[0])
+
+
+def logs(
+    words: options.StudiesOrTrials,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="The last lines of each.")] = 20,
+) -> None:
+    """The end of each trial's log, and the traceback of what failed.
+
+    Of a trial that never began or was interrupted, also the log of the SLURM task that was to train it.
+    """
+    from ablations import tails
+
+    folder = runs_folder(runs)
+    printed = False
+    for text in tails.tails(folder, trial_ids(folder, words, recipe), lines, failed):
+        print(text)
+        printed = True
+    if not printed:
+        print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
+
+
+def clean(
+    runs: options.Runs = None,
+    keep_weights: options.Keeping = None,
+    checkpoints: options.Checkpoints = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
+) -> None:
+    """What a run directory can do without. Lists it; removes it with --yes. Results always stay."""
+    import shutil
+
+    from ablations import cleaning
+    from results import store
+
+    folder = runs_folder(runs)
+    here = settings.read(Path())
+    scratch = checkpoints or here.checkpoints
+    found_waste = cleaning.waste(
+        folder,
+        list(store.plans(folder)),
+        keep_weights.value if keep_weights else here.keep_weights,
+        settings.scratch(scratch) if scratch else None,
+    )
+    for one in found_waste:
+        print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+        if yes:
+            shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
+    total = sum(one.size for one in found_waste) / 1e6
+    print(f"{total:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))

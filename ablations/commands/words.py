@@ -1,0 +1,107 @@
+"""What the words of a command mean: studies and settings, a recipe, plans, trials, a SLURM profile."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablations import settings, strict_yaml
+
+if TYPE_CHECKING:
+    from ablations.launch import Place
+    from ablations.study import Design, Record
+    from slurm.profile import Profile
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The studies and settings that the words of a command name."""
+
+    studies: list[str]
+    overrides: Json
+
+
+def split(words: Iterable[str]) -> Asked:
+    """Words with '=' are settings, the others studies. Raises ValueError for a setting given twice."""
+    studies, overrides = [], {}
+    for word in words:
+        if "=" in word and not word.endswith((".yaml", ".yml")):
+            key, value = strict_yaml.assignment(word)
+            if key in overrides:
+                raise ValueError(f"{key} is set twice")
+            overrides[key] = value
+        else:
+            studies.append(word)
+    return Asked(studies, overrides)
+
+
+def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
+    """What the words of a command and its --data-dir mean."""
+    from ablations.study import Design, packaged, read_recipe, read_study
+
+    if not asked.studies:
+        raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
+    names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
+    images = settings.places(settings.read(Path()), data_dir).images
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
+    read = (read_study(name) for name in dict.fromkeys(names))
+    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), images) for study in read]
+    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
+
+
+def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
+    """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
+    return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
+
+
+def named_data(config: Json, data_dir: Path | None = None) -> Json:
+    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names. data_dir: --data-dir."""
+    mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
+    return mapped
+
+
+def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
+    """What the words of a command name; none: all that are planned."""
+    from ablations.study import plan_name, stem
+
+    asked = split(words or [])
+    if "all" in asked.studies:
+        return []
+    overrides = named_data(asked.overrides)
+    return [name if "@" in name else plan_name(stem(name), stem(recipe_name), overrides) for name in asked.studies]
+
+
+def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
+    """The plans that a command asks for."""
+    from results import planned as plans
+
+    return plans.plans(runs, plan_names(words, recipe_name))
+
+
+def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") -> list[str]:
+    """The trials that the words of a command name, by their ids or by their studies."""
+    from ablations.jobs import jobs
+
+    ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
+    studies = [word for word in words if word not in ids]
+    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arm)]
+
+
+def prepared(
+    asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
+) -> list[Json]:
+    """The plans to run: what the words ask for, and whatever was planned under the same names before."""
+    from ablations.plan import prepare
+
+    return [prepare(design, place.runs, seeds, prune) for design in designs(asked, recipe_name, data_dir)]
+
+
+def slurm_profile(name: str, recipe: str) -> "Profile":
+    """A SLURM profile, where the recipe's resources fill what it leaves open."""
+    from ablations.study import read_recipe
+    from ablations.submitting import read_profile
+
+    return read_profile(name, read_recipe(recipe).resources)
