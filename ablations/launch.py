@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ablations import login, provenance
+from ablations import fusing, login, provenance
 from ablations.cleaning import Keep
-from ablations.machine import cores, gpus, nodes
+from ablations.machine import at_once, cores, gpus, nodes
 from results import store
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 MOST_AHEAD = 8  # how many trials there will be is not known yet
 
 Process = subprocess.Popen[str]
@@ -35,7 +36,7 @@ class Place:
     gpu: bool = False  # workers refuse to run without one
     checkpoints: Path | None = None  # scratch space; None: in the run directory
     keep_weights: Keep = "all"
-    fuse: int = 1  # trials that a worker may train as one
+    fuse: int = fusing.AUTO  # how many trials a worker may train as one (fusing.most)
 
     @property
     def code(self) -> str:
@@ -69,6 +70,7 @@ def start(place: Place, own: Environment, on_cpu: bool) -> Start:
         "data_dir": str(place.data_dir) if place.data_dir else None,
         "plugins": [str(path) for path in place.plugins],
         "gpu": place.gpu and not on_cpu,
+        "shares": VISIBLE in own,  # it tells how much memory there is
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
     }
@@ -81,13 +83,16 @@ def start(place: Place, own: Environment, on_cpu: bool) -> Start:
 
 
 def environments(ranks: int, on_cpu: bool, asked: int | None) -> Iterator[Environment]:
-    """Of one worker a GPU, or a core where there is none, or for as many as each trial takes."""
+    """Of as many workers as are asked for, else `machine.at_once`; the first of each GPU before the second of any.
+
+    Of several on one GPU all but one wait for `Sharing` to admit them.
+    """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
     groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
-    number = (asked or len(groups) or max(1, cores() // ranks)) if spread == 1 else 1
+    number = (asked or at_once(ranks, len(devices), cores())) if spread == 1 else 1
     for worker in range(number):
-        own = {"CUDA_VISIBLE_DEVICES": ",".join(groups[worker % len(groups)])} if groups else {}
+        own = {VISIBLE: ",".join(groups[worker % len(groups)])} if groups else {}
         yield {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | own
 
 
@@ -110,7 +115,7 @@ class Ahead:
 def ahead(place: Place, studies: Sequence[str], asked: int | None) -> Iterator[Ahead]:
     """Workers for trials that each take one GPU, or a core; what nobody took is gone at the end."""
     found = Ahead()
-    most = min(MOST_AHEAD, login.MOST if login.here() else MOST_AHEAD)
+    most = min(MOST_AHEAD, login.MOST if login.here() else MOST_AHEAD, len(gpus()) or MOST_AHEAD)
     if not finished(place.runs, studies):
         for own in islice(environments(1, False, asked), most):
             begun = start(place, own, on_cpu=False)

@@ -26,6 +26,16 @@ def gpus() -> list[str]:
     return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
 
 
+def at_once(ranks: int, gpus: int, cores: int) -> int:
+    """How many trials of so many GPUs, or processes, each may run here at once.
+
+    Those of one GPU may share it, where their memory allows (ablations.sharing): no more of them than it has cores.
+    """
+    if not gpus:
+        return max(1, cores // ranks)
+    return max(gpus, cores // gpus * gpus) if ranks == 1 else gpus // ranks
+
+
 def memory_kills() -> int:
     """How many processes of this one's control group the kernel has ended so far because its memory ran out."""
     count = 0

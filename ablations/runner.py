@@ -23,6 +23,7 @@ from ablations import fusing, launch
 from ablations.jobs import Job
 from ablations.launch import Ahead, Place, Process, environments, hang_up
 from ablations.machine import gpus, memory_kills, nodes
+from ablations.sharing import Sharing
 from results import chain, evals, store
 
 Json = dict[str, Any]
@@ -51,9 +52,15 @@ class Slot:
     environment: dict[str, str]
     process: Process | None = None
     jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
+    handed: int = 0  # how many that were
     ready: bool = False
     failed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error while it starts
+
+    @property
+    def gpu(self) -> str:
+        """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
+        return self.environment.get(launch.VISIBLE, "")
 
     def job(self, event: Json) -> Job | None:
         """The one that an event is about: of several it says which."""
@@ -77,7 +84,8 @@ class Tally:
 def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
     """The workers of `launch.environments`, never more than trials.
 
-    The jobs take as many GPUs each. Raises ValueError where there are fewer.
+    Of several on one GPU all but one wait for `Sharing` to admit them. The jobs take as many GPUs each. Raises
+    ValueError where there are fewer.
     """
     check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
@@ -154,7 +162,10 @@ class Pool:
         self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
         self.tally = Tally()
         self.warned: set[str] = set()
-        self.apart: set[str] = set()  # kin that does not pay as one
+        self.sharing = Sharing(place.runs)
+        self.fuse = fusing.most(place.fuse, gpu=any(slot.gpu for slot in slots))
+        self.apart: set[str] = set()  # kin that does not pay as one, or died so
+        self.alone: set[str] = set()  # trials that failed among others: the next time they go alone
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.memory_kills = memory_kills()
         self.stopping = False
@@ -199,11 +210,11 @@ class Pool:
                 del self.held[key]
                 self.waiting.append(job)
         for slot in self.slots:
-            if slot.process is None and self.waiting:
+            if slot.process is None and self.waiting and self.admits(slot, [self.waiting[0]]):
                 self.start(slot)
-            if slot.ready and not slot.jobs and (following := self.next_job()):
-                slot.jobs = [following, *self.company(following)]
-                self.send(slot)
+            free = slot.ready and not slot.jobs and self.waiting and self.admits(slot, [self.waiting[0]])
+            if free and (following := self.next_job()):
+                self.hand(slot, [following, *([] if self.beside(slot) else self.company(following))])
 
     def next_job(self) -> Job | None:
         """The first waiting trial that the disk does not call over: another run may have finished it.
@@ -224,13 +235,33 @@ class Pool:
                 self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
 
+    def beside(self, slot: Slot) -> list[Slot]:
+        """The others of its GPU that are at work, or begin; a core is a slot's own."""
+        others = [one for one in self.slots if one is not slot and slot.gpu and one.gpu == slot.gpu]
+        return [one for one in others if one.jobs or (one.process is not None and not one.ready)]
+
+    def admits(self, slot: Slot, jobs: Sequence[Job]) -> bool:
+        """Whether these may run there now, with those beside it; none while one of these begins."""
+        there = [one.jobs for one in self.beside(slot)]
+        return all(there) and self.sharing.admits(slot.gpu, there, jobs)
+
+    def hand(self, slot: Slot, jobs: list[Job]) -> None:
+        """Gives a worker its work, or puts it back."""
+        if self.admits(slot, jobs):
+            slot.jobs, slot.handed = jobs, len(jobs)
+            return self.send(slot)
+        for job in jobs:
+            self.put_back(job)
+
     def company(self, lead: Job) -> list[Job]:
         """Waiting trials that may be trained with `lead` as one, no longer waiting."""
-        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse
+        strangers = lead.id in self.alone or fusing.kin(lead.config) in self.apart
+        places = len({slot.gpu or slot.number for slot in self.slots})
+        waiting = [job for job in self.waiting if job.id not in self.alone]
         look = chain.on_disk(self.place.runs, self.place.code)
         found = [
             job
-            for job in fusing.company(lead, self.waiting, len(self.slots), most)
+            for job in fusing.company(lead, waiting, places, fusing.OFF if strangers else self.fuse)
             if outcome(self.place.runs, job, self.place.code)[0] == "todo"
             and chain.begin(self.place.runs, job.id, job.parents, look).kind == chain.READY
         ]
@@ -294,6 +325,8 @@ class Pool:
         job, kind = slot.job(event), event["event"]
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
+            if "free" in event:
+                self.sharing.meet(slot.gpu, event["device"], event["free"])
         elif kind == "said":
             self.hear(slot, event["line"])
         elif kind == "died":
@@ -304,10 +337,14 @@ class Pool:
             self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
         elif job is not None and kind == "started":
             del self.deaths[job.id]
+        elif job is not None and kind == "memory":
+            self.sharing.learn(job, event["took"], event["flops"])
         elif job is not None:
             slot.jobs.remove(job)
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
+            if slot.handed > 1:
+                self.alone.add(job.id)
             self.settle(job, event)
 
     def hear(self, slot: Slot, line: str) -> None:
@@ -330,6 +367,8 @@ class Pool:
             case "apart":
                 self.apart.add(fusing.kin(job.config))
                 self.warn_once(f"not trained as one: {event['cause']}")
+                self.put_back(job)
+            case "alone":
                 self.put_back(job)
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
@@ -380,8 +419,11 @@ class Pool:
         self.display.idle(slot.number)
         if not started and code != 0 and not self.stopping:
             self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
-        for job in [] if self.stopping else jobs:
-            self.count_death(job, how)
+        if slot.handed > 1 and jobs and not self.stopping:
+            self.part(jobs, how)
+        elif not self.stopping:
+            for job in jobs:
+                self.count_death(job, how)
         slot.said = ""
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
@@ -401,6 +443,13 @@ class Pool:
             return self.interrupt(job, f"its workers died {DEATHS} times before it began, the last of {how}")
         self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
         self.waiting.append(job)
+
+    def part(self, jobs: Sequence[Job], how: str) -> None:
+        """Their worker died over trials as one: an event that is held against none; each goes on alone."""
+        self.apart.add(fusing.kin(jobs[0].config))
+        self.display.say(f"the worker of {len(jobs)} trials as one died ({how}); each goes on alone")
+        for job in jobs:
+            self.put_back(job)
 
     def dismiss(self) -> None:
         """Every worker stops at its next step with a checkpoint, or is killed after a minute."""

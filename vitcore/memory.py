@@ -1,4 +1,4 @@
-"""Out of memory: the same work in smaller pieces. And how much of it images may take."""
+"""Out of memory: the same work in smaller pieces. And how much of it images may take, and how much is taken."""
 
 import ctypes
 import os
@@ -12,6 +12,7 @@ import torch
 
 Result = TypeVar("Result")
 SHARE = 0.25  # of the memory, for images that stay in it
+CONTEXT = 2**30  # bytes that a process takes of a GPU besides its tensors, amply: CUDA's context, libraries' kernels
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 # What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
@@ -68,6 +69,25 @@ def keep_freed() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def free() -> int | None:
+    """Bytes of this process's GPU that nobody holds; None without one."""
+    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else None
+
+
+def begin_peak() -> None:
+    """From here on `peak` is new, and what earlier tensors left is the GPU's again."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak() -> int | None:
+    """Bytes that this process took of its GPU at most since then; None where it uses none."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        return None
+    return torch.cuda.max_memory_reserved() + CONTEXT
 
 
 def room(device: torch.device) -> float:

@@ -25,10 +25,10 @@ from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
-from vitcore.device import in_precision, torch_device, torch_threads
+from vitcore.device import computing, in_precision, torch_device
 from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
-from vitcore.memory import keep_freed, shrinking
+from vitcore.memory import shrinking
 from vitcore.mixing import mix
 from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
@@ -90,8 +90,7 @@ def train(
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
-    keep_freed()
-    with torch_threads(config.threads):
+    with computing(config):
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
         steps = course(partial(Training, config, data, start, ranks), run, stop, checkpoint_seconds)

@@ -35,13 +35,13 @@ def run(
     checkpoints: options.Checkpoints = None,
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
-    fuse: options.Fuse = 1,
+    fuse: options.Fuse = "auto",
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import jobs, launch
+    from ablations import fusing, jobs, launch
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
-    place, asked = replace(place, fuse=fuse), split(words)
+    place, asked = replace(place, fuse=fusing.asked(fuse)), split(words)
     with launch.ahead(place, asked.studies, workers) as ahead:
         plans = prepared(asked, recipe, place, seeds, prune, data_dir)
         todo = jobs.jobs(plans, arm)
