@@ -59,7 +59,7 @@ calibration: $(STAMP)
 bench-aggregate: $(STAMP)
 	$(BIN)/python tests/bench_aggregate.py
 
-# A pack's loader beside timm's, on photographs made of those in ABLATE_DATA: about 5 minutes of a core.
+# A pack's loader beside timm's, on photographs made of those in ABLATE_DATA, and its memory: about 7 minutes of a core.
 bench-loader: $(STAMP)
 	$(BIN)/python tests/bench_loader.py
 

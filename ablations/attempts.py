@@ -17,7 +17,7 @@ WITHOUT_PROGRESS = 3  # attempts that the machine ended without a newer checkpoi
 EXCEPTIONS = 3  # attempts that ended with an exception, each with another one
 PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the machine's first fault
 LONGEST_PAUSE = 30 * PAUSE_SECONDS
-KILLED = "killed, or its machine was: it left no word"
+KILLED = "killed, as it is where memory runs out, or its machine was: it left no word"
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Ended:
     """How an attempt did.
 
     step: where it began; None: it never did. where: type and place of an exception. node: SLURM's name of its machine.
+    shared: with others as one, so that it says nothing of this trial: the next goes alone (ablations.company).
     """
 
     machine: bool
@@ -32,6 +33,7 @@ class Ended:
     step: int | None
     where: tuple[str, ...] = ()
     node: str = ""
+    shared: bool = False
 
 
 def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
@@ -47,13 +49,13 @@ def how(path: Path, code: str) -> Ended | None:
     env, failure = known(path / "env.json"), known(path / "failure.json")
     if env.get("code", code) != code or failure.get("code", code) != code:
         return None
-    step = env.get("resumed_from", {}).get("step")
+    step, shared = env.get("resumed_from", {}).get("step"), "group" in env
     if failure:
         place, node = tuple(failure.get("where", ())), node_of(failure, env)
-        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
+        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node, shared)
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
         return None
-    return Ended(True, KILLED, step)
+    return Ended(True, KILLED, step, shared=shared)
 
 
 def node_of(ended: Json, env: Json) -> str:
@@ -71,7 +73,7 @@ def known(path: Path) -> Json:
 
 def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
     """Why the machine's faults leave no further attempt; "" where they do."""
-    ended = [one for one in past if one.machine]
+    ended = [one for one in past if one.machine and not one.shared]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
     if len(idle) < WITHOUT_PROGRESS:
@@ -81,7 +83,7 @@ def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
 
 def again(past: Sequence[Ended], place: Sequence[str]) -> bool:
     """Whether an exception at `place` leaves another attempt: not the second time, nor after some others."""
-    raised = [one for one in past if not one.machine]
+    raised = [one for one in past if not one.machine and not one.shared]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 

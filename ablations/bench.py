@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_step
+from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_start, bench_step
 from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.machine import cores
 from ablations.provenance import environment
 from ablations.study import Design
 from vitcore.config import Config
-from vitcore.device import device_of, hardware, torch_threads
+from vitcore.device import computing, device_of, hardware
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Method:
 
 def step(config: Config, method: Method, digests: dict[str, str]) -> Json:
     """The train step beside its rivals, the floor, the input pipeline, memory."""
-    with torch_threads(config.threads):
+    with computing(config):
         data = images(config, method.source.data_dir, method.source.random)
         found = bench_step.bench(config, data, method.rounds, method.calls, method.compiled)
     names = [side["name"] for side in found["sides"]]
@@ -66,6 +66,16 @@ def fused(settings: Json, members: int, method: Method, digests: dict[str, str])
         raise ValueError("--random-images: --fused trains on the data themselves")
     found = bench_fused.bench(settings, members, method.rounds, method.calls, method.source)
     return {"bench": "fused", **about(Config(**settings), method, digests), **found}
+
+
+def start(settings: Json, method: Method, digests: dict[str, str]) -> Json:
+    """The first step of a process that compiles this config, without and with a cache."""
+    config = Config(**settings)
+    return {
+        "bench": "start",
+        **about(config, method, digests),
+        **bench_start.bench(config, method.rounds, method.source),
+    }
 
 
 def about(config: Config, method: Method, digests: dict[str, str]) -> Json:

@@ -7,10 +7,11 @@ from ablations import bench_memory, paces
 from ablations.bench_clock import Seconds, Spread, interleaved, spread
 from ablations.bench_images import images
 from ablations.bench_memory import Source
-from ablations.bench_step import OURS, with_steps
+from ablations.bench_step import OURS
+from ablations.probing import with_steps
 from ablations.study import Arm
 from vitcore.config import Config
-from vitcore.device import torch_threads
+from vitcore.device import computing
 from vitcore.measure import measure
 from vitcore.train import Training
 
@@ -30,7 +31,7 @@ class Pairs:
         """A step of each, (rounds,)."""
         key = pace(arm), pace(baseline)
         if key not in self.pairs:
-            with torch_threads(arm.threads):
+            with computing(arm):
                 sides = {"arm": self.training(arm), "baseline": self.training(baseline)}
                 steps = {name: side.advance for name, side in sides.items()}
                 for step in steps.values():

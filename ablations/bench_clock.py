@@ -1,7 +1,7 @@
 """A/B/A/B: what is compared is timed in turn, so that what slows the machine slows all of it alike."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,19 @@ Spread = dict[str, float]
 
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
     """Seconds a call of each side, (rounds,): `calls` of them in a row, every other round in the opposite order."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    return gathered(turns(sides, rounds, calls, device), sides)
+
+
+def turns(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> Iterator[dict[str, float]]:
+    """The same, round by round."""
     for number in range(rounds):
-        for name in list(sides)[:: -1 if number % 2 else 1]:
-            found[name].append(timed(sides[name], calls, device) / calls)
-    return {name: np.array(values) for name, values in found.items()}
+        yield {name: timed(sides[name], calls, device) / calls for name in list(sides)[:: -1 if number % 2 else 1]}
+
+
+def gathered(turns: Iterable[Mapping[str, float]], names: Iterable[str]) -> dict[str, Seconds]:
+    """By side."""
+    found = list(turns)
+    return {name: np.array([turn[name] for turn in found]) for name in names}
 
 
 def timed(call: Call, calls: int, device: torch.device) -> float:

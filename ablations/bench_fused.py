@@ -1,7 +1,7 @@
-"""Seeds of one config trained as one, beside one after the other in this process, and beside one process a trial.
+"""Seeds of one config trained as one, beside one after the other in this process, in several, and one process a trial.
 
-The trials are the same on all sides. Ours are timed from the images on the device to the last test; the processes, as
-in `--loop`, from their command on: what they import is theirs.
+The trials are the same on all sides. As one and one after the other are timed from the images on the device to the
+last test; processes, ours and the loop that people write, from their command on: what they import is theirs.
 """
 
 import tempfile
@@ -33,11 +33,12 @@ def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, so
         raise ConfigError(f"--fused {members}: {why}")
     step = beside(configs, together(configs, source.data_dir), max(rounds, 5), steps)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
-        study = Study(Path(folder), settings, configs, source)
+        study = Study(Path(folder), settings, configs, source, [configs[0].position])
         accuracy: dict[str, float] = {}
         sides: dict[str, Call] = {
             FUSED: partial(as_one, configs, source, accuracy),
             ALONE: partial(one_by_one, configs, source, accuracy),
+            **{processes(count): partial(by_processes, study, count, accuracy) for count in (1, members)},
             SEQUENTIAL: partial(study.loop, 1),
         }
         seconds = interleaved(sides, rounds, 1, torch_device(configs[0]))
@@ -62,6 +63,16 @@ def as_one(configs: Sequence[Config], source: Source, accuracy: dict[str, float]
 
 def one_by_one(configs: Sequence[Config], source: Source, accuracy: dict[str, float]) -> None:
     accuracy[ALONE] = mean([train(config, data_dir=source.data_dir, checkpoint_seconds=60) for config in configs])
+
+
+def processes(count: int) -> str:
+    """What a side of so many workers is called; of them memory allows as many on a GPU (ablations.sharing)."""
+    return f"ablate run --fuse off --jobs {count}"
+
+
+def by_processes(study: Study, count: int, accuracy: dict[str, float]) -> None:
+    study.run("--fuse", "off", "--jobs", str(count))
+    accuracy[processes(count)] = study.ours()[0]
 
 
 def mean(outcomes: Sequence[Outcome | Exception]) -> float:

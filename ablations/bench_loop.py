@@ -26,11 +26,12 @@ from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.bench_rivals import KINDS, Rival
 from ablations.machine import cores
+from ablations.probing import with_steps
 from ablations.provenance import HOME
 from results import store
 from vitcore.config import Config, ConfigError, merge
 from vitcore.data import load
-from vitcore.device import device_of, torch_threads
+from vitcore.device import computing, device_of
 from vitcore.interop import timm_arguments
 from vitcore.train import evaluation_steps
 
@@ -74,8 +75,8 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(f"schedule={config.schedule}: the script has cosine")
     if any(callable(value) for value in timm_arguments(config).values()):
         raise ConfigError(f"stem={config.stem}: the script has patch")
-    short = bench_step.with_steps(config, bench_step.CHECKED)
-    with torch_threads(config.threads):
+    short = with_steps(config, bench_step.CHECKED)
+    with computing(config):
         data = images(short, source.data_dir, random=False)
         ours, timm = bench_step.Ours(short, data), Rival(KINDS["timm"], short, data)
         bench_step.check_equal(short, {bench_step.OURS: ours, "timm": timm})
@@ -84,20 +85,28 @@ def check_alike(config: Config, source: Source) -> None:
 class Study:
     """The files of both sides, and what starts them."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], configs: Sequence[Config], source: Source) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        configs: Sequence[Config],
+        source: Source,
+        positions: Sequence[str] = POSITIONS,
+    ) -> None:
         self.folder, self.source = folder, source
-        self.seeds = len(configs) // len(POSITIONS)
+        self.seeds = len(configs) // len(positions)
         self.names = (f"runs{number}" for number in count())
         self.scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
         recipe = {"description": "Bench.", "config": dict(settings), "seeds": self.seeds}
-        question = {"question": "How fast?", "baseline": {"position": "1d"}, "factors": {"position": list(POSITIONS)}}
+        baseline = {"position": positions[-1]}
+        question = {"question": "How fast?", "baseline": baseline, "factors": {"position": list(positions)}}
         (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
         (folder / "bench-study.yaml").write_text(json.dumps(question))
 
-    def run(self) -> None:
+    def run(self, *how: str) -> None:
         """`ablate run`, from nothing."""
         self.runs = self.folder / next(self.names)
-        words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
+        words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs), *how]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
         words += [word for file in self.source.plugins for word in ("--plugin", str(file))]
         self.process([sys.executable, "-m", "ablations.cli", *words], cores())

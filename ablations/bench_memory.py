@@ -17,8 +17,9 @@ import torch
 from ablations import plugins
 from ablations.bench_images import images
 from ablations.bench_rivals import KINDS, Rival
+from ablations.probing import with_steps
 from vitcore.config import Config
-from vitcore.device import device_of, torch_threads
+from vitcore.device import computing, device_of
 from vitcore.train import Training
 
 Json = dict[str, Any]
@@ -62,7 +63,8 @@ def one(config: Config, name: str, source: Source) -> int | None:
 
 def measured(config: Config, name: str, source: Source) -> int | None:
     """The same, in this process."""
-    with torch_threads(config.threads):
+    config = with_steps(config, STEPS)
+    with computing(config):
         data = images(config, source.data_dir, source.random)
         side = Rival(KINDS[name], config, data) if name in KINDS else Training(config, data)
         device = data.mean.device

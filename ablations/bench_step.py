@@ -14,7 +14,8 @@ from ablations.bench_clock import Call, Seconds, interleaved, spread
 from ablations.bench_floor import Floor
 from ablations.bench_peak import peak
 from ablations.bench_rivals import KINDS, Rival
-from vitcore.config import Config, merge
+from ablations.probing import with_steps
+from vitcore.config import Config
 from vitcore.data import Data
 from vitcore.device import device_of
 from vitcore.measure import measure
@@ -56,11 +57,6 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
         "input": input_share(config, data, seconds, rounds, left_out),
         "left_out": left_out,
     }
-
-
-def with_steps(config: Config, steps: int) -> Config:
-    """For so many of them, which changes nothing in one but its learning rate."""
-    return Config(**merge(config.model_dump(), {"steps": steps}))
 
 
 def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:

@@ -68,7 +68,7 @@ def fused(found: Json) -> list[str]:
             Cell(milliseconds(found["step"]["seconds"][name]) if name in found["step"]["seconds"] else ""),
             Cell(spread(seconds, "{:.1f}") + " s"),
             Cell(spread(found["ratio"].get(name), "{:.2f}x")),
-            Cell(accuracy(found["test_accuracy"][name])),
+            Cell(accuracy(found["test_accuracy"].get(name))),
         ]
         for name, seconds in found["seconds"].items()
     ]
@@ -79,6 +79,21 @@ def fused(found: Json) -> list[str]:
     ]
     header = ["how", "a step of all", "all trained", "as one is faster by", "test accuracy"]
     return [markdown(Grid(title, caption, header, [False, True, True, True, True], rows))]
+
+
+def start(found: Json) -> list[str]:
+    """A row a cache."""
+    rows = [
+        [Cell(name), Cell(spread(seconds, "{:.1f}") + " s"), Cell(spread(found["ratio"].get(name), "{:.0%}"))]
+        for name, seconds in found["seconds"].items()
+    ]
+    once, twice = found["graphs"][0], found["graphs"][-1]
+    caption = [
+        f"A process from its command to the end of its first step, median [quartiles] of {found['rounds']} rounds. "
+        f"Graphs compiled for one trial: {once}; for {len(found['graphs'])} of one shape: {twice}.",
+    ]
+    header = ["cache", "first step", "of the empty one's"]
+    return [markdown(Grid(f"Start: {model(found['config'])}", caption, header, [False, True, True], rows))]
 
 
 def accuracy(value: float | None) -> str:
@@ -179,4 +194,10 @@ def size(count: int | None) -> str:
     return "" if count is None else f"{count / 2**20:,.1f} MiB"
 
 
-TOLD: dict[str, Callable[[Json], list[str]]] = {"step": step, "arms": arms, "loop": loop, "fused": fused}
+TOLD: dict[str, Callable[[Json], list[str]]] = {
+    "step": step,
+    "arms": arms,
+    "loop": loop,
+    "fused": fused,
+    "start": start,
+}

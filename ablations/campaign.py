@@ -22,9 +22,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ablations import estimate, retrying, runner, shunning
+from ablations import estimate, fusing, retrying, runner, shunning
 from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.provenance import HOME, PACKAGES
 from results import chain, lease, store
@@ -54,6 +55,7 @@ class Campaign:
     data_dir: str | None
     checkpoints: str | None = None  # scratch space, which need not be there on other nodes
     keep_weights: Keep = "all"
+    fuse: int = fusing.AUTO  # as of a Place
 
     @property
     def runs(self) -> Path:
@@ -77,11 +79,11 @@ class Campaign:
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
 
-    def place(self) -> runner.Place:
+    def place(self) -> Place:
         digests = tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins)
         data_dir = Path(self.data_dir) if self.data_dir else None
         scratch = Path(self.checkpoints).expanduser() if self.checkpoints else None
-        return runner.Place(
+        return Place(
             self.runs,
             data_dir,
             tuple(map(Path, self.plugins)),
@@ -89,6 +91,7 @@ class Campaign:
             bool(self.profile.gpus),
             scratch,
             self.keep_weights,
+            self.fuse,
         )
 
     def read_plans(self) -> list[Json]:
@@ -123,9 +126,7 @@ def device(profile: profiles.Profile) -> Device:
 # -- making one ------------------------------------------------------------------------------------------------------
 
 
-def create(
-    runs: Path, plans: Sequence[str], profile: profiles.Profile, place: runner.Place, name: str = ""
-) -> Campaign:
+def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "") -> Campaign:
     """The folder with the code as it is now: edits while jobs wait change nothing."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -146,6 +147,7 @@ def create(
         str(place.data_dir.absolute()) if place.data_dir else None,
         str(place.checkpoints) if place.checkpoints else None,
         place.keep_weights,
+        place.fuse,
     )
     content = {
         "schema": store.SCHEMA,
@@ -155,6 +157,7 @@ def create(
         "data_dir": campaign.data_dir,
         "checkpoints": campaign.checkpoints,
         "keep_weights": campaign.keep_weights,
+        "fuse": campaign.fuse,
     }
     store.write_json(staging / "campaign.json", content)
     staging.rename(folder)
@@ -172,6 +175,7 @@ def load(folder: Path) -> Campaign:
         content["data_dir"],
         content.get("checkpoints"),
         content.get("keep_weights", "all"),
+        content.get("fuse", fusing.AUTO),
     )
 
 
@@ -314,7 +318,9 @@ def hand_over(
     for depth, some in enumerate(generations):
         where = {**there, **found}
         takable = [job for job in some if not depth or parent(job) in where]
-        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        shares = split(
+            takable, seconds, free, 60 * campaign.profile.task_minutes, most(campaign.profile, campaign.fuse)
+        )
         before = sorted({where[parent(job)] for job in takable if depth})
         arrays = send_shares(campaign, shares, size, shunned, before)
         taken = shares[: len(arrays) * size]
@@ -338,18 +344,29 @@ def slots(bound: limits.Bound, lasts_there: int) -> int:
     return max(0, bound.free - max(0, LASTS - lasts_there))
 
 
-def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
-    """Shares of at least `least` seconds, at most `free` of them, about equal; seed-major, in a seed longest first."""
+def most(profile: profiles.Profile, fuse: int) -> int:
+    """How many trials a job of the profile may train as one."""
+    return fusing.most(fuse, gpu=bool(profile.gpus))
+
+
+def split(
+    todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float, most: int = fusing.OFF
+) -> list[list[Job]]:
+    """Shares of at least `least` seconds, at most `free` of them, about equal; seed-major, in a seed longest first.
+
+    Kin that fill no more than one share go to one together, as many as may be trained as one.
+    """
     if not todo or not free:
         return []
+    parties = fusing.parties(sorted(todo, key=lambda job: (job.config["seed"], -seconds[job.id])), seconds, least, most)
     total = sum(seconds[job.id] for job in todo)
-    count = min(len(todo), free, max(1, math.ceil(total / least)))
+    count = min(len(parties), free, max(1, math.ceil(total / least)))
     shares: list[list[Job]] = [[] for _ in range(count)]
     lengths = [0.0] * count
-    for job in sorted(todo, key=lambda job: (job.config["seed"], -seconds[job.id])):
+    for party in parties:
         shortest = lengths.index(min(lengths))
-        shares[shortest].append(job)
-        lengths[shortest] += seconds[job.id]
+        shares[shortest] += party
+        lengths[shortest] += sum(seconds[job.id] for job in party)
     return shares
 
 

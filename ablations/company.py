@@ -18,6 +18,7 @@ from vitcore.config import Config
 from vitcore.run import Outcome
 
 if TYPE_CHECKING:
+    from ablations.fused_pace import Verdict
     from ablations.worker import Worker
 
 Json = dict[str, Any]
@@ -36,13 +37,13 @@ class Claimed:
 def serve(worker: Worker, jobs: Sequence[Json]) -> None:
     """All of them, and for each the event that says how it ended; apart: it is to be handed over again, alone."""
     try:
-        why = against(worker, jobs)
+        found = verdict(worker, jobs)
         if worker.stop():
             return tell(worker, jobs, "stopped", accuracy=None, seconds=0.0)
-        if why:
-            return tell(worker, jobs, "apart", cause=why, leaving=worker.broken)
+        if found.why:
+            return tell(worker, jobs, "apart", cause=found.why, leaving=worker.broken)
         with ExitStack() as held:
-            train_as_one(worker, [one for job in jobs if (one := claimed(worker, job, held))])
+            train_as_one(worker, [one for job in jobs if (one := claimed(worker, job, held))], found.ratio)
     finally:
         worker.about = {}
 
@@ -53,24 +54,24 @@ def tell(worker: Worker, jobs: Iterable[Json], event: str, **content: object) ->
         worker.emit(event, id=job["id"], **content)
 
 
-def against(worker: Worker, jobs: Sequence[Json]) -> str:
-    """Why they are not to be trained as one; "" where they are. A device that is lost is on record in the worker."""
+def verdict(worker: Worker, jobs: Sequence[Json]) -> Verdict:
+    """Whether they are to be trained as one. A device that is lost is on record in the worker."""
     from ablations import fused_pace  # late: most workers need none of it
 
-    log = worker.runs / "probes" / "fused" / "log"
+    log = worker.runs / "probes" / "log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with logged(log):
         try:
             configs = [Config(**job["config"]) for job in jobs]
-            return fused_pace.against(configs, worker.runs, worker.data_dir, worker.code)
+            return fused_pace.verdict(configs, worker.runs, worker.data_dir, worker.code)
         except Exception as error:  # of one of them, or of the device: each alone is told of its own
             traceback.print_exc()
             worker.broken |= faults.classify(error).fatal
-            return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return fused_pace.Verdict(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
-    """None where it cannot be trained here and now, which is told, or went alone: what failed may fail with others."""
+    """None where it cannot be trained here and now, which is told; alone: what failed may fail with others."""
     worker.about = {"id": job["id"]}
     trial = store.trial(worker.runs, job["id"], worker.scratch)
     try:
@@ -81,7 +82,8 @@ def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
         if (past := worker.past(trial, attempt)) is None:
             return None
         if past:
-            worker.attempt(job, trial, attempt, past)
+            attempt.release()  # it counts for nothing
+            worker.emit("alone")
             return None
         with worker.guarded(trial, attempt, past), logged(attempt.path / "log"):
             return Claimed(job, trial, attempt, worker.prepared(job, trial, attempt))
@@ -90,10 +92,11 @@ def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
     return None
 
 
-def train_as_one(worker: Worker, members: Sequence[Claimed]) -> None:
-    """To their ends, each told when it comes to its own.
+def train_as_one(worker: Worker, members: Sequence[Claimed], ratio: float | None) -> None:
+    """To their ends, each told when it comes to its own. ratio: how many times the steps a second, as a probe says.
 
-    What all of them raise gives those that are left back, to go on alone, but where the device is lost.
+    What all of them raise gives those that are left back, to go on alone. Where the device is lost, or the machine at
+    fault, it is on record with each, as one event (ablations.shunning) that is held against none (ablations.attempts).
     """
     left = dict(enumerate(members))
 
@@ -101,7 +104,7 @@ def train_as_one(worker: Worker, members: Sequence[Claimed]) -> None:
         conclude(worker, left.pop(position), outcome)
 
     try:
-        train_members(worker, members, end)
+        train_members(worker, members, ratio, end)
     except Exception as error:  # of all: nothing that a trial alone would meet, unless it is the device's
         fault = faults.classify(error)
         if not fault.fatal and fault.kind != faults.MACHINE:
@@ -132,17 +135,23 @@ def give_back(worker: Worker, lead: Claimed, members: Iterable[Claimed], error: 
         worker.emit("apart", id=one.job["id"], cause=cause)
 
 
-def train_members(worker: Worker, members: Sequence[Claimed], end: Callable[[int, Outcome | Exception], None]) -> None:
+def train_members(
+    worker: Worker,
+    members: Sequence[Claimed],
+    ratio: float | None,
+    end: Callable[[int, Outcome | Exception], None],
+) -> None:
     """Raises what all of them raise."""
     from vitcore.fused import train_fused
 
     if not members:
         return
     lead = members[0]
+    group = {"fused": len(members), "fused_ratio": ratio, "group": f"{lead.trial.id}/{lead.attempt.path.name}"}
     for one in members:
         worker.about = {"id": one.job["id"]}
         one.attempt.on_progress = reporter(worker, one.job["id"])
-        one.attempt.write_env({**one.attempt.env, "fused": len(members)})
+        one.attempt.write_env({**one.attempt.env, **group})
         if one is not lead:
             what = f"trained with others: what was printed is in the log of trial {lead.trial.id}\n"
             (one.attempt.path / "log").write_text(what)

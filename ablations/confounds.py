@@ -76,10 +76,11 @@ def differ(arm: Measured, baseline: Measured, key: str) -> bool:
 
 
 def change(value: float, reference: float) -> str:
-    """' (+12%)' or ' (x 3.9)', whichever reads better."""
+    """' (+12%)' or ' (x 3.9)', whichever reads better; nothing for a change that rounds to none."""
     ratio = value / reference
     if 0.5 < ratio < 2:
-        return f" ({ratio - 1:+.1%})"
+        percent = f"{ratio - 1:+.1%}"
+        return "" if percent in ("+0.0%", "-0.0%") else f" ({percent})"
     return f" (× {ratio:,.0f})" if ratio >= 10 else f" (× {ratio:.2g})"
 
 

@@ -1,49 +1,71 @@
 """Whether trials pay as one on this device: their steps beside those of one after the other, and whether they agree."""
 
+import math
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablations import faults, fusing
-from ablations.bench_clock import Call, Seconds, interleaved, spread
+from ablations import faults, fusing, paces
+from ablations.bench_clock import Call, Seconds, gathered, spread, timed, turns
+from ablations.paces import Device
+from ablations.probing import with_steps
 from ablations.provenance import versions
+from ablations.sharing import BUSY
 from results import store
-from vitcore.config import Config, merge
+from vitcore.config import Config
 from vitcore.data import Data
-from vitcore.device import hardware, torch_device, torch_threads
+from vitcore.device import computing, device_of, hardware, torch_device
 from vitcore.fused import Group, Member, refuse, together, unfit
 from vitcore.measure import measure
 from vitcore.train import Training
 
 Json = dict[str, Any]
 ROUNDS, STEPS, WARM_UP = 3, 10, 3
-BUSY = 4e12  # FLOPs of a train step that no device is through with before its kernels are started: not tried
+SECONDS = 30.0  # that a probe takes, besides loading the images
+CHECK_STEPS = 16  # what the check in float64 takes, in steps of one trial
 FUSED, ALONE = "as one", "one after the other"
 
 
-def against(configs: Sequence[Config], runs: Path, data_dir: Path | None, code: str) -> str:
-    """Why these trials are not to be trained as one here; "" where they are. Measured once a device, and filed.
+class OutOfTime(Exception):
+    """A probe's seconds are spent."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether some trials are to be trained as one: why not, "" where they are. ratio: None where none was measured."""
+
+    why: str
+    ratio: float | None = None
+
+
+def verdict(configs: Sequence[Config], runs: Path, data_dir: Path | None, code: str) -> Verdict:
+    """Of these trials, here. Measured once a device, and filed.
 
     `code`: digest of the sources and the plugins. What kept it from being measured is told, not filed: it may pass.
     Raises what leaves the device lost.
     """
-    device, key = hardware(configs[0]), f"{fusing.kin(configs[0].model_dump())} x {len(configs)}"
+    device = Device(device_of(configs[0]) == "cuda", hardware(configs[0]))
+    key = fusing.key(fusing.kin(configs[0].model_dump()), len(configs))
     of = {"code": code, "versions": versions()}
-    known = fusing.read(runs, device).get(key)
+    known = paces.measured(runs, device.name, paces.FUSED).get(key)
     if known is None or any(known.get(name) != value for name, value in of.items()):
+        began = time.monotonic()
         try:
             found = probe(configs, data_dir)
         except Exception as error:  # whatever a part meets under vmap, or memory: they are trained alone
             if faults.classify(error).fatal:
                 raise
-            return f"{type(error).__name__}: {' '.join(str(error).split())}"
-        known = {**of, "when": store.now(), **found}
-        fusing.write(runs, device, {key: known})
-    return str(known["why"])
+            return Verdict(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        known = {**of, "when": store.now(), "seconds": time.monotonic() - began, **found}
+        paces.write(runs, device, paces.FUSED, {key: known})
+    return Verdict(str(known["why"]), known["ratio"])
 
 
-def probe(configs: Sequence[Config], data_dir: Path | None) -> Json:
+def probe(configs: Sequence[Config], data_dir: Path | None, seconds: float = SECONDS) -> Json:
     """How many times as fast they are as one, and why they are not to be trained so ("": they are).
 
     Raises what a part, its data or the device raises of a step.
@@ -53,20 +75,35 @@ def probe(configs: Sequence[Config], data_dir: Path | None) -> Json:
         return {"ratio": None, "why": f"a step of {flops:.2g} FLOPs keeps a device busy alone"}
     refuse(configs)
     images = together(configs, data_dir)
+    end = time.monotonic() + seconds
+    one = step_seconds(configs[0], images[0])
+    if one * (CHECK_STEPS + 2 * len(configs) * (WARM_UP + STEPS)) > seconds:
+        return {"ratio": None, "why": f"a step of {one:.2g} s is too long to be tried within {seconds:.0f} s"}
     if why := unfit(configs[0], data_dir):
         return {"ratio": None, "why": why}
-    seconds = beside(configs, images, ROUNDS, STEPS)
-    ratio = spread(seconds[ALONE] / seconds[FUSED])["median"]
+    found = beside(configs, images, ROUNDS, STEPS, end)
+    if not len(found[FUSED]):
+        return {"ratio": None, "why": f"{len(configs)} as one were not measured within {seconds:.0f} s"}
+    ratio = spread(found[ALONE] / found[FUSED])["median"]
     slow = f"{len(configs)} as one take {ratio:.2f}x the steps a second of one after the other"
     return {"ratio": ratio, "why": slow if ratio < fusing.WORTH else ""}
 
 
-def beside(configs: Sequence[Config], images: Sequence[Data], rounds: int, steps: int) -> dict[str, Seconds]:
-    """Seconds of a step of all of them (rounds,): as one, and one after the other."""
+def step_seconds(config: Config, images: Data) -> float:
+    """Of one trial, after its first step."""
+    with computing(config):
+        training = Training(with_steps(config, 2), images)
+        training.advance()
+        return timed(training.advance, 1, training.device)
+
+
+def beside(
+    configs: Sequence[Config], images: Sequence[Data], rounds: int, steps: int, end: float = math.inf
+) -> dict[str, Seconds]:
+    """Seconds of a step of all of them, a value a round that was through by `end`: as one, and one after the other."""
     count = len(configs)
-    every = {"steps": (WARM_UP + rounds * steps) * count}  # those of one, which takes the steps of all
-    configs = [Config(**merge(config.model_dump(), every)) for config in configs]
-    with torch_threads(configs[0].threads), Group(torch_device(configs[0])) as group:
+    configs = [with_steps(config, (WARM_UP + rounds * steps) * count) for config in configs]  # one takes those of all
+    with computing(configs[0]), Group(torch_device(configs[0])) as group:
         members = [Member(group, config, data, None) for config, data in zip(configs, images, strict=True)]
         alone = Training(configs[0], images[0])
 
@@ -74,6 +111,20 @@ def beside(configs: Sequence[Config], images: Sequence[Data], rounds: int, steps
             for _ in range(count):
                 alone.advance()
 
-        sides: dict[str, Call] = {FUSED: partial(group.advance, members), ALONE: one_after_the_other}
-        interleaved(sides, 1, WARM_UP, group.device)
-        return interleaved(sides, rounds, steps, group.device)
+        sides: dict[str, Call] = {
+            FUSED: partial(in_time, end, partial(group.advance, members)),
+            ALONE: partial(in_time, end, one_after_the_other),
+        }
+        found = []
+        with suppress(OutOfTime):
+            list(turns(sides, 1, WARM_UP, group.device))
+            for turn in turns(sides, rounds, steps, group.device):
+                found.append(turn)
+        return gathered(found, sides)
+
+
+def in_time(end: float, call: Call) -> None:
+    """Raises OutOfTime where it is past `end`, on the monotonic clock."""
+    if time.monotonic() > end:
+        raise OutOfTime
+    call()

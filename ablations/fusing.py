@@ -1,16 +1,33 @@
 """Trials that are kin are handed to one worker together, which trains them as one where a probe says that this pays."""
 
-import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ablations import paces
 from ablations.jobs import Job
 from results import store
 from vitcore.kin import PLAIN, common
 
 Json = dict[str, Any]
 WORTH = 1.2  # times the steps a second of one trial after the other, or it does not pay
+AUTO, OFF = 0, 1  # what may be asked for, besides how many
+MOST = 8  # members, where nobody says how many
+
+
+def asked(word: str) -> int:
+    """What `--fuse WORD` asks for. Raises ValueError."""
+    if word in ("auto", "off"):
+        return AUTO if word == "auto" else OFF
+    if not (word.isascii() and word.isdecimal() and int(word) > 1):
+        raise ValueError(f"--fuse {word}: auto, off, or how many at most, from 2 on")
+    return int(word)
+
+
+def most(asked: int, gpu: bool) -> int:
+    """How many trials are handed over together; 1: each alone. A core is kept busy by one, so only a GPU tries."""
+    return asked if asked != AUTO else MOST if gpu else OFF
 
 
 def kin(config: Mapping[str, Any]) -> str:
@@ -23,30 +40,44 @@ def sociable(config: Mapping[str, Any]) -> bool:
     return all(config.get(name, value) == value for name, value in PLAIN.items())
 
 
-def company(lead: Job, waiting: Iterable[Job], slots: int, most: int) -> list[Job]:
-    """Those that wait and are kin of `lead`, as many as leave each slot its part of them, `most` with it."""
+def company(lead: Job, waiting: Iterable[Job], places: int, most: int) -> list[Job]:
+    """Those that wait and are kin of `lead`, as many as leave each place its part of them, `most` with it."""
     if most < 2 or not sociable(lead.config):
         return []
     mine = kin(lead.config)
     found = [job for job in waiting if kin(job.config) == mine]
-    share = -(-(1 + len(found)) // slots)
+    share = -(-(1 + len(found)) // places)
     return found[: min(most, share) - 1]
 
 
-def path(runs: Path, device: str) -> Path:
-    return runs / "probes" / "fused" / f"{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}.json"
+def parties(jobs: Iterable[Job], seconds: Mapping[str, float], longest: float, most: int) -> list[list[Job]]:
+    """Kin together, `most` at most and of no more than `longest` seconds one after the other; as early as the first.
+
+    seconds: of each alone, by id.
+    """
+    found: list[list[Job]] = []
+    open_ones: dict[str, list[Job]] = {}  # the party of that kin which still takes more
+    for job in jobs:
+        mine = kin(job.config) if most > 1 and sociable(job.config) else job.id
+        party = open_ones.get(mine, [])
+        if not party or len(party) == most or sum(seconds[one.id] for one in [*party, job]) > longest:
+            party = open_ones[mine] = []
+            found.append(party)
+        party.append(job)
+    return found
 
 
-def read(runs: Path, device: str) -> dict[str, Json]:
-    """What probes found on the device, by kin and number of members; a file that cannot be read is none."""
-    try:
-        found: dict[str, Json] = store.read_json(path(runs, device))["groups"]
-        return found
-    except (store.Broken, FileNotFoundError, KeyError):
-        return {}
+def key(kin: str, members: int) -> str:
+    """Under which a probe's verdict is filed."""
+    return f"{kin} x {members}"
 
 
-def write(runs: Path, device: str, measured: Mapping[str, Json]) -> None:
-    """Adds to what is there."""
-    groups = read(runs, device) | dict(measured)
-    store.write_json(path(runs, device), {"schema": store.SCHEMA, "device": device, "groups": groups})
+def verdicts(runs: Path) -> dict[str, list[Json]]:
+    """What probes said, by kin: of how many members on which device, how many times the steps, and why not ("": so)."""
+    found: dict[str, list[Json]] = defaultdict(list)
+    for content in paces.files(runs):
+        for name, said in content.get(paces.FUSED, {}).items():
+            of, _, members = name.partition(" x ")
+            about = {"device": content["device"], "members": int(members)}
+            found[of].append({**about, "ratio": said["ratio"], "why": said["why"]})
+    return found

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from ablations.runner import Place
+from ablations.launch import Place
 from results import inside, store
 from results.inside import Inspection
 

@@ -1,7 +1,10 @@
 """What this process may use of its machine, or of its job of SLURM's: cores, GPUs, nodes."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+CONTROL = {"": "memory.events", "memory": "memory.oom_control"}  # where control groups of version 2, and of 1, say it
 
 
 def cores() -> int:
@@ -21,6 +24,34 @@ def gpus() -> list[str]:
     if visible is not None:
         return [name for name in visible.split(",") if name]
     return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def at_once(ranks: int, gpus: int, cores: int) -> int:
+    """How many trials of so many GPUs, or processes, each may run here at once.
+
+    Those of one GPU may share it, where their memory allows (ablations.sharing): no more of them than it has cores.
+    """
+    if not gpus:
+        return max(1, cores // ranks)
+    return max(gpus, cores // gpus * gpus) if ranks == 1 else gpus // ranks
+
+
+def memory_kills() -> int:
+    """How many processes of this one's control group the kernel has ended so far because its memory ran out."""
+    count = 0
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers in CONTROL:
+                count += killed_of(Path("/sys/fs/cgroup", controllers, group.lstrip("/"), CONTROL[controllers]))
+    return count
+
+
+def killed_of(file: Path) -> int:
+    """What a control group's file says of it; nothing where there is none, or an older kernel's, which says nothing."""
+    with suppress(OSError, ValueError):
+        return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0))
+    return 0
 
 
 def nodes() -> int:

@@ -35,10 +35,9 @@ def share(folder: str, *ids: str) -> int:
     deadline = end - margin(campaign)
     if campaign.data_dir:
         os.environ["ABLATE_DATA"] = campaign.data_dir
-    if campaign.profile.stage:
-        staging.stage(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True))
-    most = workers(campaign, jobs)
-    tally = runner.run(jobs, campaign.place(), Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
+    most, place = workers(campaign, jobs), campaign.place()
+    with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
+        tally = runner.run(jobs, place, Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 from ablations import estimate, past, resolution, retrying
 from ablations.cleaning import Keep, kept
 from ablations.jobs import jobs
-from ablations.machine import cores, gpus
+from ablations.machine import at_once, cores, gpus
 from ablations.paces import Device
 from results import evals, store, units
 from results.planned import objective, trained
@@ -55,7 +55,7 @@ def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[st
     stay = kept(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
     ranks = max((past.ranks(arm["config"]) for arm in trained(plan)), default=1)
-    running = min(todo, workers or max(1, (len(gpus()) or cores()) // ranks))
+    running = min(todo, workers or max(1, at_once(ranks, len(gpus()), cores())))
     return {
         "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
         "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),

@@ -1,23 +1,24 @@
-"""Seconds a training step as probes measured them, a file a device: runs/probes/<device>.json.
+"""What probes measured, a file a device: runs/probes/<device>.json. Reading them loads no torch.
+
+    paces    seconds a training step
+    fused    whether kin pay as one (ablations.fusing)
+    memory   what a trial takes of a GPU (ablations.sharing)
 
 A pace is filed under everything that a step's time depends on, so that arms which differ in the learning rate or the
-number of steps share it. Reading them loads no torch.
+number of steps share it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results import store
+from vitcore.kin import PACE, common
 
 Json = dict[str, Any]
-# What a step's time does not depend on.
-FREE = (
-    *("steps", "lr", "layer_decay", "schedule", "warmup", "weight_decay", "weight_decay_on", "label_smoothing"),
-    *("data_fraction", "val_fraction", "data_seed", "seed", "evaluations", "init", "head_init", "init_from"),
-)
+PACES, FUSED, MEMORY = "paces", "fused", "memory"
 
 
 @dataclass(frozen=True)
@@ -47,32 +48,46 @@ def plain(name: str) -> str:
 
 def key(config: Mapping[str, Any]) -> str:
     """Of an arm's resolved config."""
-    return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
+    return store.checksum(common(config, PACE))[:12]
 
 
 def path(runs: Path, device: str) -> Path:
     return runs / "probes" / f"{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}.json"
 
 
-def read(runs: Path, device: Device) -> dict[str, float]:
-    """Seconds a step, by key, of every probe on such a device; a file that cannot be read is none."""
-    found: dict[str, float] = {}
+def files(runs: Path) -> Iterator[Json]:
+    """What each file holds; one that cannot be read is none."""
     for file in sorted((runs / "probes").glob("*.json")):
         try:
-            content = store.read_json(file)
+            yield store.read_json(file)
         except (store.Broken, FileNotFoundError):
             continue
+
+
+def read(runs: Path, device: Device) -> dict[str, float]:
+    """Seconds a step, by key, of every probe on such a device."""
+    found: dict[str, float] = {}
+    for content in files(runs):
         if content["gpu"] == device.gpu and device.called(content["device"]):
-            found |= {name: pace["seconds"] for name, pace in content["paces"].items()}
+            found |= {name: pace["seconds"] for name, pace in content.get(PACES, {}).items()}
     return found
 
 
-def write(runs: Path, device: Device, measured: Mapping[str, Json]) -> None:
-    """Adds paces to the device's file; of the same key the new one counts."""
+def measured(runs: Path, device: str, part: str) -> dict[str, Json]:
+    """What was measured on the device of exactly this name, by key."""
+    found = (content.get(part, {}) for content in files(runs) if content["device"] == device)
+    return dict(next(found, {}))
+
+
+def write(runs: Path, device: Device, part: str, measured: Mapping[str, Json]) -> None:
+    """Adds to a part of the device's file; of the same key the new one counts.
+
+    Of two processes at once one may lose what the other adds: it is measured again.
+    """
     file = path(runs, device.name)
     try:
-        before = store.read_json(file)["paces"]
+        before = store.read_json(file)
     except (store.Broken, FileNotFoundError):
         before = {}
-    content = {"schema": store.SCHEMA, "device": device.name, "gpu": device.gpu, "paces": before | dict(measured)}
-    store.write_json(file, content)
+    content = before | {"schema": store.SCHEMA, "device": device.name, "gpu": device.gpu}
+    store.write_json(file, content | {part: before.get(part, {}) | dict(measured)})

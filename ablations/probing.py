@@ -11,9 +11,10 @@ from ablations.paces import Device
 from ablations.provenance import sources
 from results import store
 from results.planned import trained
+from vitcore import memory
 from vitcore.config import Config, merge
 from vitcore.data import load
-from vitcore.device import device_of, hardware, torch_threads
+from vitcore.device import computing, device_of, hardware
 from vitcore.train import Training
 
 Json = dict[str, Any]
@@ -35,21 +36,37 @@ def probe(
         key = paces.key(arm["config"])
         if key in paces.read(runs, device):
             continue
-        seconds = pace(config, data_dir)
-        measured = {"seconds": seconds, "steps": STEPS, "arm": arm["name"], "when": store.now(), "code": sources()}
-        paces.write(runs, device, {key: measured})
+        seconds, took = pace(config, data_dir)
+        about = {"arm": arm["name"], "when": store.now()}
+        measured = {"seconds": seconds, "steps": STEPS, **about, "code": sources()}
+        paces.write(runs, device, paces.PACES, {key: measured})
+        if took is not None:
+            flops = 3 * arm["flops"] * config.batch
+            paces.write(runs, device, paces.MEMORY, {key: {"bytes": took, "flops": flops, **about}})
         say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
 
 
-def pace(config: Config, data_dir: Path | None) -> float:
-    """Seconds a training step, over STEPS of them after WARM_UP; nothing of it is kept."""
-    short = Config(**merge(config.model_dump(), {"steps": WARM_UP + STEPS}))
-    with torch_threads(config.threads):
+def pace(config: Config, data_dir: Path | None) -> tuple[float, int | None]:
+    """Seconds a training step, over STEPS of them after WARM_UP, and what they and an evaluation take of a GPU.
+
+    Nothing of it is kept.
+    """
+    short = with_steps(config, WARM_UP + STEPS)
+    memory.begin_peak()
+    with computing(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
         advance(training, WARM_UP)
         before = elapsed(training)
         advance(training, STEPS)
-        return (elapsed(training) - before) / STEPS
+        seconds = (elapsed(training) - before) / STEPS
+        if training.device.type == "cuda":
+            training.evaluate()
+        return seconds, memory.peak()
+
+
+def with_steps(config: Config, steps: int) -> Config:
+    """For so many of them, which changes nothing in one but its learning rate."""
+    return Config(**merge(config.model_dump(), {"steps": steps}))
 
 
 def advance(training: Training, steps: int) -> None:

@@ -6,25 +6,24 @@ trial resumed; trials that another run holds are waited for; a failed trial stop
 
 import json
 import math
-import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from ablations import fusing, provenance
-from ablations.cleaning import Keep
+from ablations import fusing, launch
 from ablations.jobs import Job
-from ablations.machine import cores, gpus, nodes
+from ablations.launch import Ahead, Place, Process, environments, hang_up
+from ablations.machine import gpus, memory_kills, nodes
+from ablations.sharing import Sharing
 from results import chain, evals, store
 
 Json = dict[str, Any]
@@ -45,35 +44,23 @@ class Display(Protocol):
     def say(self, text: str) -> None: ...
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where and with what workers run."""
-
-    runs: Path
-    data_dir: Path | None
-    plugins: tuple[Path, ...] = ()
-    plugin_digests: tuple[str, ...] = ()
-    gpu: bool = False  # workers refuse to run without one
-    checkpoints: Path | None = None  # scratch space; None: in the run directory
-    keep_weights: Keep = "all"
-    fuse: int = 1  # trials that a worker may train as one
-
-    @property
-    def code(self) -> str:
-        return "+".join([provenance.sources(), *sorted(self.plugin_digests)])
-
-
 @dataclass
 class Slot:
     """A place in the pool: its worker's process, and what that is busy with."""
 
     number: int
     environment: dict[str, str]
-    process: subprocess.Popen[str] | None = None
+    process: Process | None = None
     jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
+    handed: int = 0  # how many that were
     ready: bool = False
     failed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error while it starts
+
+    @property
+    def gpu(self) -> str:
+        """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
+        return self.environment.get(launch.VISIBLE, "")
 
     def job(self, event: Json) -> Job | None:
         """The one that an event is about: of several it says which."""
@@ -95,21 +82,15 @@ class Tally:
 
 
 def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
-    """One worker a GPU, or a core where there is none, or for as many as each trial takes; never more than trials.
+    """The workers of `launch.environments`, never more than trials.
 
-    The jobs take as many GPUs each. Raises ValueError where there are fewer.
+    Of several on one GPU all but one wait for `Sharing` to admit them. The jobs take as many GPUs each. Raises
+    ValueError where there are fewer.
     """
+    check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
-    devices = [] if on_cpu(jobs) else gpus()
-    check_gpus(jobs, len(devices), nodes(), "here")
-    spread = nodes() if ranks > 1 else 1
-    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
-    number = min(asked or len(groups) or max(1, cores() // ranks), len(jobs)) if spread == 1 else min(1, len(jobs))
-    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return [
-        Slot(n, one_thread | ({"CUDA_VISIBLE_DEVICES": ",".join(groups[n % len(groups)])} if groups else {}))
-        for n in range(number)
-    ]
+    found = islice(environments(ranks, on_cpu(jobs), asked), len(jobs))
+    return [Slot(number, own) for number, own in enumerate(found)]
 
 
 def on_cpu(jobs: Iterable[Job]) -> bool:
@@ -167,19 +148,26 @@ def outcome(runs: Path, job: Job, code: str | None, look: chain.Look | None = No
 class Pool:
     """Workers, the jobs that wait for them, and the events they send."""
 
-    def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display, ahead: Ahead | None = None
+    ) -> None:
         self.place = place
+        self.ahead = ahead or Ahead()
         self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
         self.rank = {job.id: place for place, job in enumerate(jobs)}
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
-        self.events: queue.Queue[tuple[Slot, subprocess.Popen[str], Json]] = queue.Queue()
+        self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
         self.tally = Tally()
         self.warned: set[str] = set()
-        self.apart: set[str] = set()  # kin that does not pay as one
+        self.sharing = Sharing(place.runs)
+        self.fuse = fusing.most(place.fuse, gpu=any(slot.gpu for slot in slots))
+        self.apart: set[str] = set()  # kin that does not pay as one, or died so
+        self.alone: set[str] = set()  # trials that failed among others: the next time they go alone
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
+        self.memory_kills = memory_kills()
         self.stopping = False
 
     def run(
@@ -222,11 +210,11 @@ class Pool:
                 del self.held[key]
                 self.waiting.append(job)
         for slot in self.slots:
-            if slot.process is None and self.waiting:
+            if slot.process is None and self.waiting and self.admits(slot, [self.waiting[0]]):
                 self.start(slot)
-            if slot.ready and not slot.jobs and (following := self.next_job()):
-                slot.jobs = [following, *self.company(following)]
-                self.send(slot)
+            free = slot.ready and not slot.jobs and self.waiting and self.admits(slot, [self.waiting[0]])
+            if free and (following := self.next_job()):
+                self.hand(slot, [following, *([] if self.beside(slot) else self.company(following))])
 
     def next_job(self) -> Job | None:
         """The first waiting trial that the disk does not call over: another run may have finished it.
@@ -247,13 +235,33 @@ class Pool:
                 self.finish(job, kind, {"cause": reason, "elsewhere": True})
         return None
 
+    def beside(self, slot: Slot) -> list[Slot]:
+        """The others of its GPU that are at work, or begin; a core is a slot's own."""
+        others = [one for one in self.slots if one is not slot and slot.gpu and one.gpu == slot.gpu]
+        return [one for one in others if one.jobs or (one.process is not None and not one.ready)]
+
+    def admits(self, slot: Slot, jobs: Sequence[Job]) -> bool:
+        """Whether these may run there now, with those beside it; none while one of these begins."""
+        there = [one.jobs for one in self.beside(slot)]
+        return all(there) and self.sharing.admits(slot.gpu, there, jobs)
+
+    def hand(self, slot: Slot, jobs: list[Job]) -> None:
+        """Gives a worker its work, or puts it back."""
+        if self.admits(slot, jobs):
+            slot.jobs, slot.handed = jobs, len(jobs)
+            return self.send(slot)
+        for job in jobs:
+            self.put_back(job)
+
     def company(self, lead: Job) -> list[Job]:
         """Waiting trials that may be trained with `lead` as one, no longer waiting."""
-        most = 1 if fusing.kin(lead.config) in self.apart else self.place.fuse
+        strangers = lead.id in self.alone or fusing.kin(lead.config) in self.apart
+        places = len({slot.gpu or slot.number for slot in self.slots})
+        waiting = [job for job in self.waiting if job.id not in self.alone]
         look = chain.on_disk(self.place.runs, self.place.code)
         found = [
             job
-            for job in fusing.company(lead, self.waiting, len(self.slots), most)
+            for job in fusing.company(lead, waiting, places, fusing.OFF if strangers else self.fuse)
             if outcome(self.place.runs, job, self.place.code)[0] == "todo"
             and chain.begin(self.place.runs, job.id, job.parents, look).kind == chain.READY
         ]
@@ -274,32 +282,10 @@ class Pool:
             self.interrupt(job, start.why)
 
     def start(self, slot: Slot) -> None:
-        order = {
-            "runs": str(self.place.runs),
-            "data_dir": str(self.place.data_dir) if self.place.data_dir else None,
-            "plugins": [str(path) for path in self.place.plugins],
-            "gpu": self.place.gpu and not self.on_cpu,
-            "checkpoints": str(self.place.checkpoints) if self.place.checkpoints else None,
-            "keep_weights": self.place.keep_weights,
-        }
-        path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
-        data = {"ABLATE_DATA": str(self.place.data_dir)} if self.place.data_dir else {}
-        slot.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=os.environ
-            | slot.environment
-            | data
-            | {"PYTHONPATH": os.pathsep.join(path)},  # the code of this process
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
-        )
+        slot.process = self.ahead.process(launch.start(self.place, slot.environment, self.on_cpu))
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
 
-    def read(self, slot: Slot, process: subprocess.Popen[str]) -> None:
+    def read(self, slot: Slot, process: Process) -> None:
         """A thread a worker: its lines become events, and so does its end."""
         assert process.stdout is not None
         errors = threading.Thread(target=self.read_errors, args=(slot, process), daemon=True)
@@ -311,7 +297,7 @@ class Pool:
         errors.join(1.0)  # not longer: a process of the worker's own may keep the pipe open
         self.events.put((slot, process, {"event": "died", "code": process.wait()}))
 
-    def read_errors(self, slot: Slot, process: subprocess.Popen[str]) -> None:
+    def read_errors(self, slot: Slot, process: Process) -> None:
         """A thread a worker: what it, and the libraries it loads, write to standard error."""
         assert process.stderr is not None
         with process.stderr as lines:
@@ -339,6 +325,8 @@ class Pool:
         job, kind = slot.job(event), event["event"]
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
+            if "free" in event:
+                self.sharing.meet(slot.gpu, event["device"], event["free"])
         elif kind == "said":
             self.hear(slot, event["line"])
         elif kind == "died":
@@ -349,10 +337,14 @@ class Pool:
             self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
         elif job is not None and kind == "started":
             del self.deaths[job.id]
+        elif job is not None and kind == "memory":
+            self.sharing.learn(job, event["took"], event["flops"])
         elif job is not None:
             slot.jobs.remove(job)
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
+            if slot.handed > 1:
+                self.alone.add(job.id)
             self.settle(job, event)
 
     def hear(self, slot: Slot, line: str) -> None:
@@ -375,6 +367,8 @@ class Pool:
             case "apart":
                 self.apart.add(fusing.kin(job.config))
                 self.warn_once(f"not trained as one: {event['cause']}")
+                self.put_back(job)
+            case "alone":
                 self.put_back(job)
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
@@ -417,14 +411,19 @@ class Pool:
         """A worker died: its trials go on in others, which give up a trial that keeps killing them."""
         jobs, started = slot.jobs, slot.ready
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        if code == -signal.SIGKILL and (kills := memory_kills()) > self.memory_kills:
+            self.memory_kills, how = kills, f"{how}: out of memory"
         assert slot.process is not None
         hang_up(slot.process)
         slot.process, slot.jobs, slot.ready = None, [], False
         self.display.idle(slot.number)
         if not started and code != 0 and not self.stopping:
             self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
-        for job in [] if self.stopping else jobs:
-            self.count_death(job, how)
+        if slot.handed > 1 and jobs and not self.stopping:
+            self.part(jobs, how)
+        elif not self.stopping:
+            for job in jobs:
+                self.count_death(job, how)
         slot.said = ""
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
@@ -445,6 +444,13 @@ class Pool:
         self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
         self.waiting.append(job)
 
+    def part(self, jobs: Sequence[Job], how: str) -> None:
+        """Their worker died over trials as one: an event that is held against none; each goes on alone."""
+        self.apart.add(fusing.kin(jobs[0].config))
+        self.display.say(f"the worker of {len(jobs)} trials as one died ({how}); each goes on alone")
+        for job in jobs:
+            self.put_back(job)
+
     def dismiss(self) -> None:
         """Every worker stops at its next step with a checkpoint, or is killed after a minute."""
         alive = [slot.process for slot in self.slots if slot.process is not None]
@@ -460,13 +466,6 @@ class Pool:
                 process.wait()
 
 
-def hang_up(process: subprocess.Popen[str]) -> None:
-    """No more jobs: the worker ends after the one it has."""
-    assert process.stdin is not None
-    with suppress(OSError):  # it is gone already
-        process.stdin.close()
-
-
 def run(
     jobs: Sequence[Job],
     place: Place,
@@ -475,8 +474,11 @@ def run(
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
+    ahead: Ahead | None = None,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
+
+    `ahead`: workers that were started already.
 
     At the `deadline`, on the monotonic clock, and when `called_off`, whatever still runs is stopped with a checkpoint.
 
@@ -498,7 +500,7 @@ def run(
     for group in by_ranks(todo):
         if settled.stopped:
             break
-        tally = Pool(group, place, slots(group, workers), display).run(on_over, deadline, called_off)
+        tally = Pool(group, place, slots(group, workers), display, ahead).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.blocked |= tally.blocked

@@ -9,7 +9,8 @@ keep_weights = "baseline"    # all, baseline or none; default of --keep-weights
 [data]                       # names for folders, of images or packs: data=pets
 pets = "~/datasets/pets"
 
-Where data lie, the first that has them: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA.
+Where a pack lies, the first that has it: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data
+lie in the first of these that is given.
 """
 
 import os
@@ -59,10 +60,12 @@ def read(folder: Path) -> Settings:
 class Places:
     """Where data lie: the folder of whatever is not named (None: where ABLATE_DATA says); names for folders.
 
-    packs: those of the names that `ablate data pack` made; images: those of plain folders of images.
+    more: where a pack is looked for that is not in that folder, in this order. packs: those of the names that are no
+    folders of images; where there is no pack yet, the next place counts. images: those that are.
     """
 
     folder: Path | None
+    more: tuple[str, ...]
     packs: dict[str, str]
     images: dict[str, str]
 
@@ -73,14 +76,47 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     if explicit:
         own = {name: str(explicit / name) for name in named}
         named |= {name: folder for name, folder in own.items() if is_pack(folder)}
-    packs = {name: os.path.abspath(folder) for name, folder in named.items() if is_pack(folder)}
-    images = {name: folder for name, folder in named.items() if name not in packs}
-    default = profile or settings.data_dir
-    return Places(explicit or (Path(os.path.expanduser(default)) if default else None), packs, images)
+    images = {name: folder for name, folder in named.items() if not is_pack(folder) and has_folders(folder)}
+    packs = {name: os.path.abspath(folder) for name, folder in named.items() if name not in images}
+    said = [Path(os.path.expanduser(folder)) for folder in (explicit, profile, settings.data_dir) if folder]
+    if not said:
+        return Places(None, (), packs, images)
+    from vitcore.datasets import more_homes  # late: numpy
+
+    below = [*map(str, said[1:]), os.environ.get("ABLATE_DATA"), *more_homes()]
+    _, *more = dict.fromkeys(os.path.abspath(folder) for folder in [str(said[0]), *below] if folder)
+    return Places(said[0], tuple(more), packs, images)
+
+
+def looked_in(name: str, settings: Settings, explicit: Path | None = None) -> str:
+    """Where a command without a profile looks for a pack, in the order of `places`, and why each has none."""
+    from vitcore.pack import lacking  # late: numpy
+
+    said = {
+        "--data-dir": explicit and explicit / name,
+        "[data] of ablate.toml": settings.data.get(name),
+        "data_dir of ablate.toml": settings.data_dir and Path(settings.data_dir) / name,
+        "ABLATE_DATA": os.environ.get("ABLATE_DATA") and Path(os.environ["ABLATE_DATA"]) / name,
+    }
+    found = [
+        f"{what} ({lacking(Path(os.path.expanduser(folder))) if folder else 'says nothing'})"
+        for what, folder in said.items()
+    ]
+    found.insert(2, "a profile's data_dir (give it as --data-dir)")
+    return ", ".join(found)
 
 
 def is_pack(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, "manifest.json"))
+
+
+def has_folders(folder: str) -> bool:
+    """As a folder of images has, a class each; one that packing was begun in has none."""
+    try:
+        with os.scandir(folder) as inside:
+            return any(one.is_dir() for one in inside)
+    except OSError:
+        return False
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:

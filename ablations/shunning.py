@@ -20,17 +20,22 @@ SECONDS = 24 * 3600.0  # a node that was mended meanwhile is as good as any
 
 def shunned(trials: Iterable[store.Trial]) -> list[str]:
     """The nodes, by SLURM's names."""
-    counts = Counter(node for trial in trials for node in faulty(trial))
+    faults = {fault for trial in trials for fault in faults_of(trial)}
+    counts = Counter(node for node, _ in faults)
     return sorted(node for node, count in counts.items() if count >= FAULTS)
 
 
-def faulty(trial: store.Trial) -> Iterator[str]:
-    """The node of each attempt that its machine ended, or miscomputed, lately."""
+def faults_of(trial: store.Trial) -> Iterator[tuple[str, str]]:
+    """Of each attempt that its machine ended, or miscomputed, lately: the node, and what names the event.
+
+    Trials that were trained as one met theirs together: it is one.
+    """
     for attempt in trial.attempts():
         for name in ("failure.json", "result.json"):
             if lately(attempt / name) and is_fault(ended := known(attempt / name)):
-                node = node_of(ended, known(attempt / "env.json"))
-                yield from [node] if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) else []
+                env = known(attempt / "env.json")
+                node, event = node_of(ended, env), str(env.get("group", attempt))
+                yield from [(node, event)] if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) else []
 
 
 def lately(path: Path) -> bool:

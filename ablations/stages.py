@@ -11,12 +11,12 @@ for the arms alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from vitcore.config import Config, listed, merge, nearest, of_architecture
+from vitcore.config import Config, ConfigError, listed, merge, nearest, of_architecture
 from vitcore.origin import checked
 
 Values = dict[str, Any]
@@ -27,15 +27,22 @@ HEAD = ("head", "head_init")  # what a stage keeps to itself
 
 @dataclass(frozen=True)
 class Stage:
-    """A trial that others start from, before the seed. `name`: with what the study varies in it."""
+    """A trial that others start from, before the seed. `name`: with what the study varies in it.
+
+    own: the settings that were written for this stage alone.
+    """
 
     name: str
     stage: str
     settings: Values
     parent: Stage | None
+    own: frozenset[str] = frozenset()
 
     def trial(self, seed: int) -> Config:
-        return trial(self.settings, self.parent, seed)
+        try:
+            return trial(self.settings, self.parent, seed)
+        except ConfigError as error:
+            raise as_written(error, self.stage, self.own) from None
 
     @cached_property
     def config(self) -> Config:
@@ -49,6 +56,11 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
     start = {"init_from": trial_id(parent.trial(seed))} if parent else {}
     return Config(**merge(settings, {"seed": seed}, start))
+
+
+def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
+    """With the key as it was written, pretrain.steps for steps, where that is one of the stage's `own`."""
+    return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:
@@ -74,11 +86,15 @@ def value(config: Config, parent: Stage | None, key: str) -> Any:
 
 @dataclass(frozen=True)
 class Stages:
-    """What a study's stages are made of. own: each stage's settings over `base`; varied: what differs between arms."""
+    """What a study's stages are made of. own: each stage's settings over `base`; varied: what differs between arms.
+
+    shared: what of `own` the command line sets for all of them.
+    """
 
     base: Values
     own: Mapping[str, Values]
     varied: tuple[str, ...] = ()
+    shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
         """The settings of a trial itself, and the stage that it starts from. Raises ValueError for stages in a ring."""
@@ -103,7 +119,8 @@ class Stages:
         said = {key: body[key] for key in self.varied if key in body and key not in changed}
         said |= {key: changed[key] for key, _ in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
         label = ",".join([name, *(f"{key}={value}" for key, value in said.items())])
-        return Stage(label, name, settings, parent)
+        own = frozenset(changed) | (frozenset(self.own[name]) - frozenset(self.shared))
+        return Stage(label, name, settings, parent, own)
 
 
 def is_body(key: str) -> bool:

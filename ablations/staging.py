@@ -12,8 +12,8 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ablations.jobs import Job
@@ -42,6 +42,18 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
             say(f"stage: {name} is read from {source}: {error}")
     if staged:
         os.environ["ABLATE_PACKS"] = json.dumps(staged)
+
+
+@contextmanager
+def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Inside, they are found there; what this process submits afterwards runs on other nodes, without the copies."""
+    before = os.environ.get("ABLATE_PACKS", "")
+    if folder:
+        stage(jobs, runs, folder, say)
+    try:
+        yield
+    finally:
+        os.environ["ABLATE_PACKS"] = before
 
 
 def images_left(job: Job, runs: Path) -> int:

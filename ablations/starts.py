@@ -1,12 +1,18 @@
 """Whether a trial can start from the weights that it names, before anything trains: they fit, and nothing leaks."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from ablations.jobs import Job
 from results import store
 from vitcore import origin, transfer
 from vitcore.config import Config, ConfigError
 from vitcore.data import describe
+from vitcore.identity import trial_id
+
+GO_ON = ("finished", "interrupted", "running")  # what may be started from, once it has been trained to its end
 
 
 def check(config: Config, parent: Config | None) -> None:
@@ -34,13 +40,34 @@ def refuse_leak(config: Config, parent: Config) -> None:
         )
 
 
-def check_trial(config: Config, runs: Path) -> None:
-    """The same of a trial that is named by its id, which has to have finished. Raises ConfigError."""
-    if not origin.is_trial(config.init_from):
-        return check(config, None)
-    trial = store.trial(runs, config.init_from)
-    if (state := trial.state()).status != "finished":
-        raise ConfigError(f"init_from={config.init_from}: {state.status} in {runs}: a finished trial, or a file")
-    if not state.weights.exists():
-        raise ConfigError(f"init_from={config.init_from}: its weights are gone from {runs}: another trial, or a file")
-    check(config, Config(**trial.config()["config"]))
+def ancestors(config: Config, runs: Path) -> list[Job]:
+    """The trials in `runs` that it starts from, farthest first, from the nearest whose weights are there.
+
+    What lost its weights is trained again, and what was interrupted goes on. Raises ConfigError where a trial is not
+    there or cannot be started from.
+    """
+    found: list[Job] = []
+    while origin.is_trial(config.init_from):
+        trial = store.trial(runs, config.init_from)
+        state = trial.state()
+        if state.status not in GO_ON:
+            raise ConfigError(f"init_from={config.init_from}: {state.status} in {runs}: a finished trial, or a file")
+        parent = Config(**trial.config()["config"])
+        check(config, parent)
+        found.insert(0, Job(trial.id, parent.model_dump(), "train", ""))
+        if state.status == "finished" and state.weights.exists():
+            break
+        if trial_id(parent) != trial.id:
+            raise ConfigError(
+                f"init_from={trial.id}: its weights are not in {runs}, and today it would be another trial: its data "
+                "or the code of its parts changed"
+            )
+        config = parent
+    else:
+        check(config, None)
+    return [replace(job, parents=called(found[:place])) for place, job in enumerate(found)]
+
+
+def called(before: Sequence[Job]) -> dict[str, str]:
+    """What a job is told of those that it starts from: nearest first, what each is called."""
+    return {job.id: f"trial {job.id}" for job in reversed(before)}

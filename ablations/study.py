@@ -398,7 +398,7 @@ class Design:
         shared = {key: one for key, one in plain.items() if stages.reaches(key)}
         own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
         joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
-        return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])))
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])), shared)
 
     def of_a_stage(self, key: str) -> bool:
         return key.partition(".")[0] in self.study.stages
@@ -435,7 +435,11 @@ class Design:
     def reference(self) -> Config:
         """The baseline where no curve moves it."""
         settings, parent = self.starting.started(self.base)
-        return stages.trial(settings, parent, self.base.get("seed", 0))
+        try:
+            return stages.trial(settings, parent, self.base.get("seed", 0))
+        except ConfigError as error:
+            own = dict(stages.of_stage(stages.FINETUNE, self.overrides)) if self.study.stages else {}
+            raise stages.as_written(error, stages.FINETUNE, own) from None
 
     @cached_property
     def baseline(self) -> Values:

@@ -12,6 +12,7 @@ from ablations import estimate, handed, provenance, retrying, runner, stalling, 
 from ablations.campaign import Campaign, Look
 from ablations.clock import clock
 from ablations.jobs import jobs
+from ablations.launch import Place
 from results import chain, store
 from slurm import profile as profiles
 from slurm import queue, submission
@@ -28,7 +29,7 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: runner.Place) -> None:
+def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
     """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
     asked = retrying.to_do(place.runs, jobs(plans), place.code)
     runner.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
@@ -46,12 +47,13 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
     check(profile)
 
 
-def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profile) -> str:
+def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
     """The scripts that a submission would hand over; nothing is written."""
     asked, look = retrying.to_do(place.runs, jobs(plans), place.code), chain.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
     generations = filter(None, campaigns.generations(place.runs, asked, look))
-    apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    least, most = 60 * profile.task_minutes, campaigns.most(profile, place.fuse)
+    apart = [campaigns.split(some, seconds, len(some), least, most) for some in generations]
     shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
@@ -61,7 +63,7 @@ def preview(plans: Sequence[Json], place: runner.Place, profile: profiles.Profil
     return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
 
 
-def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> str:
+def submit(plans: Sequence[str], place: Place, profile: profiles.Profile) -> str:
     """Makes the queue true to what is missing; a line for a person."""
     with campaigns.turn(place.runs):
         known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
@@ -71,17 +73,17 @@ def submit(plans: Sequence[str], place: runner.Place, profile: profiles.Profile)
     return told(found, profile)
 
 
-def same(campaign: Campaign, plans: Sequence[str], place: runner.Place, profile: profiles.Profile) -> bool:
+def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile) -> bool:
     """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
     mine = (tuple(plans), profile, *kept(place))
     theirs = (campaign.plans, campaign.profile, *kept(campaign.place()))
     return mine == theirs and not campaign.cancelled and provenance.sources(campaign.code) == provenance.sources()
 
 
-def kept(place: runner.Place) -> tuple[Any, ...]:
+def kept(place: Place) -> tuple[Any, ...]:
     """What of a place a submission keeps."""
     data_dir = place.data_dir.absolute() if place.data_dir else None
-    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
+    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights, place.fuse
 
 
 def told(look: Look, profile: profiles.Profile) -> str:
@@ -142,7 +144,7 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
     ]
 
 
-def check(profile: profiles.Profile, place: runner.Place, patience: float = 600.0) -> tuple[list[str], bool]:
+def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submits a job of a minute that tries on a node what trials need there; a line a try, and whether all went well.
 
     Raises Refused, Unreachable, NoSlurm; ValueError where the job does not start within `patience` seconds.

@@ -24,9 +24,11 @@ from ablations.faults import RankLost
 from ablations.logs import logged
 from results import evals, lease, store
 from results.patience import FULL, Patience
+from vitcore import memory
 from vitcore.config import Config, ConfigError
 from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
+from vitcore.measure import measure
 from vitcore.memory import OutOfMemory
 from vitcore.origin import is_trial
 from vitcore.run import Outcome
@@ -56,6 +58,7 @@ class Worker:
         self.told_to_stop = False
         self.last_report = 0.0
         self.about: Json = {}  # which of several trials an event is about
+        self.gauged: Config | None = None  # the trial in training, until it is told what it takes of the GPU
 
     def stop(self) -> bool:
         return self.told_to_stop or os.getppid() != self.parent
@@ -69,6 +72,15 @@ class Worker:
         if time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = time.monotonic()
             self.emit("progress", step=step, accuracy=accuracy)
+        if accuracy is not None:  # an evaluation may take more than a step
+            self.gauge()
+
+    def gauge(self) -> None:
+        """Tells, once a trial, what it takes of the GPU, so that others may share it (ablations.sharing)."""
+        if self.gauged is not None and (took := memory.peak()) is not None:
+            flops = 3 * measure(self.gauged)["flops"] * self.gauged.batch
+            self.emit("memory", took=took, flops=flops)
+        self.gauged = None
 
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
@@ -88,6 +100,7 @@ class Worker:
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
         """A new attempt; None where the trial is over, or another's."""
+        self.gauged = None
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
@@ -112,7 +125,10 @@ class Worker:
         with self.guarded(trial, attempt, past):
             with logged(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
+                self.gauged = config if config.gpus == 1 and device_of(config) == "cuda" else None
                 outcome = self.train(config, trial, attempt, past)
+            if outcome.status == "finished":
+                self.gauge()
             self.conclude(job, trial, attempt, outcome)
 
     @contextlib.contextmanager
@@ -199,7 +215,8 @@ class Worker:
             elsewhere = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
             origin, node = attempt.env.get("resumed_from", {}), attempts.node_of(elsewhere, attempt.env)
-            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
+            shared = "group" in attempt.env
+            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node, shared=shared)]
             spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
             cause, again = spent or cause, not spent
         self.broken |= fault.fatal
@@ -252,6 +269,12 @@ def require_gpus(number: int) -> None:
         raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 
 
+def sight() -> Json:
+    """What this worker sees of its GPU: its name, and how much is free; nothing where there is none."""
+    found = memory.free()
+    return {} if found is None else {"device": torch.cuda.get_device_name(), "free": found}
+
+
 def summary(outcome: Outcome) -> Json:
     return {"accuracy": outcome.metrics.get("test_accuracy"), "seconds": outcome.train_seconds}
 
@@ -271,13 +294,14 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    worker.emit("ready")
+    worker.emit("ready", **(sight() if order["shares"] else {}))
     for line in sys.stdin:
         job = json.loads(line)
         if "together" in job:
             company.serve(worker, job["together"])
         else:
             worker.serve(job)
+        memory.begin_peak()  # and leaves the GPU to others
         if worker.stop() or worker.broken:
             break
 

@@ -28,7 +28,7 @@ class Unit:
         return "" if number is None else f"{number * self.scale:.{self.decimals}f}"
 
     def signed(self, number: float | None) -> str:
-        return "" if number is None else f"{number * self.scale:+.{self.decimals}f}"
+        return "" if number is None else f"{number * self.scale:+z.{self.decimals}f}"
 
     def size(self, number: float) -> str:
         """Without its sign, with the unit: "18.23 points"."""

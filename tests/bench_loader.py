@@ -1,20 +1,22 @@
 """A pack's loader beside timm's, on the same photographs: `make bench-loader`. One core, crops and flips.
 
 Prints images a second of a core, first epoch and later ones, interleaved with timm's; what a training step waits for
-data; and the memory of a training whose images are four times what it may use. Ends within five minutes.
+data; and, of 4 GiB of images packed for it, the memory of a training that may use a quarter of that. Ends within eight
+minutes; `--part` does one half of it.
 """
 
 import argparse
 import io
 import mmap
 import os
-import resource
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from threading import Barrier
@@ -28,13 +30,15 @@ from vitcore.data import load
 from vitcore.memory import keep_freed
 from vitcore.pack import Pack, manifest
 from vitcore.packing import Options, pack
-from vitcore.sources import find_source
+from vitcore.sources import Source, find_source
 from vitcore.stream import AHEAD, Stored, readers
 from vitcore.train import Training
 
 BATCH, EPOCHS, TURN = 64, 4, 3
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
-FRACTION = 4  # a training may use one in so many bytes of its images
+ALLOWED = 2**30  # bytes of memory
+FRACTION = 4  # of so many times as many bytes of images
+POOL = 64  # different ones among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
 
 
@@ -196,39 +200,91 @@ def waiting(steps: int) -> None:
     )
 
 
-def bounded() -> None:
+# -- in little memory --------------------------------------------------------------------------------------------------
+
+
+def bounded(home: Path) -> None:
     """A training in a process that may use a quarter of its images' bytes: streamed it ends well, else it does not."""
+    began = time.process_time()
+    folder = pack("many", many(FRACTION * ALLOWED // 256**2 // 3), home)
+    one = manifest(folder, "many")
+    say(f"packed from memory: {one.images / (time.process_time() - began):.0f} images/s a core")
     for kept in ("streamed", "resident"):
-        code = f"import bench_loader; bench_loader.in_little_memory({kept!r})"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-        said = done.stderr.strip().splitlines()[-1:] or [f"ended by signal {-done.returncode}"]
-        say(done.stdout.strip() or f"{kept}: {said[0][:100]}")
+        forget(folder)
+        with control_group() as group:
+            enter = f"open('{group}/cgroup.procs', 'w').write('0')" if group else of_this_process()
+            code = f"{enter}; import bench_loader; bench_loader.in_little_memory({kept!r})"
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+            done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            whole = int((group / "memory.max_usage_in_bytes").read_text()) if group else 0
+        ended = f"ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else ""
+        said = done.stderr.strip().splitlines()[-1:] or [ended]
+        limit = f"a control group, of which {whole / 1e6:,.0f} MB were used at most" if group else "the process's limit"
+        say(f"{kept}: {one.bytes / 1e6:,.0f} MB of images, {ALLOWED / 1e6:,.0f} MB of memory allowed, by {limit}:")
+        say(f"    {done.stdout.strip() or said[0][:100]}")
+
+
+def many(count: int) -> Source:
+    """Images of noise, the same few again and again."""
+    pool = np.random.default_rng(0).integers(0, 256, (POOL, 256, 256, 3), np.uint8)
+    labels = np.arange(count) % 10
+    names = [str(place) for place in range(count)]
+    return Source(tuple("0123456789"), labels, count * 49 // 50, names, lambda n: Image.fromarray(pool[n % POOL]))
+
+
+def forget(folder: Path) -> None:
+    """Its files are on the disk alone, not in the page cache: what reads them is what they are charged to."""
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def control_group() -> Iterator[Path | None]:
+    """One inside of this process's own, as SLURM makes for a job: of all memory, page cache too, ALLOWED bytes.
+
+    Of version 1, as root. None where none can be made.
+    """
+    mine = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    above = [group for _, controllers, group in mine if controllers == "memory"]
+    group = Path("/sys/fs/cgroup/memory", *(one.lstrip("/") for one in above), f"bench-loader-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(ALLOWED))
+    except OSError:
+        yield None
+        return
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def of_this_process() -> str:
+    """Code for the kernel's limit of private memory, which is what a control group can never take back."""
+    return f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({ALLOWED}, {ALLOWED}))"
 
 
 def in_little_memory(kept: str) -> None:
-    """The limit, enforced by the kernel, is on private memory: what a job's control group can never take back."""
+    """Trains for an epoch and a bit; prints the private memory: it may not grow."""
     torch.set_num_threads(1)
-    one = manifest(Path(os.environ["ABLATE_DATA"]) / "photos", "photos")
-    allowed, images = one.bytes // FRACTION, one.bytes
-    steps = one.train // 8 + 5  # more than an epoch
-    config = Config(data="photos", patch=16, width=16, heads=2, depth=1, batch=8, steps=steps, evaluations=2)
-    data.room = lambda device: 0.0 if kept == "streamed" else float(images)
-    sys.modules["vitcore.train"].EVALUATION_BATCH = 8  # type: ignore[attr-defined]  # of 512 the floats are 300 MB
-    train(Config(width=8, depth=1, heads=2, patch=4, steps=1, threads=1))  # loads all modules
-    idle()  # starts all threads: their stacks are private too
-    before, most = field("RssAnon"), [0, 0]
-    resource.setrlimit(resource.RLIMIT_DATA, (field("VmData") + allowed, -1))
+    if kept == "resident":
+        data.room = lambda device: float("inf")
+    one = manifest(Path(os.environ["ABLATE_DATA"]) / "many", "many")
+    steps = one.train // 32 + 5
+    few = {"val_fraction": 0.02, "evaluations": 8}
+    config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, steps=steps, **few)
+    seen = [field("RssAnon")]
 
     def sampled() -> bool:
-        most[:] = max(most[0], field("RssAnon")), max(most[1], field("RssFile"))
+        seen.append(field("RssAnon"))
         return False
 
     run = train(config, stop=sampled)
+    quarter = max(seen[: len(seen) // 4])
     say(
-        f"{kept}: {images / 1e6:.0f} MB of images, {allowed / 1e6:.0f} MB more than at the start allowed: "
-        f"{run.steps} steps, {run.status}; private memory {before / 1e6:.0f} MB at the start, {most[0] / 1e6:.0f} MB "
-        f"at most, mapped files {most[1] / 1e6:.0f} MB"
+        f"{run.steps} steps, {run.status}; private memory {seen[0] / 1e6:.0f} MB at the start, at most "
+        f"{quarter / 1e6:.0f} MB in the first quarter and {max(seen) / 1e6:.0f} MB in all of it"
     )
 
 
@@ -246,37 +302,45 @@ def say(*words: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=("all", "loaders", "memory"), default="all")
     parser.add_argument("--train", type=int, default=100, help="photographs a class")
     parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
-    archive = Path(os.environ.get("ABLATE_DATA", "/nowhere")) / "cifar10-jpg.tar.xz"
-    if not archive.exists():
-        sys.exit("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what is made in between is removed
     torch.set_num_threads(1)
     keep_freed()  # as training does; timm's has the same of it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all, the threads that read ahead too
     began = time.perf_counter()
+    archive = Path(os.environ.get("ABLATE_DATA", "/nowhere")) / "cifar10-jpg.tar.xz"
+    if arguments.part != "memory" and not archive.exists():
+        sys.exit("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        write_photographs(archive, home / "folder", arguments.train, arguments.train // 4)
         os.environ["ABLATE_DATA"] = folder
-        source = find_source(str(home / "folder"), None)
-        files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)
-        say(f"{len(source.labels)} photographs of {files:,.0f} B each")
-        for name, options in {"photos": Options(), "small": Options(format="jpeg")}.items():
-            used = time.process_time()
-            where = pack(name, source, home, options)
-            seconds = time.process_time() - used
-            each = manifest(where, name).bytes / len(source.labels)
-            say(f"packed as {options.format}: {len(source.labels) / seconds:.0f} images/s a core, {each:,.0f} B each")
-        # on one core, there is room for so few images in memory
-        room, data.room = data.room, lambda device: 0.0
-        loaders(home / "folder")
-        read_or_mapped(home)
-        waiting(arguments.steps)
-        data.room = room
-        bounded()
+        if arguments.part != "memory":
+            beside_timm(archive, home, arguments.train, arguments.steps)
+        if arguments.part != "loaders":
+            bounded(home)
     say(f"all in {time.perf_counter() - began:.0f} s")
+
+
+def beside_timm(archive: Path, home: Path, count: int, steps: int) -> None:
+    """Photographs, packs of them, and how fast they are read."""
+    write_photographs(archive, home / "folder", count, count // 4)
+    source = find_source(str(home / "folder"), None)
+    files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)
+    say(f"{len(source.labels)} photographs of {files:,.0f} B each")
+    for name, options in {"photos": Options(), "small": Options(format="jpeg")}.items():
+        used = time.process_time()
+        where = pack(name, source, home, options)
+        seconds = time.process_time() - used
+        each = manifest(where, name).bytes / len(source.labels)
+        say(f"packed as {options.format}: {len(source.labels) / seconds:.0f} images/s a core, {each:,.0f} B each")
+    room, data.room = data.room, lambda device: 0.0  # on one core, there is room for so few images in memory
+    loaders(home / "folder")
+    read_or_mapped(home)
+    waiting(steps)
+    data.room = room
 
 
 if __name__ == "__main__":

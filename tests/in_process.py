@@ -13,7 +13,7 @@ from ablations import cli
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
     """Exit status, standard output and error of `ablate WORDS`."""
     monkeypatch.setattr(sys, "argv", ["ablate", *words])
-    for name in ("ABLATE_DATA", "ABLATE_PACKS"):  # the command says to its own process where data lie
+    for name in ("ABLATE_DATA", "ABLATE_MORE_DATA", "ABLATE_PACKS"):  # it says to its own process where data lie
         monkeypatch.setenv(name, os.environ.get(name, ""))
     output, errors, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):

@@ -1,7 +1,9 @@
 """`ablate bench`: equal trainings are compared, a floor has the model's FLOPs, every part comes with its keys."""
 
 import json
+import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,22 @@ import torch
 from in_process import called
 from torch import nn
 
-from ablations import bench_clock, bench_floor, bench_input, bench_loop, bench_peak, bench_script, bench_step
+from ablations import (
+    bench,
+    bench_clock,
+    bench_floor,
+    bench_input,
+    bench_loop,
+    bench_memory,
+    bench_peak,
+    bench_script,
+    bench_start,
+    bench_step,
+)
 from ablations.bench_images import images
 from ablations.bench_memory import Source, taken
 from ablations.bench_rivals import KINDS, Rival
+from vitcore import device, train
 from vitcore.augment import AUGMENT
 from vitcore.config import Config, merge
 from vitcore.measure import measure
@@ -322,10 +336,13 @@ def test_what_the_loop_cannot_be_is_one_line(
 
 @pytest.mark.slow
 def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same trainings on our two sides, to rounding; the scripts in this process; a table of all three."""
+    """The same trainings on our sides, to rounding; the scripts in this process; a table of all."""
 
     def process(self: bench_loop.Study, command: list[str], threads: int) -> None:
-        bench_script.run(Path(command[-1]))
+        if "-m" in command:
+            subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+        else:
+            bench_script.run(Path(command[-1]))
 
     monkeypatch.setattr(bench_loop.Study, "process", process)
     monkeypatch.chdir(tmp_path)
@@ -334,13 +351,76 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (status, errors) == (0, "")
     found = json.loads((tmp_path / "b.json").read_text())
     assert (found["bench"], found["trials"], found["steps"]) == ("fused", 2, 4)
-    sides = ["as one", "one after the other", "one process a trial, in sequence"]
+    ours = [f"ablate run --fuse off --jobs {count}" for count in (1, 2)]
+    sides = ["as one", "one after the other", *ours, "one process a trial, in sequence"]
     assert list(found["seconds"]) == sides
     assert list(found["ratio"]) == sides[1:]
     assert found["step"]["ratio"].keys() == {"median", "low", "high"}
     accuracy = found["test_accuracy"]
     assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)
+    assert [accuracy[name] for name in ours] == [accuracy["one after the other"]] * 2
     assert all(name in output for name in sides)
+
+
+@pytest.mark.slow
+def test_a_warm_compile_cache_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two processes that compile, one that does not; a second trial of the shape compiles no graph of its own."""
+    if not shutil.which("g++"):
+        pytest.skip("no g++: torch.compile needs a C++ compiler")
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", "--start", *WORDS, "patch=4", "pool=cls", "--rounds", "2", "--out", "b.json"]
+    status, output, errors = called(monkeypatch, *words)
+    assert (status, errors) == (0, "")
+    found = json.loads((tmp_path / "b.json").read_text())
+    caches = ["empty compile cache", "the same cache again", "not compiled"]
+    assert list(found["seconds"]) == caches
+    assert found["ratio"].keys() == set(caches[1:])
+    assert found["seconds"][caches[0]]["median"] > found["seconds"][caches[2]]["median"]
+    assert 0 < found["graphs"][0] == found["graphs"][1]
+    assert f"for one trial: {found['graphs'][0]}; for 2 of one shape: {found['graphs'][1]}" in output
+
+
+def test_a_process_starts_once_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round: empty, full, without; each round with a new cache, which is gone after."""
+    started: list[tuple[bool, str]] = []
+
+    def start(config: Config, source: Source, cache: str) -> tuple[float, list[int]]:
+        assert Path(cache).is_dir()
+        started.append((config.compile, cache))
+        return {0: 20.0, 1: 4.0, 2: 2.0}[(len(started) - 1) % 3], [2, 2]
+
+    monkeypatch.setattr(bench_start, "start", start)
+    found = bench_start.bench(config(), 2, Source())
+    assert [whether for whether, _ in started] == [True, True, False] * 2
+    caches = [cache for _, cache in started]
+    assert len({*caches}) == 2
+    assert not any(Path(cache).exists() for cache in caches)
+    assert [value["median"] for value in found["ratio"].values()] == [0.2, 0.1]
+    assert found["graphs"] == [2, 2]
+
+
+def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
+    """Of two seeds; nothing is compiled that was not asked for."""
+    before = time.time()
+    found = bench_start.measured(config(), Source())
+    assert before < found["first"] < time.time()
+    assert found["graphs"][0] == found["graphs"][1]
+
+
+def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train` and `bench` set it up by one function: threads, and memory that stays."""
+    kept: list[int] = []
+    monkeypatch.setattr(device, "keep_freed", lambda: kept.append(torch.get_num_threads()))
+    threads = torch.get_num_threads()
+    one = config(steps=2, evaluations=1, threads=2)
+    train(one)
+    bench_memory.measured(one, "vitcore", Source())
+    method = bench.Method(2, 1, compiled=False, source=Source())
+    monkeypatch.setattr(bench_memory, "taken", lambda *_: {})
+    monkeypatch.setattr(bench_step, "bench", lambda *_: {"sides": [], "threads": torch.get_num_threads()})
+    assert bench.step(one, method, {})["threads"] == 2
+    assert kept == [threads] * 3
+    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize(
@@ -350,6 +430,9 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ("--fused 2 --loop", "--fused 2: of one config: without --loop"),
         ("--fused 2 --random-images", "--random-images: --fused trains on the data themselves"),
         ("--fused 2 micro_batch=4", "micro_batch=4: trained together it has to be 0"),
+        ("--start position-embedding", "--start: of one config: without position-embedding"),
+        ("--start --fused 2", "--start: of one config: without --fused"),
+        ("--start --loop", "--start: of one config: without --loop"),
     ],
 )
 def test_what_cannot_be_fused_is_one_line(

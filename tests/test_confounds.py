@@ -7,6 +7,7 @@ import pytest
 import torch
 from test_studies import RECIPE, design
 
+from ablations import confounds
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
 from ablations.study import Design
@@ -46,6 +47,23 @@ def share(config: Config, baseline: Config) -> float:
     assert other is not None
     total = sum(count for count, _ in own.values())
     return sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn) / total
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (1_120_000, " (+12.0%)"),
+        (999_400, " (-0.1%)"),
+        (999_600, ""),
+        (1_000_400, ""),
+        (3_900_000, " (× 3.9)"),
+        (10_000, " (× 0.01)"),
+        (12_000_000, " (× 12)"),
+    ],
+)
+def test_a_change_is_said_as_far_as_there_is_one(value: int, said: str) -> None:
+    """Against a million: in percent or as a factor, and without either where it rounds to none."""
+    assert confounds.change(value, 1_000_000) == said
 
 
 @pytest.mark.parametrize("change", VARIED, ids=lambda change: ",".join(f"{k}={v}" for k, v in change.items()))

@@ -20,6 +20,7 @@ from PIL import Image
 
 from ablations import cleaning, evaluating, runner
 from ablations.jobs import Job, jobs
+from ablations.launch import Place
 from ablations.worker import Worker
 from results import evals, export, layout, lease, store, study, tables, units
 from results.figures import frame
@@ -66,7 +67,7 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
 class Serial:
     """A pool of one worker, in this process."""
 
-    def __init__(self, jobs: list[Job], place: runner.Place, slots: object, display: runner.Display) -> None:
+    def __init__(self, jobs: list[Job], place: Place, slots: object, display: runner.Display) -> None:
         self.jobs, self.place, self.display = jobs, place, display
 
     def run(self, on_over: Callable[[Job], None], deadline: float, called_off: object) -> runner.Tally:
@@ -272,7 +273,7 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
         assert evals.begin(trial, "fewshot") == before
     last = served(tmp_path, job)
     assert (last["event"], last["cause"]) == ("failed", "eval fewshot: its worker was killed 3 times")
-    code = runner.Place(tmp_path, None).code
+    code = Place(tmp_path, None).code
     assert runner.outcome(tmp_path, job, code) == ("failed", last["cause"])
     assert runner.outcome(tmp_path, job, "other code")[0] == "todo"
     assert evals.forgive(trial)

@@ -13,6 +13,7 @@ import pytest
 
 from ablations import runner
 from ablations.jobs import Job
+from ablations.launch import Place
 from results import lease, store
 from results.patience import Patience
 from vitcore.config import Config
@@ -99,14 +100,14 @@ def test_disk_filled_again_and_again_leaves_no_trace(
 ) -> None:
     """Waited for, or interrupted and run again: the weights and curves of a disk that was never full."""
     one = job()
-    runner.run([one], runner.Place(tmp_path / "calm", None), Said())
+    runner.run([one], Place(tmp_path / "calm", None), Said())
     monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
     over, said = threading.Event(), Said()
     filler = threading.Thread(target=storm, args=(disk, 4, 3.0, over))
     filler.start()
     try:
         for _ in range(60):
-            tally = runner.run([one], runner.Place(disk.folder / "runs", None), said)
+            tally = runner.run([one], Place(disk.folder / "runs", None), said)
             assert not tally.failed
             if tally.done:
                 break
@@ -134,7 +135,7 @@ def test_run_on_a_full_disk_says_so_and_goes_on_later(disk: Disk, monkeypatch: p
     filler = threading.Thread(target=fill)
     filler.start()
     said = Said()
-    tally = runner.run([one], runner.Place(runs, None), said)
+    tally = runner.run([one], Place(runs, None), said)
     filler.join()
     assert (tally.done, tally.failed) == ([], {})
     assert "No space left on device" in tally.interrupted[one.id]

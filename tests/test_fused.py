@@ -16,7 +16,7 @@ from vitcore.config import ConfigError, merge
 from vitcore.contracts import EQUAL, tiny
 from vitcore.data import load
 from vitcore.fused import Folding, Group, Member, Stack, train_fused, unfit
-from vitcore.kin import FREE
+from vitcore.kin import KIN, PACE
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
 from vitcore.run import Memory, Outcome
@@ -377,4 +377,5 @@ def test_the_optimiser_steps_once_for_members_of_one_rate() -> None:
 
 def test_kin_differ_in_known_fields_alone() -> None:
     """Every field that is free is one of Config's."""
-    assert set(Config.model_fields) >= FREE
+    assert set(Config.model_fields) >= PACE
+    assert PACE > KIN

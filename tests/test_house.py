@@ -53,6 +53,24 @@ def test_importing_loads_no_torch(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_trial_loads_only_what_it_needs() -> None:
+    """With every optimiser: neither what compiles nor scikit-learn, each of which takes seconds to load."""
+    import subprocess
+
+    code = """
+import sys
+from vitcore import Config, train
+from vitcore.optim import OPTIMIZER
+
+for name in OPTIMIZER:
+    train(Config(width=16, depth=1, heads=2, steps=2, batch=8, optimizer=name))
+unneeded = {"torch._dynamo", "sklearn", "scipy", "torchvision", "timm", "pandas", "matplotlib", "rich", "typer", "yaml"}
+assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_nothing_generated_lies_inside_the_packages() -> None:
     """Packages hold sources, YAML and templates only."""
     allowed = {".py", ".yaml", ".j2", ".pyc", ".typed", ".sh", ".conf"}

@@ -1,5 +1,6 @@
 """Micro-batches: the same step in less memory, found by halving, recorded, and told where arms differ in it."""
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from torch import Tensor
 
 from ablations import runner
 from ablations.jobs import Job
+from ablations.launch import Place
 from results import store
 from results.tables import table
-from vitcore import Config, train
+from vitcore import Config, memory, train
 from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.identity import trial_id
@@ -156,10 +158,22 @@ def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
         training.advance()
 
 
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_code_that_finds_no_room_is_out_of_memory(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process's memory is limited, oneDNN has no other word for it; and images take a quarter of the limit."""
+    infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (2**29, 2**29) if kind == limit else infinite)
+    assert out_of_memory(RuntimeError("could not create a primitive"))
+    assert min(memory.host_limits()) == 2**29
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: infinite)
+    assert not out_of_memory(RuntimeError("could not create a primitive"))
+
+
 def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug is not tried again with half the batch."""
     assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not out_of_memory(ValueError("out of memory"))
+    assert not out_of_memory(RuntimeError("could not create a primitive"))  # oneDNN's of its own, as nothing is limited
     monkeypatch.setattr("vitcore.objective.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     monkeypatch.setattr(Scarce, "failure", RuntimeError("device-side assert triggered"))
@@ -179,7 +193,7 @@ def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> 
         def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
         def say(self, text: str) -> None: ...
 
-    runner.run([job], runner.Place(tmp_path, None), Silent())
+    runner.run([job], Place(tmp_path, None), Silent())
     state = store.trial(tmp_path, job.id).state()
     assert state.result is not None
     assert state.attempt is not None

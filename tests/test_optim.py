@@ -15,6 +15,7 @@ from vitcore.data import load
 from vitcore.optim import OPTIMIZER, layer_id, optimizer
 from vitcore.schedule import learning_rate
 from vitcore.train import Training
+from vitcore.updates import clip
 from vitcore.variants import PARTS, VARIANTS
 
 
@@ -191,6 +192,63 @@ def test_optimiser_equals_its_formula(name: str, options: dict[str, Any], writte
         mine.step()
         expected = step(expected, gradient, t)
         torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=1e-12)
+
+
+THEIRS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+@pytest.mark.parametrize(("name", "options"), [(name, options) for name, options, _ in WRITTEN])
+def test_optimiser_is_pytorchs_bit_by_bit(name: str, options: dict[str, Any]) -> None:
+    """Weights and what is kept of them, Adam's with a weight whose gradients begin late; and after a resume."""
+    config = tiny(lr=LR, optimizer=name, **{f"optimizer.{key}": value for key, value in options.items()})
+    spelt = {"betas": (options.get("beta1", 0.9), options.get("beta2", 0.999)), "eps": options.get("eps", 1e-8)}
+    if name == "sgd":
+        spelt = {"momentum": options.get("momentum", 0.9), "nesterov": options.get("nesterov", False)}
+    ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, size)) for size in (1, 7, 40, 1000)] for _ in range(2))
+    mine = OPTIMIZER[name].make(halves(ours), config)
+    reference = THEIRS[name](halves(theirs), lr=LR, fused=True, **spelt)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(0)
+    for step in range(6):
+        if step == 4:
+            resumed = OPTIMIZER[name].make(halves(ours), config)
+            for weight in ours:
+                resumed.state[weight] = {key: kept.clone() for key, kept in mine.state[weight].items()}
+            mine = resumed
+        for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            gradient = torch.randn(a.shape, generator=generator)
+            late = name != "sgd" and number == 1 and step < 2  # PyTorch's fused SGD has no word for it
+            a.grad, b.grad = (None, None) if late else (gradient.clone(), gradient.clone())
+        mine.step()
+        reference.step()
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.equal(a, b)
+            assert mine.state[a].keys() == reference.state[b].keys()
+            assert all(torch.equal(kept, reference.state[b][key]) for key, kept in mine.state[a].items())
+    mine.zero_grad()
+    assert all(weight.grad is None for weight in ours)
+
+
+def halves(weights: list[nn.Parameter]) -> list[dict[str, Any]]:
+    """Two groups, one of which decays."""
+    return [{"params": weights[:2], "weight_decay": DECAY}, {"params": weights[2:], "weight_decay": 0.0}]
+
+
+@pytest.mark.parametrize("bound", [0.1, 1e6])
+def test_clipping_is_pytorchs_bit_by_bit(bound: float) -> None:
+    """Gradients above the bound and below it; weights that have none are left alone."""
+    sizes = [(1,), (17, 3), (1000,), (2,)]
+    ours, theirs = ([nn.Parameter(torch.zeros(size)) for size in sizes] for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    for a, b in zip(ours[:-1], theirs[:-1], strict=True):
+        a.grad = torch.randn(a.shape, generator=generator)
+        b.grad = a.grad.clone()
+    clip(ours, bound)
+    nn.utils.clip_grad_norm_(theirs, bound)
+    assert ours[-1].grad is None
+    for a, b in zip(ours[:-1], theirs[:-1], strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        assert torch.equal(a.grad, b.grad)
 
 
 def test_nesterov_needs_momentum() -> None:

@@ -9,7 +9,7 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -248,7 +248,19 @@ def test_damage_is_named_before_anything_is_read(damage: Callable[[Path], Path],
     path = damage(root)
     with pytest.raises(ValueError, match=str(path)):
         Pack(root, manifest(root, "photos"))
-    assert str(path) in verify(root, manifest(root, "photos"))[path.name]
+    known, seen = manifest(root, "photos"), list[int]()
+    assert str(path) in verify(root, known, seen.append)[path.name]
+    assert sum(seen) == known.bytes  # what is told of the progress, whatever of it is missing
+
+
+def test_a_shard_that_grew_is_no_more_progress(folder: Path, home: Path) -> None:
+    """Bytes that the manifest has not are read, and named, but not counted."""
+    root = packed(folder, home)
+    with open(root / "shard-00003.bytes", "ab") as file:
+        file.write(bytes(2**23))
+    known, seen = manifest(root, "photos"), list[int]()
+    assert list(verify(root, known, seen.append)) == ["shard-00003.bytes"]
+    assert sum(seen) == known.bytes
 
 
 @pytest.mark.parametrize("format", ["bytes", "jpeg"])
@@ -306,7 +318,7 @@ def test_what_is_damaged_is_written_again_from_its_source(
 
 
 def test_a_changed_source_repairs_nothing(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line and status 2: for another image, for one more, and for a pack with another size."""
+    """One line and status 2: for another image, and for one more."""
     words = ("data", "pack", "photos", str(folder))
     assert called(monkeypatch, *words, "--size", "12")[0] == 0
     root = home / "photos"
@@ -318,9 +330,35 @@ def test_a_changed_source_repairs_nothing(folder: Path, home: Path, monkeypatch:
     shutil.copy(folder / "train" / "cat" / "0001.png", folder / "train" / "cat" / "more.png")
     status, _, errors = called(monkeypatch, *words)
     assert (status, "was packed from other images" in errors) == (2, True)
-    status, _, errors = called(monkeypatch, *words, "--size", "14")
-    assert (status, f"--size 14: {root} is packed with 12: another pack needs another name" in errors) == (2, True)
     assert contents(root) == damaged
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["finished", "begun"])
+@pytest.mark.parametrize("other", [("--size", "14", "12"), ("--crop", "448", "11"), ("--format", "jpeg", "bytes")])
+def test_other_options_than_those_of_a_pack_are_refused(
+    other: tuple[str, str, str], whole: bool, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are named, and what to do; options that are not given are those of the pack that is there or was begun."""
+    source, root = find_source(str(folder), home), home / "photos"
+
+    def advance(images: int) -> None:
+        if not whole:
+            raise InterruptedError
+
+    with suppress(InterruptedError):
+        pack("photos", source, home, Options(size=12, crop=11), advance=advance)
+    assert (root / "manifest.json").exists() == whole
+    option, wanted, there = other
+    words = ("data", "pack", "photos", str(folder))
+    status, _, errors = called(monkeypatch, *words, option, wanted)
+    what_to_do = "give the other one another NAME, or remove that folder first"
+    assert (status, errors) == (
+        2,
+        f"ablate: {option} {wanted}: {root} is packed with {option} {there}: {what_to_do}\n",
+    )
+    assert called(monkeypatch, *words)[0] == 0
+    known = manifest(root, "photos")
+    assert (known.size, known.image_size, known.format) == (12, 11, "bytes")
 
 
 def test_a_pack_without_its_manifest_is_made_again(folder: Path, home: Path) -> None:
@@ -392,7 +430,7 @@ def test_a_pack_is_data_by_its_name(folder: Path, home: Path) -> None:
 
 def test_what_is_not_there_says_where_it_was_looked_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without a directory."""
-    with pytest.raises(ConfigError, match=rf"data=imagenet: .*in {home} there is no imagenet/manifest\.json"):
+    with pytest.raises(ConfigError, match=rf"data=imagenet: .*\({home}/imagenet: no such folder\)"):
         Config(data="imagenet")
     monkeypatch.delenv("ABLATE_DATA")
     with pytest.raises(
@@ -465,7 +503,6 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: p
     path = cut_short(home / "photos")
     status, output, _ = called(monkeypatch, "data", "verify", "photos", "--data-dir", str(home))
     assert (status, str(path) in output, "`ablate data pack photos SOURCE` writes" in output) == (1, True, True)
-    assert "no nothing/manifest.json" in called(monkeypatch, "data", "verify", "nothing")[2]
     status, _, errors = called(monkeypatch, "data", "pack", "p2", "nodir", "--data-dir", str(home))
     assert (status, errors.startswith("ablate: source nodir: "), "imagefolder" in errors) == (2, True, False)
 
@@ -493,6 +530,46 @@ def test_where_data_lie_has_one_order(
         assert describe("pets").image_size == size, place
         assert named_data({"data": "pets"}, explicit) == {"data": "pets"}
         shutil.rmtree(place)
+
+
+def test_a_place_without_the_pack_is_passed_over(
+    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All five are given, [data] as a folder that stays empty: the first that has the pack counts, to processes too."""
+    places = [tmp_path / name for name in ("explicit", "named", "profile", "toml", "environment")]
+    for size, place in enumerate(places, 12):
+        packed(folder, place, "pets", size=size, crop=size)
+    (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n[data]\npets = "{places[1] / "pets"}"\n')
+    monkeypatch.chdir(tmp_path)
+    for size, place in enumerate(places, 12):
+        for name, value in (("ABLATE_DATA", str(places[4])), ("ABLATE_PACKS", ""), ("ABLATE_MORE_DATA", "")):
+            monkeypatch.setenv(name, value)
+        for _ in range(2):  # a command may ask twice
+            data_folder(places[0], str(places[2]))
+        assert describe("pets").image_size == size, place
+        assert named_data({"data": "pets"}, places[0]) == {"data": "pets"}
+        shutil.rmtree(place / "pets")
+        (place / "pets").mkdir()
+    with pytest.raises(ConfigError, match=", ".join(f"{places[at]}/pets: no manifest.json" for at in (1, 0, 2, 3, 4))):
+        describe("pets")
+
+
+def test_verify_names_all_places_where_it_looked(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, what each of them says, and where packing was begun."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("begun", "toml"):
+        (tmp_path / name / "pets").mkdir(parents=True)
+    (tmp_path / "begun" / "pets" / "begun.json").write_text("{}")
+    (tmp_path / "ablate.toml").write_text('data_dir = "toml"\n[data]\npets = "begun/pets"\n')
+    status, _, errors = called(monkeypatch, "data", "verify", "pets", "--data-dir", "explicit")
+    assert (status, errors) == (
+        2,
+        "ablate: no pack 'pets' in --data-dir (explicit/pets: no such folder), [data] of ablate.toml (begun/pets: "
+        "packing was begun and has not ended: the same command goes on), a profile's data_dir (give it as --data-dir), "
+        f"data_dir of ablate.toml (toml/pets: no manifest.json), ABLATE_DATA ({home}/pets: no such folder)\n",
+    )
+    status, _, errors = called(monkeypatch, "data", "verify", "dogs")
+    assert (status, errors.count("says nothing")) == (2, 2)
 
 
 def test_a_directory_given_to_load_is_where_packs_are_read(folder: Path, home: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 import synthetic
 import yaml
@@ -575,6 +576,13 @@ def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     ax = drawn(synthetic.results(plan)).axes[0]
     assert ax.get_legend_handles_labels()[1] == ["patch (baseline)", "conv", "half"]
     assert [len(line.get_xdata()) for line in ax.lines].count(3) == 3
+
+
+@pytest.mark.parametrize(("name", "written"), [("patch=2", "patch=2 (baseline)"), ("baseline", "baseline")])
+def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
+    """Beside its settings; a baseline that has no other name is not called so twice."""
+    assert lines.caption(pd.DataFrame({"line": [name], "reference": [True]})) == written
+    assert lines.caption(pd.DataFrame({"line": [name], "reference": [False]})) == name
 
 
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from ablations import estimate, faults, plugins, ranks, runner, shunning
 from ablations.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.jobs import Job
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.ranks import tell, together, told
 from results import lease, store
@@ -386,7 +387,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        tally = runner.run([asked], runner.Place(tmp_path, None), Quiet())
+        tally = runner.run([asked], Place(tmp_path, None), Quiet())
     finally:
         over.set()
         killer.join()

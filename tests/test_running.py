@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from ablations import machine, runner
 from ablations import plan as planning
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
+from ablations.launch import Place
 from ablations.study import Design, read_recipe, read_study
 from ablations.worker import Worker
 from results import lease, store
@@ -83,14 +86,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], di
     """Jobs of some seconds each, and how they end when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
     jobs = jobs_of([plan(folder, steps=600)])
-    runner.run(jobs, runner.Place(folder, None), Quiet())
+    runner.run(jobs, Place(folder, None), Quiet())
     return jobs, outcomes(folder, jobs)
 
 
 def test_second_run_trains_nothing(tmp_path: Path) -> None:
     """What is finished is settled from the disk, without starting a worker."""
     jobs = jobs_of([plan(tmp_path)])
-    place = runner.Place(tmp_path / "runs", None)
+    place = Place(tmp_path / "runs", None)
     first, second = Quiet(), Quiet()
     tally = runner.run(jobs, place, first, workers=1)
     assert sorted(tally.done) == sorted(job.id for job in jobs)
@@ -129,7 +132,7 @@ def test_killed_workers_leave_no_trace_in_the_results(
     killer.start()
     display = Quiet()
     try:
-        tally = runner.run(jobs, runner.Place(tmp_path / "storm", None), display)
+        tally = runner.run(jobs, Place(tmp_path / "storm", None), display)
     finally:
         over.set()
         killer.join()
@@ -172,7 +175,7 @@ def bad_part(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: Path) -> None:
     """The cause stands in the attempt; the same code does not try again, other code does."""
     jobs = jobs_of([bad_plan(tmp_path)])
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet())
     assert len(tally.done) == 2
     assert set(tally.failed.values()) == {"RuntimeError: no such thing"}
@@ -183,20 +186,59 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     again = runner.run(jobs, place, Quiet())
     assert again.failed == tally.failed
     assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
-    other_code = runner.Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
+    other_code = Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
     assert runner.outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
 
 
 @pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
-def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, bad_part: Path) -> None:
-    """A trial whose worker dies without progress, time and again, is given up."""
+def test_trial_that_kills_its_workers_fails_in_the_end(
+    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial whose worker dies without progress, time and again, is given up; if the kernel says why, it is told."""
+    monkeypatch.setattr(runner, "memory_kills", itertools.count().__next__)
+    display = Quiet()
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
-    tally = runner.run(jobs, place, Quiet())
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    tally = runner.run(jobs, place, display)
     assert len(tally.done) == 1
-    assert list(tally.failed.values()) == [
-        "3 attempts without progress: the last was killed, or its machine was: it left no word"
-    ]
+    why = "the last was killed, as it is where memory runs out, or its machine was: it left no word"
+    assert list(tally.failed.values()) == [f"3 attempts without progress: {why}"]
+    assert any("died (signal SIGKILL: out of memory)" in line for line in display.said)
+
+
+def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
+    """In a real control group of 100 MB, where one may be made: a process that takes 200 is ended by the kernel."""
+    group = own_group() / f"test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(10**8))
+    except OSError as error:
+        pytest.skip(f"no control group of version 1 can be made here ({error.strerror})")
+    code = """
+    import subprocess, sys
+    open(sys.argv[1] + '/cgroup.procs', 'w').write('0')
+    from ablations.machine import memory_kills
+    before = memory_kills()
+    words = [[sys.executable, '-c', f'print(len(b"x" * {size}))'] for size in (10**6, 2 * 10**8)]
+    ended = [subprocess.run(some).returncode for some in words]
+    print(ended, memory_kills() - before)
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", dedent(code), str(group)], capture_output=True, text=True, check=True
+        )
+    finally:
+        group.rmdir()
+    assert done.stdout.splitlines() == ["1000000", "[0, -9] 1"]
+
+
+def own_group() -> Path:
+    """This process's, of memory."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "memory":
+            return Path("/sys/fs/cgroup/memory", group.lstrip("/"))
+    return Path("/sys/fs/cgroup/memory")
 
 
 ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = not once.exists(); once.touch()"
@@ -206,7 +248,7 @@ ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = n
 def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) -> None:
     """What happened once and not again leaves a finished trial, and its traceback in the first attempt."""
     jobs = [job for job in jobs_of([bad_plan(tmp_path)]) if job.arm == "position=bad"][:1]
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     display = Quiet()
     tally = runner.run(jobs, place, display)
     assert tally.done == [jobs[0].id]
@@ -223,7 +265,7 @@ def test_lost_cuda_context_takes_another_process(
     """The process ends with the context; after three without progress the trial does too, the other arm does not."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
-    place = runner.Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, Quiet(), workers=1)
     assert len(tally.done) == 1
     (key,) = tally.failed
@@ -241,11 +283,11 @@ if "BROKEN" in os.environ:
 """
 
 
-def picky(folder: Path) -> runner.Place:
+def picky(folder: Path) -> Place:
     """A place whose workers start where the environment lets them."""
     path = folder / "picky.py"
     path.write_text(PICKY)
-    return runner.Place(folder / "runs", None, (path,), (plugin_digest(path),))
+    return Place(folder / "runs", None, (path,), (plugin_digest(path),))
 
 
 @pytest.mark.slow
@@ -284,7 +326,7 @@ def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, mo
     monkeypatch.setattr(runner, "DEATHS", 2)
     jobs, path = jobs_of([plan(tmp_path)])[:2], tmp_path / "deadly.py"
     path.write_text(DEADLY.format(key=jobs[0].id))
-    place = runner.Place(tmp_path / "runs", None, (path,), (plugin_digest(path),))
+    place = Place(tmp_path / "runs", None, (path,), (plugin_digest(path),))
     display = Quiet()
     tally = runner.run(jobs, place, display, workers=1)
     assert tally.done == [jobs[1].id]
@@ -314,7 +356,7 @@ def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> No
         pytest.skip("this machine has a GPU")
     config = Config(device="cuda", steps=2, width=16, depth=1, heads=2)
     job = Job(trial_id(config), config.model_dump(), "a", "s")
-    tally = runner.run([job], runner.Place(tmp_path, None), Quiet())
+    tally = runner.run([job], Place(tmp_path, None), Quiet())
     assert "no usable GPU" in tally.failed[job.id]
     assert len(store.trial(tmp_path, job.id).attempts()) == 1
 
@@ -365,7 +407,7 @@ def test_interrupted_run_continues_where_it_was(
     assert "the same command goes on" in errors
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
     assert not workers_of(process.pid)
-    runner.run(jobs, runner.Place(tmp_path / "runs", None), Quiet())
+    runner.run(jobs, Place(tmp_path / "runs", None), Quiet())
     assert outcomes(tmp_path / "runs", jobs) == calm
 
 
@@ -390,7 +432,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
 def test_edited_result_is_trained_again(tmp_path: Path) -> None:
     """A result whose checksum differs is a missing cell with its reason, and the next run replaces it."""
     jobs = jobs_of([plan(tmp_path)])[:1]
-    place = runner.Place(tmp_path / "runs", None)
+    place = Place(tmp_path / "runs", None)
     runner.run(jobs, place, Quiet())
     before = outcomes(place.runs, jobs)
     path = place.runs / "trials" / jobs[0].id / "result.json"

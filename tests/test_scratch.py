@@ -9,6 +9,7 @@ import synthetic
 
 from ablations import cleaning, runner, settings
 from ablations.jobs import Job
+from ablations.launch import Place
 from results import lease, store
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -105,7 +106,7 @@ def job(steps: int = 20) -> Job:
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     """By the workers: stopped at once, the checkpoint is there; run again, it is gone and the result is here."""
     one = job(1500)
-    place = runner.Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
+    place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Silent()
     pool = runner.Pool([one], place, runner.slots([one], 1), display)
     display.running = lambda *_: setattr(pool, "stopping", True)  # type: ignore[method-assign]

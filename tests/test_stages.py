@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 from in_process import called
+from photographs import photographs
 from PIL import Image
 from test_running import Quiet, outcomes
 
@@ -20,6 +21,7 @@ from ablations.commands.words import designs, split
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
+from ablations.launch import Place
 from ablations.paces import Device
 from ablations.study import Design, read_recipe, read_study
 from results import chain, compare, comparison, lease, plots, store, tables
@@ -28,6 +30,7 @@ from results.study import load
 from vitcore import transfer
 from vitcore.config import Config
 from vitcore.identity import trial_id
+from vitcore.imagefolder import describe_folder
 from vitcore.model import build
 
 RECIPE = """
@@ -58,8 +61,8 @@ def plan(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) 
     return planning.build(design(folder, study, steps, **overrides), [0, 1])
 
 
-def place(folder: Path) -> runner.Place:
-    return runner.Place(folder / "runs", None)
+def place(folder: Path) -> Place:
+    return Place(folder / "runs", None)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -167,6 +170,26 @@ def test_settings_of_no_stage_are_refused_by_name(tmp_path: Path, overrides: dic
     study = STUDY.replace("{pretrain: {}}", "{pretrain: {}, other: {steps: 3}}")
     with pytest.raises(ValueError, match=said):
         design(tmp_path, study, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"pretrain.steps": "x"}, "^pretrain.steps=x: "),
+        ({"pretrain.optimizer": "sdg"}, "^pretrain.optimizer=sdg: one of .*did you mean 'sgd'"),
+        ({"pretrain.data": "nope"}, "^pretrain.data=nope: one of digits"),
+        ({"other.epochs": -1}, "arm init_from=other: other.epochs=-1: "),
+        ({"finetune.steps": "x"}, "^finetune.steps=x: "),
+        ({"finetune.steps": "x", "pretrain.lr": "y"}, "^pretrain.lr=y: "),
+        ({"lr": 0}, "^lr=0: "),
+    ],
+)
+def test_a_wrong_value_is_named_as_it_was_written(tmp_path: Path, overrides: dict[str, object], said: str) -> None:
+    """With the stage that it was set for, or without one."""
+    study = "{question: q, stages: {pretrain: {}, other: {}}, baseline: {init_from: {stage: pretrain}}, "
+    study += "factors: {init_from: [{stage: pretrain}, {stage: other}]}}"
+    with pytest.raises(ValueError, match=said):
+        plan(tmp_path, study, **overrides)
 
 
 def test_recipe_says_how_it_fine_tunes(tmp_path: Path) -> None:
@@ -401,7 +424,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     """SIGKILL in a pre-training and in a fine-tuning, each once it has a checkpoint: the same results bit for bit."""
     jobs = jobs_of([plan(tmp_path, steps=2500)], "image_size=16,pretrain.data_fraction=1.0")[:2]
     assert [len(job.parents) for job in jobs] == [0, 1]
-    runner.run(jobs, runner.Place(tmp_path / "calm", None), Quiet(), workers=1)
+    runner.run(jobs, Place(tmp_path / "calm", None), Quiet(), workers=1)
     over, killed = threading.Event(), set[str]()
 
     def kill() -> None:
@@ -416,7 +439,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        tally = runner.run(jobs, runner.Place(tmp_path / "storm", None), Quiet(), workers=1)
+        tally = runner.run(jobs, Place(tmp_path / "storm", None), Quiet(), workers=1)
     finally:
         over.set()
         killer.join()
@@ -649,3 +672,39 @@ def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest
     code, _, errors = called(monkeypatch, "train", f"init_from={parent['id']}", "seed=1", *small)
     assert code == 2
     assert "data_seed=1" in errors
+
+
+@pytest.mark.slow
+def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `run` does, both of two in a row, and what an interruption left; not once the data of one are others."""
+    pets = photographs(tmp_path / "pets", {f"{part}/{name}": 8 for part in ("train", "test") for name in "ab"}, (8, 8))
+    runs, small = tmp_path / "runs", ["width=16", "depth=1", "patch=4", "steps=4", "batch=4", "evaluations=1"]
+
+    def trained(**settings: object) -> dict[str, Any]:
+        words = [*small, f"data=imagefolder:{pets}", *(f"{key}={value}" for key, value in settings.items())]
+        code, output, errors = called(monkeypatch, "train", *words, "--runs", str(runs), "--json")
+        assert code == 0, errors
+        return {**json.loads(output), "errors": errors}
+
+    first = trained(lr=0.01)
+    second = trained(lr=0.02, init_from=first["id"])
+    third = trained(lr=0.03, init_from=second["id"])
+    for one in (first, second):
+        forget_weights(runs, one["id"])
+    assert trained(lr=0.03, init_from=second["id"])["attempt"] == third["attempt"]  # it is over: nothing is to do
+    assert store.trial(runs, first["id"]).state().result == {key: first[key] for key in first if key != "errors"}
+    fourth = trained(lr=0.04, init_from=second["id"])
+    said = "to train again, as the weights that others start from are gone"
+    assert f"{said}: trial {second['id']} seed 0, trial {first['id']} seed 0" in fourth["errors"]
+    again = store.trial(runs, second["id"]).state().result
+    assert again is not None
+    assert (again["weights_sha256"], again["attempt"] != second["attempt"]) == (second["weights_sha256"], True)
+    assert store.trial(runs, second["id"]).reopen(lease.Watch(), again)  # as where Ctrl-C came before its end
+    trained(lr=0.05, init_from=second["id"])
+    forget_weights(runs, second["id"])
+    Image.new("RGB", (8, 8)).save(pets / "train" / "a" / "0000.png")
+    words = [*small, f"data=imagefolder:{pets}", "lr=0.06", f"init_from={second['id']}", "--runs", str(runs)]
+    describe_folder.cache_clear()
+    code, _, errors = called(monkeypatch, "train", *words)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert f"init_from={second['id']}: its weights are not in {runs}, and today it would be another trial" in errors

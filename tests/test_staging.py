@@ -56,6 +56,21 @@ def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch:
     assert opened(there, before.fingerprint["sha256"]).folder == there
 
 
+def test_what_is_submitted_from_a_node_knows_nothing_of_its_disk(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that ends submits the last job, which runs elsewhere: it finds the pack where [data] says it is."""
+    (home / "photos").rename(home / "elsewhere")
+    named = json.dumps({"photos": str(home / "elsewhere")})
+    monkeypatch.setenv("ABLATE_PACKS", named)
+    for folder, there in ((str(tmp_path / "node"), tmp_path / "node"), (None, home)):
+        with staging.staged(JOBS, Path("nowhere"), folder, str):
+            found = find("photos")
+            assert found is not None
+            assert found.parent == there
+        assert os.environ["ABLATE_PACKS"] == named
+
+
 def test_what_is_there_is_not_copied_again(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second job finds the copy; one that was killed while it copied left whole shards, which are kept."""
     stage(tmp_path / "node")

@@ -59,6 +59,12 @@ def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> No
     assert found.why in ("n = 0", "n = 1", "all 3 are identical")
 
 
+def test_a_difference_that_rounds_to_none_has_no_minus() -> None:
+    """A table that says -0.00 in one row and +0.00 in another tells a reader of a difference that it does not show."""
+    assert units.PERCENT.signed(-0.00001) == units.PERCENT.signed(0.00001) == units.PERCENT.signed(-0.0) == "+0.00"
+    assert units.PERCENT.signed(-0.0001) == "-0.01"
+
+
 def test_welch_needs_two_values_and_a_spread() -> None:
     """The same for independent samples; a spread on one side is enough."""
     one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])

@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 from in_process import called
 from photographs import photographs
 from torchvision.transforms.functional import center_crop
 
+from ablations.study import read_recipe
 from vitcore import Config, data, memory, train
+from vitcore.config import merge
 from vitcore.contracts import same_in_any_batch
 from vitcore.data import Data, load
 from vitcore.evaluate import at_size, restored
@@ -28,7 +31,7 @@ from vitcore.packing import Options, pack
 from vitcore.run import Memory
 from vitcore.sources import find_source
 from vitcore.stream import Stored
-from vitcore.train import Training
+from vitcore.train import Training, evaluation_batch
 
 COUNTS = {"train/cat": 40, "train/dog": 41, "test/cat": 9, "test/dog": 8}
 CPU = torch.device("cpu")
@@ -164,6 +167,33 @@ def test_a_shard_cut_short_is_refused_before_anything_runs(
     assert (status, output) == (2, "")
     assert f"{path}: damaged or half copied" in errors
     assert not (tmp_path / "runs").exists()
+
+
+def test_evaluations_on_a_cpu_hold_as_many_images_as_64_mib_take() -> None:
+    """As floats: 512 of 32 pixels, 111 of 224, and one of whatever size; on a GPU 512, which are faster."""
+    sizes = {size: Config(data="digits", image_size=size, channels=3, patch=16) for size in (32, 224, 4096)}
+    assert {size: evaluation_batch(one, CPU) for size, one in sizes.items()} == {32: 512, 224: 111, 4096: 1}
+    assert evaluation_batch(sizes[224], torch.device("cuda")) == 512
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["imagenet", "imagenet100"])
+def test_recipes_of_packs_train_on_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ViT-S/16 at 224 pixels takes its steps, streamed, with all of its augmentation and in its precision."""
+    recipe = read_recipe(name)
+    folder = photographs(tmp_path / "photos", {"train/a": 8, "train/b": 8, "val/a": 2, "val/b": 2}, (300, 260))
+    pack(recipe.config["data"], find_source(str(folder), None), tmp_path)
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
+    no_room(monkeypatch)
+    few = {"batch": 4, "steps": 3, "evaluations": 1, "val_fraction": 0.25, "device": "cpu"}
+    config, run = Config(**merge(recipe.config, few)), Memory()
+    outcome = train(config, run)
+    s16 = timm.create_model("vit_small_patch16_224", class_token=False, global_pool="avg", num_classes=2)
+    theirs = sum(parameter.numel() for parameter in s16.parameters())
+    positions, tanh_layer = 196 * 384, 384 * 384 + 384  # the ones are no parameters here, the other is none there
+    assert (config.image_size, config.precision, outcome.status) == (224, "bf16", "finished")
+    assert outcome.params == theirs - positions + tanh_layer
+    assert 0.3 < run.lines[-1]["train_loss"] < 1.5  # of two classes: log 2 to begin with
 
 
 KILLED = """

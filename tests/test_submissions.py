@@ -15,6 +15,7 @@ from ablations import campaign as campaigns
 from ablations import cleaning, node, runner, stalling, status, submitting, tails
 from ablations.board import board
 from ablations.campaign import Campaign
+from ablations.launch import Place
 from results import lease, planned, store
 from slurm import submission
 from slurm.ask import Unreachable
@@ -88,7 +89,7 @@ POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
 
 def submitted(runs: Path, *plans: str, data_dir: Path | None = None) -> Campaign:
     """A campaign as `submit` leaves it, without its arrays."""
-    return campaigns.create(runs, plans, TOY, runner.Place(runs, data_dir))
+    return campaigns.create(runs, plans, TOY, Place(runs, data_dir))
 
 
 def handed_over(campaign: Campaign, *ids: str, number: int = 1) -> Path:
@@ -164,7 +165,7 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
     first = submitted(runs, POSITION).jobs()[0]
     job = replace(first, config=first.config | {"device": "cpu"})
-    tally = runner.run([job], runner.Place(runs, None), node.Lines(), 1, called_off=lambda: True)
+    tally = runner.run([job], Place(runs, None), node.Lines(), 1, called_off=lambda: True)
     assert tally.stopped
     assert not tally.done
     assert store.trial(runs, job.id).state().status == "missing"
@@ -179,8 +180,8 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
     for name, continued in spelt.items():
-        assert submitting.same(campaign, [POSITION], runner.Place(runs, Path(name)), TOY) is continued
-    assert not submitting.same(campaign, [POSITION], runner.Place(runs, None), TOY)
+        assert submitting.same(campaign, [POSITION], Place(runs, Path(name)), TOY) is continued
+    assert not submitting.same(campaign, [POSITION], Place(runs, None), TOY)
 
 
 def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +298,7 @@ def test_check_waits_for_an_answer_that_is_not_seen_yet(
         store.write_json(sent[0].folder / "probe.json", {"found": {"gpu": ""}})
 
     monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=later))
-    lines, good = submitting.check(TOY, runner.Place(runs, None))
+    lines, good = submitting.check(TOY, Place(runs, None))
     assert (lines, good) == (["ok      gpu"], True)
     assert not sent[0].folder.exists()
 
@@ -314,7 +315,7 @@ def test_check_that_is_cut_short_leaves_nothing(
 
     monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
     with pytest.raises(error):
-        submitting.check(TOY, runner.Place(runs, None))
+        submitting.check(TOY, Place(runs, None))
     assert slurm.tags == ["ablate:other:0001"]
     assert not sent[0].folder.exists()
 
@@ -325,4 +326,4 @@ def test_check_whose_job_ends_without_a_word_says_so(
     """After some seconds, with the last line that it printed."""
     monkeypatch.setattr(submitting, "VISIBLE_SECONDS", 0.0)
     with pytest.raises(ValueError, match="ended without an answer and printed nothing"):
-        submitting.check(TOY, runner.Place(runs, None))
+        submitting.check(TOY, Place(runs, None))

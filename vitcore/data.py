@@ -27,6 +27,7 @@ from vitcore.datasets import (
     Indices,
     Raw,
     data_home,
+    data_homes,
     download,
     moments,
     read_digits,
@@ -34,7 +35,7 @@ from vitcore.datasets import (
 )
 from vitcore.imagefolder import describe_folder, read_folder
 from vitcore.memory import room
-from vitcore.pack import MANIFEST, NAME, find, manifest, opened
+from vitcore.pack import NAME, find, lacking, manifest, opened
 from vitcore.shuffle import folds, order, stratified
 from vitcore.stream import Ahead, Stored
 
@@ -133,8 +134,8 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     may_be_pack = NAME.fullmatch(name) is not None
     close = difflib.get_close_matches(name, BUILT_IN if may_be_pack else [*BUILT_IN, FOLDER], n=1)
     hint = f"; did you mean '{close[0]}'?" if close else f"; {unpacked(name)}" if may_be_pack else ""
-    home = os.environ.get("ABLATE_DATA")
-    where = f"in {home} there is no {name}/{MANIFEST}" if home else "none without --data-dir or ABLATE_DATA"
+    looked_in = ", ".join(map(lacking, data_homes(name, data_dir))) or "none without --data-dir or ABLATE_DATA"
+    where = looked_in if may_be_pack else "small letters, digits and . _ -"
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 
 

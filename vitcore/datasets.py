@@ -1,7 +1,7 @@
 """The built-in datasets: sizes and checksums pinned, verified when the images are read.
 
-Torchvision's classes read and download all but digits, a file of scikit-learn's. Torchvision reads CIFAR's own
-pickles only after their md5 sums have matched.
+Torchvision's classes read and download all but digits, which comes with scikit-learn. Torchvision reads
+CIFAR's own pickles only after their md5 sums have matched.
 """
 
 from __future__ import annotations
@@ -138,22 +138,23 @@ TORCHVISION = {
 
 
 def read_digits() -> Raw:
-    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set.
-
-    From its file: importing scikit-learn takes every worker two seconds, pandas and pyarrow with it.
-    """
-    package = find_spec("sklearn")
-    if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("data=digits: they come with scikit-learn, which is not installed")
-    with gzip.open(Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz") as file:
-        table = np.loadtxt(file, np.uint8, delimiter=",")  # (1797, 64 + 1): pixels, label
-    images = table[:, :-1].reshape(-1, 1, 8, 8)
-    labels = table[:, -1].astype(np.int64)
+    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set."""
+    with gzip.open(digits_file()) as file:
+        rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
+    images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
         raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
     nothing = np.empty(0, np.int64)
     return Raw(images, labels, train=np.arange(len(images)), test=nothing)
+
+
+def digits_file() -> Path:
+    """Of scikit-learn, which is not imported for it: that takes as long as a fourth of a trial on them."""
+    found = find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
+    return Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
@@ -228,12 +229,13 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Where the pack `name` may lie; the first folder that holds one counts.
 
-    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`;
-    in the folder that ABLATE_DATA names. Raises ValueError for an ABLATE_PACKS that is none.
+    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`; in
+    the folder that ABLATE_DATA names; in those of ABLATE_MORE_DATA, which commands set too. Raises ValueError for an
+    ABLATE_PACKS or ABLATE_MORE_DATA that is none.
     """
-    own, home = own_packs().get(name), os.environ.get("ABLATE_DATA")
-    above = [folder for folder in (data_dir, home) if folder]
-    return [*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]
+    own = own_packs().get(name)
+    above = [folder for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
+    return list(dict.fromkeys([*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]))
 
 
 def own_packs() -> dict[str, str]:
@@ -242,6 +244,14 @@ def own_packs() -> dict[str, str]:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
         raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+
+
+def more_homes() -> list[str]:
+    """What ABLATE_MORE_DATA, a JSON list, says. Raises ValueError."""
+    try:
+        return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_MORE_DATA: a JSON list of folders") from None
 
 
 def first_line(error: Exception) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitcore.memory import keep_freed
+
 if TYPE_CHECKING:
     from vitcore.config import Config
 
@@ -46,6 +48,14 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
     with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=config.precision == "bf16"):
         result = function(*inputs)
     return result.float() if result.dtype == torch.bfloat16 else result
+
+
+@contextmanager
+def computing(config: Config) -> Iterator[None]:
+    """The process as a training of `config` has it: with its threads, and for good with the memory it frees."""
+    keep_freed()
+    with torch_threads(config.threads):
+        yield
 
 
 @contextmanager

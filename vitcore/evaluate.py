@@ -16,7 +16,7 @@ from vitcore.data import Data, Images, load
 from vitcore.device import device_of, in_precision
 from vitcore.model import Model, build
 from vitcore.objective import OBJECTIVE
-from vitcore.train import EVALUATION_BATCH
+from vitcore.train import evaluation_batch
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -37,7 +37,7 @@ def seen_by(model: Model, data_dir: Path | None = None) -> Data:
 @torch.no_grad()
 def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
     """`function` of n images, standardised, a batch at a time, in the precision that was trained in."""
-    batches = images.batches(EVALUATION_BATCH)
+    batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
 
 

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from vitcore.average import Average
 from vitcore.config import ConfigError
 from vitcore.data import Data, load
-from vitcore.device import in_precision, torch_device, torch_threads
+from vitcore.device import computing, in_precision, torch_device
 from vitcore.kin import PLAIN, common
 from vitcore.memory import out_of_memory, room, shrinking
 from vitcore.optim import OPTIMIZER, set_rate
@@ -66,7 +66,7 @@ def train_fused(
     """
     refuse(configs)
     parents = parents or [None] * len(configs)
-    with torch_threads(configs[0].threads), Group(torch_device(configs[0])) as group:
+    with computing(configs[0]), Group(torch_device(configs[0])) as group:
         images, share = together(configs, data_dir), CHECKPOINT_SHARE / len(configs)
         courses = {}
         for number, (config, run, data, parent) in enumerate(zip(configs, runs, images, parents, strict=True)):
@@ -120,7 +120,7 @@ def unfit(config: Config, data_dir: Path | None = None) -> str:
     device = torch_device(config)
     try:
         refuse(pair)
-        with torch_threads(config.threads), Group(device) as group:
+        with computing(config), Group(device) as group:
             images = [exact(data) for data in together(pair, data_dir)]
             alone = [in_float64(Training(one, data)) for one, data in zip(pair, images, strict=True)]
             members = [in_float64(Member(group, one, data, None)) for one, data in zip(pair, images, strict=True)]

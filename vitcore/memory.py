@@ -1,4 +1,4 @@
-"""Out of memory: the same work in smaller pieces. And how much of it images may take."""
+"""Out of memory: the same work in smaller pieces. And how much of it images may take, and how much is taken."""
 
 import ctypes
 import os
@@ -12,6 +12,7 @@ import torch
 
 Result = TypeVar("Result")
 SHARE = 0.25  # of the memory, for images that stay in it
+CONTEXT = 2**30  # bytes that a process takes of a GPU besides its tensors, amply: CUDA's context, libraries' kernels
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 # What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
@@ -23,6 +24,7 @@ SIGNS = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+NO_PRIMITIVE = "could not create a primitive"  # oneDNN's, where its code finds no room, and for errors of its own
 
 
 class OutOfMemory(RuntimeError):
@@ -33,7 +35,8 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether smaller pieces may help."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without one there is always room for code
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
 def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
@@ -68,6 +71,25 @@ def keep_freed() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def free() -> int | None:
+    """Bytes of this process's GPU that nobody holds; None without one."""
+    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else None
+
+
+def begin_peak() -> None:
+    """From here on `peak` is new, and what earlier tensors left is the GPU's again."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak() -> int | None:
+    """Bytes that this process took of its GPU at most since then; None where it uses none."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        return None
+    return torch.cuda.max_memory_reserved() + CONTEXT
+
+
 def room(device: torch.device) -> float:
     """Bytes of images that may stay in the device's memory: a quarter of a GPU's; of the host's a quarter over all
     cores, for there may be a worker on each."""
@@ -79,13 +101,19 @@ def room(device: torch.device) -> float:
 def host_limits() -> Iterator[float]:
     """What the machine has, and what the process is allowed: by its limits, and by its control groups, as SLURM's."""
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
-        yield limit
+    yield from process_limits()
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             if controllers in ("", "memory"):
                 yield from group_limits(Path("/sys/fs/cgroup", controllers), Path(group))
+
+
+def process_limits() -> Iterator[float]:
+    """ulimit -v and -d, where they are set: of a process's addresses, and of those for its own data."""
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+            yield limit
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:

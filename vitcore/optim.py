@@ -11,16 +11,16 @@ from torch import nn
 
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
+from vitcore.updates import FusedAdam, FusedSGD, Groups, Updates
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
-Groups = list[dict[str, Any]]
 
 
-def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+def optimizer(model: nn.Module, config: Config) -> Updates:
     """The optimiser of `config`. Each group of parameters has its `weight_decay` and its share `lr_scale` of `lr`."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -32,7 +32,7 @@ def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_rate(optimizer: Updates, rate: float) -> None:
     """Of the step to come; each group takes its share."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["lr_scale"]
@@ -57,12 +57,12 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Makes PyTorch's optimiser, one fused kernel for all parameters where there is one."""
+    """Makes what moves the parameters: PyTorch's own fused kernels, or any optimiser of `torch.optim`."""
 
     slot = "optimizer"
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
+    def make(cls, groups: Groups, config: Config) -> Updates:
         """`groups`: parameters with their weight decay. The training sets each group's `lr` before each step."""
         raise NotImplementedError
 
@@ -84,8 +84,8 @@ class AdamW(Optimizer):
         """Of the moments."""
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(groups, fused=True, **moments(config, Moments))
+    def make(cls, groups: Groups, config: Config) -> Updates:
+        return FusedAdam(groups, torch._fused_adamw_, **moments(config, Moments))
 
 
 class Adam(Optimizer):
@@ -97,8 +97,8 @@ class Adam(Optimizer):
         """Of the moments."""
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
-        return torch.optim.Adam(groups, fused=True, **moments(config, Moments))
+    def make(cls, groups: Groups, config: Config) -> Updates:
+        return FusedAdam(groups, torch._fused_adam_, **moments(config, Moments))
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
@@ -126,9 +126,9 @@ class SGD(Optimizer):
             raise ConfigError("optimizer.nesterov=True needs an optimizer.momentum above 0, not 0.0")
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> torch.optim.Optimizer:
+    def make(cls, groups: Groups, config: Config) -> Updates:
         options = config.options_of(cls.slot, cls.Options)
-        return torch.optim.SGD(groups, lr=config.lr, momentum=options.momentum, nesterov=options.nesterov, fused=True)
+        return FusedSGD(groups, config.lr, options.momentum, options.nesterov)
 
 
 OPTIMIZER: dict[str, type[Optimizer]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}

@@ -34,7 +34,7 @@ from pydantic import Field, ValidationError
 from vitcore.config import ConfigError, Options
 from vitcore.datasets import About, Bytes, Indices, data_homes
 
-MANIFEST, INDEX = "manifest.json", "index.npy"
+MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
 VERSION: Final = 2  # of the format; 1 had the channels first
 RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
@@ -109,6 +109,13 @@ def find(name: str, data_dir: Path | None = None) -> Path | None:
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
+
+
+def lacking(folder: Path) -> str:
+    """What is to be said of a folder in which a pack was looked for and not found."""
+    if (folder / BEGUN).exists():
+        return f"{folder}: packing was begun and has not ended: the same command goes on"
+    return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
 
 
 def manifest(folder: Path, name: str) -> Manifest:
@@ -240,22 +247,36 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Reads all of a pack, telling `advance` how many bytes it has read: each damaged file's name, and a line on it."""
+    """Reads all of a pack: each damaged file's name, and a line on it. `advance` is told of all of its bytes."""
     found = {}
     try:
         read_index(folder, manifest)
     except ValueError as error:
         found[INDEX] = str(error)
     for shard in manifest.shards:
-        path = folder / shard.file
-        try:
-            total, size = digest(path, advance), path.stat().st_size
-        except OSError as error:
-            found[shard.file] = f"{path}: cannot be read ({error.strerror})"
-            continue
-        if total != shard.sha256:
-            found[shard.file] = f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another"
+        if line := damage(folder / shard.file, shard, advance):
+            found[shard.file] = line
     return found
+
+
+def damage(path: Path, shard: Shard, advance: Callable[[int], object]) -> str:
+    """A line on what is wrong with a shard, or nothing; `advance` counts its bytes, those too that are not there."""
+    left = shard.bytes
+
+    def count(size: int) -> None:
+        nonlocal left
+        advance(min(size, left))
+        left -= min(size, left)
+
+    try:
+        total, size = digest(path, count), path.stat().st_size
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    finally:
+        advance(left)
+    if total != shard.sha256:
+        return f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another"
+    return ""
 
 
 def digest(path: Path, advance: Callable[[int], object] = lambda size: None) -> str:

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from vitcore.config import ConfigError
 from vitcore.datasets import BUILT_IN, Bytes, moments
 from vitcore.imagefolder import squared
 from vitcore.pack import (
+    BEGUN,
     INDEX,
     MANIFEST,
     NAME,
@@ -38,6 +39,7 @@ from vitcore.pack import (
     Records,
     Shard,
     channels_last,
+    manifest,
 )
 from vitcore.sources import Source
 
@@ -48,7 +50,6 @@ QUALITY = 95  # of JPEG
 SHARDS = 64  # at least, where there are as many images: several cores work, and little is lost when killed
 SHARD_BYTES = 2**30  # at most
 FILES = 512  # shards at most, all of which stay open
-BEGUN = "begun.json"
 
 Note = dict[str, Any]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
@@ -161,13 +162,47 @@ def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
 
 def check(name: str, options: Options) -> None:
     """Raises ConfigError naming what cannot be."""
-    if not NAME.fullmatch(name) or name in BUILT_IN:
-        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
-        raise ConfigError(f"a pack '{name}': {why}")
+    check_name(name)
     if options.size < 1:
         raise ConfigError(f"--size {options.size}: at least 1")
     if not 1 <= options.image_size <= options.size:
         raise ConfigError(f"--crop {options.crop}: from 1 to --size {options.size}")
+
+
+def check_name(name: str) -> None:
+    if not NAME.fullmatch(name) or name in BUILT_IN:
+        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
+        raise ConfigError(f"a pack '{name}': {why}")
+
+
+def chosen(name: str, folder: Path, given: Mapping[str, Any]) -> Options:
+    """How images are to be stored: as `given`; what is not, as in the pack that is there or was begun, else by default.
+
+    Raises ConfigError for what cannot be, and where `given` is not what is there.
+    """
+    check_name(name)
+    there = stored(folder, name)
+    for key, value in given.items():
+        if there and value != there[key]:
+            raise ConfigError(
+                f"--{key} {value}: {folder} is packed with --{key} {there[key]}: give the other one another NAME, or "
+                "remove that folder first"
+            )
+    options = Options(**{**there, **given})
+    check(name, options)
+    return options
+
+
+def stored(folder: Path, name: str) -> dict[str, Any]:
+    """Size, crop and format of a pack that is there or was begun; nothing where there is none. Raises ConfigError."""
+    if (folder / MANIFEST).is_file():
+        known = manifest(folder, name)
+        return {"size": known.size, "crop": known.image_size, "format": known.format}
+    try:
+        begun = json.loads((folder / BEGUN).read_bytes())
+    except OSError:
+        return {}
+    return {key: begun[key] for key in ("size", "crop", "format")}
 
 
 @contextlib.contextmanager

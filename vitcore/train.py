@@ -25,10 +25,10 @@ from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
-from vitcore.device import in_precision, torch_device, torch_threads
+from vitcore.device import computing, in_precision, torch_device
 from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
-from vitcore.memory import keep_freed, shrinking
+from vitcore.memory import shrinking
 from vitcore.mixing import mix
 from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
@@ -38,6 +38,7 @@ from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 from vitcore.transfer import Weights, take_over, weights_for
+from vitcore.updates import clip
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     Course = Generator["Training", None, Outcome]
 
 EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
+EVALUATION_BYTES = 2**26  # of them, on a CPU, which is no faster with more: 111 images of 224 pixels
 CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
 TIED = "batch norm ties the images of a batch together: lower batch"
 TICK = 0.25  # seconds between two reports of progress
@@ -88,8 +90,7 @@ def train(
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
-    keep_freed()
-    with torch_threads(config.threads):
+    with computing(config):
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
         steps = course(partial(Training, config, data, start, ranks), run, stop, checkpoint_seconds)
@@ -192,7 +193,7 @@ class Training:
         self.images = data.train.reader(self.places, config.steps)
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
         self.indivisible = TIED if ties_images(self.model) else ""
-        self.evaluation_batch = EVALUATION_BATCH
+        self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.step = 0
         # The loss of each step since the last evaluation, on the device, so that no step waits for its value.
@@ -205,7 +206,7 @@ class Training:
         gradients = partial(self.gradients, self.batch())
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+            clip(self.model.parameters(), self.config.clip_norm)
         set_rate(self.optimizer, learning_rate(self.step, self.config))
         self.optimizer.step()
         self.stepped(self.ranks.mean(loss))
@@ -408,6 +409,13 @@ class Training:
             self.micro_batch if self.micro_batch < self.config.batch else 0,
             self.suspicion.refuted_step or None,
         )
+
+
+def evaluation_batch(config: Config, device: torch.device) -> int:
+    """How many images are evaluated at once; packs have some such batches more in memory, read ahead."""
+    if device.type != "cpu":
+        return EVALUATION_BATCH
+    return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))
 
 
 def evaluation_steps(config: Config) -> list[int]:

@@ -24,9 +24,12 @@ def bench(
     fused: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="N seeds trained as one, beside one by one; minutes.")
     ] = None,
+    start: Annotated[
+        bool, typer.Option("--start", help="A process's first step, with an empty and a full compile cache; minutes.")
+    ] = False,
     rounds: Annotated[
         int | None,
-        typer.Option(min=2, help="Turns of each side.  [default: 15; of --loop and --fused 2]", show_default=False),
+        typer.Option(min=2, help="Turns of each side.  [default: 15; of what takes minutes 2]", show_default=False),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Train steps a turn.")] = 20,
     seeds: Annotated[int, typer.Option(min=1, help="Of --loop: seeds of each of its two arms.")] = 2,
@@ -45,8 +48,8 @@ def bench(
     """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
-    trial. With --fused, seeds trained as one beside one by one. Ratios of what is measured in turn, in one run: median
-    and quartiles.
+    trial. With --fused, seeds trained as one beside one by one, and beside processes. With --start, when the first step
+    is taken. Ratios of what is measured in turn, in one run: median and quartiles.
     """
     from ablations import bench as benches
     from ablations.bench_memory import Source
@@ -57,17 +60,19 @@ def bench(
     from vitcore.config import Config, merge
 
     asked = split(words or [])
-    refuse_mixed(asked, loop, fused)
+    refuse_mixed(asked, loop, fused, start)
     if gpu:
         require_gpu()
     files, digests = load_plugins(plugin)
     named = dict(zip(map(str, files), digests, strict=True))
     source = Source(data_folder(data_dir), random_images, files)
-    method = benches.Method(rounds or (2 if loop or fused else 15), steps, compiled, source)
+    method = benches.Method(rounds or (2 if loop or fused or start else 15), steps, compiled, source)
     device = {"device": "cuda" if gpu else "cpu"}
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     if fused:
         found = [benches.fused(settings, fused, method, named)]
+    elif start:
+        found = [benches.start(settings, method, named)]
     elif loop:
         found = [benches.loop(settings, seeds, method, named)]
     elif asked.studies:
@@ -83,11 +88,14 @@ def bench(
         print("\n\n".join(map(told, found)))
 
 
-def refuse_mixed(asked: Asked, loop: bool, fused: int | None) -> None:
-    """--loop has a study of its own, --fused one config. Raises ValueError for what does not go together."""
+def refuse_mixed(asked: Asked, loop: bool, fused: int | None, start: bool) -> None:
+    """--loop has a study of its own, the others one config. Raises ValueError for what does not go together."""
     if loop and asked.studies:
         raise ValueError(f"--loop {asked.studies[0]}: it has a study of its own: key=value")
     if fused and (loop or asked.studies):
         raise ValueError(f"--fused {fused}: of one config: without {'--loop' if loop else asked.studies[0]}")
+    if start and (fused or loop or asked.studies):
+        other = "--fused" if fused else "--loop" if loop else asked.studies[0]
+        raise ValueError(f"--start: of one config: without {other}")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")

@@ -6,18 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablations import settings
 from ablations.commands import options
 from ablations.commands.answer import FAILED
 from ablations.commands.places import data_folder, data_home
 
 if TYPE_CHECKING:
     from vitcore.sources import Source
-
-Json = dict[str, Any]
 
 app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -61,34 +60,28 @@ def pack(
     Of a pack that is there already, it writes again what is damaged, from the same source.
     """
     from vitcore.pack import MANIFEST, find
-    from vitcore.packing import Options, check
+    from vitcore.packing import chosen
     from vitcore.packing import pack as pack_anew
     from vitcore.sources import find_source
 
     asked = {"size": size, "crop": crop, "format": format.value if format else None}
-    given: Json = {key: value for key, value in asked.items() if value is not None}
-    how = Options(**given)
-    check(name, how)
     home, threads = data_home(data_dir), jobs or len(os.sched_getaffinity(0))
-    folder = find(name) if data_dir is None else home / name
+    folder = (find(name) if data_dir is None else None) or home / name
+    how = chosen(name, folder, {key: value for key, value in asked.items() if value is not None})
     found_source = find_source(source, home)
-    if folder is not None and (folder / MANIFEST).is_file():
-        repair_data(name, folder, found_source, given, threads)
+    if (folder / MANIFEST).is_file():
+        repair_data(name, folder, found_source, threads)
         return
     with progress("images", len(found_source.labels)) as advance:
         print(pack_anew(name, found_source, home, how, threads, advance))
 
 
-def repair_data(name: str, folder: Path, source: "Source", given: Json, threads: int) -> None:
-    """What is damaged of a pack, written again. given: what the command says of how images are stored."""
+def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
+    """What is damaged of a pack, written again."""
     from vitcore.pack import manifest, verify
     from vitcore.packing import repair, rewritten
 
     known = manifest(folder, name)
-    there = {"size": known.size, "crop": known.image_size, "format": known.format}
-    if other := [key for key in given if given[key] != there[key]]:
-        key = other[0]
-        raise ValueError(f"--{key} {given[key]}: {folder} is packed with {there[key]}: another pack needs another name")
     with progress("bytes", known.bytes) as advance:
         damaged = verify(folder, known, advance)
     for line in damaged.values():
@@ -102,13 +95,14 @@ def repair_data(name: str, folder: Path, source: "Source", given: Json, threads:
 @app.command()
 def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: options.DataDir = None) -> None:
     """Read all of a pack, and name each file that is damaged."""
-    from vitcore.pack import MANIFEST, find, manifest
+    from vitcore.pack import find, manifest
     from vitcore.pack import verify as read
 
+    looked_in = settings.looked_in(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
-        raise ValueError(f"{name}: no {name}/{MANIFEST} in --data-dir or ABLATE_DATA")
+        raise ValueError(f"no pack '{name}' in {looked_in}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ablations.jobs import Job
-    from ablations.runner import Place
+    from ablations.launch import Place
 
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:

@@ -62,15 +62,18 @@ Keeping = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Trials at a time.  [default: GPUs, else cores; on a login node at most 2]"),
+    typer.Option(
+        "--jobs",
+        min=1,
+        help="Trials at a time, at most.  [default: what fits the GPUs' memory, else cores; on a login node at most 2]",
+    ),
 ]
 Fuse = Annotated[
-    int,
+    str,
     typer.Option(
-        min=1,
-        help="Trials that a worker may train as one, where a probe says that it pays. "
-        "Off unless --fuse N: not yet measured on a GPU.",
-        show_default=False,
+        metavar="auto|off|N",
+        help="Trials that differ in seed or rates alone are trained as one, N at most, where a probe says that it "
+        "pays. auto: on a GPU 8, else off.",
     ),
 ]
 MaxHours = Annotated[

@@ -10,7 +10,7 @@ from ablations import settings
 
 if TYPE_CHECKING:
     from ablations.cleaning import Keep
-    from ablations.runner import Place
+    from ablations.launch import Place
     from slurm.profile import Profile
 
 
@@ -40,6 +40,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     """
     places = settings.places(settings.read(Path()), data_dir, profile)
     if places.folder:
+        os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
         os.environ["ABLATE_DATA"] = str(places.folder.absolute())
     if places.packs:
         os.environ["ABLATE_PACKS"] = json.dumps(places.packs)
@@ -73,7 +74,7 @@ def make_place(
     keep_weights: "Keep | None" = None,
     profile: "Profile | None" = None,
 ) -> "Place":
-    from ablations.runner import Place
+    from ablations.launch import Place
 
     files, digests = load_plugins(plugin)
     here = settings.read(Path())

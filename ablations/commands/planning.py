@@ -13,8 +13,8 @@ from ablations.commands.places import make_place
 from ablations.commands.words import designs, slurm_profile, split
 
 if TYPE_CHECKING:
+    from ablations.launch import Place
     from ablations.paces import Device
-    from ablations.runner import Place
     from ablations.study import Design
     from slurm.profile import Profile
 

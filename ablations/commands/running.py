@@ -15,7 +15,8 @@ from ablations.commands.words import named_data, prepared, split, trial_ids
 
 if TYPE_CHECKING:
     from ablations.jobs import Job
-    from ablations.runner import Place, Tally
+    from ablations.launch import Ahead, Place
+    from ablations.runner import Tally
     from vitcore.config import Config
 
 Json = dict[str, Any]
@@ -34,19 +35,21 @@ def run(
     checkpoints: options.Checkpoints = None,
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
-    fuse: options.Fuse = 1,
+    fuse: options.Fuse = "auto",
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import jobs
+    from ablations import fusing, jobs, launch
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
-    place = replace(place, fuse=fuse)
-    plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
-    todo = jobs.jobs(plans, arm)
-    ensure_trainable(todo, plans, place, max_hours)
-    for planned in plans:
-        jobs.write(place.runs, planned)
-    finish(train_here(todo, place, workers, publishing(plans, arm, place.runs)), len(todo))
+    place, asked = replace(place, fuse=fusing.asked(fuse)), split(words)
+    with launch.ahead(place, asked.studies, workers) as ahead:
+        plans = prepared(asked, recipe, place, seeds, prune, data_dir)
+        todo = jobs.jobs(plans, arm)
+        ensure_trainable(todo, plans, place, max_hours)
+        for planned in plans:
+            jobs.write(place.runs, planned)
+        tally = train_here(todo, place, workers, publishing(plans, arm, place.runs), ahead)
+    finish(tally, len(todo))
 
 
 def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
@@ -101,19 +104,20 @@ def train(
     place = make_place(runs, data_dir, plugin, checkpoints)
     config = one_config(words, recipe, data_dir)
     check(config)
-    starts.check_trial(config, place.runs)
-    job = Job(trial_id(config), config.model_dump(), "train", "")
-    guards.ensure_data([job], place)
-    guards.ensure_gpus(retrying.to_do(place.runs, [job], place.code))
+    before = starts.ancestors(config, place.runs)
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=starts.called(before))
+    todo = retrying.to_do(place.runs, [*before, job], place.code)
+    guards.ensure_data([job, *todo], place)
+    guards.ensure_gpus(todo)
     guards.ensure_writable(place.runs)
-    tally = train_here([job], place, 1)
+    tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:
         show_json([state.result])
     elif state.result is not None:
         shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result["metrics"].items())
         print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
-    finish(tally, 1)
+    finish(tally, len(todo))
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
@@ -127,7 +131,13 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
     return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
 
 
-def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
+def train_here(
+    jobs: "list[Job]",
+    place: "Place",
+    workers: int | None,
+    on_over: Any = lambda job: None,
+    ahead: "Ahead | None" = None,
+) -> "Tally":
     from rich.console import Console
 
     from ablations import login, retrying, runner
@@ -142,7 +152,7 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
         if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
             workers = login.MOST
-        return runner.run(jobs, place, display, workers, on_over)
+        return runner.run(jobs, place, display, workers, on_over, ahead=ahead)
 
 
 def finish(tally: "Tally", asked: int) -> None:

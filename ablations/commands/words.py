@@ -10,7 +10,7 @@ from ablations import settings
 from ablations.naming import plan_name, stem
 
 if TYPE_CHECKING:
-    from ablations.runner import Place
+    from ablations.launch import Place
     from ablations.study import Design, Record
     from slurm.profile import Profile
 

@@ -163,4 +163,4 @@ def number(value: float, digits: int = 1) -> str:
 
 def signed(value: float, digits: int = 1) -> str:
     """A difference with its sign: "+0.4", "−18.2"."""
-    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")

@@ -99,9 +99,9 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def caption(rows: pd.DataFrame) -> str:
-    """What is written for a series."""
-    name = rows["line"].iloc[0]
-    return f"{name} (baseline)" if rows["reference"].any() else str(name)
+    """What is written for a series; the baseline says that it is, where its name does not."""
+    name = str(rows["line"].iloc[0])
+    return f"{name} (baseline)" if rows["reference"].any() and name != "baseline" else name
 
 
 def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:

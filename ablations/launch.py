@@ -1,0 +1,146 @@
+"""The processes of workers: how one is started, and some that are before there is anything to do.
+
+A worker imports torch first, which takes seconds. A plan takes as long: those started ahead are ready when it is made.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from ablations import fusing, login, provenance
+from ablations.cleaning import Keep
+from ablations.machine import at_once, cores, gpus, nodes
+from results import store
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+MOST_AHEAD = 8  # how many trials there will be is not known yet
+
+Process = subprocess.Popen[str]
+Environment = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and with what workers run."""
+
+    runs: Path
+    data_dir: Path | None
+    plugins: tuple[Path, ...] = ()
+    plugin_digests: tuple[str, ...] = ()
+    gpu: bool = False  # workers refuse to run without one
+    checkpoints: Path | None = None  # scratch space; None: in the run directory
+    keep_weights: Keep = "all"
+    fuse: int = fusing.AUTO  # how many trials a worker may train as one (fusing.most)
+
+    @property
+    def code(self) -> str:
+        return "+".join([provenance.sources(), *sorted(self.plugin_digests)])
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a worker is started with."""
+
+    command: list[str]
+    environment: Environment
+
+    def process(self) -> Process:
+        return subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=self.environment,
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
+        )
+
+
+def start(place: Place, own: Environment, on_cpu: bool) -> Start:
+    """Of a worker with an environment of its `own`, in the code of this process."""
+    order = {
+        "runs": str(place.runs),
+        "data_dir": str(place.data_dir) if place.data_dir else None,
+        "plugins": [str(path) for path in place.plugins],
+        "gpu": place.gpu and not on_cpu,
+        "shares": VISIBLE in own,  # it tells how much memory there is
+        "checkpoints": str(place.checkpoints) if place.checkpoints else None,
+        "keep_weights": place.keep_weights,
+    }
+    path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    data = {"ABLATE_DATA": str(place.data_dir)} if place.data_dir else {}
+    return Start(
+        [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
+        os.environ | own | data | {"PYTHONPATH": os.pathsep.join(path)},
+    )
+
+
+def environments(ranks: int, on_cpu: bool, asked: int | None) -> Iterator[Environment]:
+    """Of as many workers as are asked for, else `machine.at_once`; the first of each GPU before the second of any.
+
+    Of several on one GPU all but one wait for `Sharing` to admit them.
+    """
+    devices = [] if on_cpu else gpus()
+    spread = nodes() if ranks > 1 else 1
+    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
+    number = (asked or at_once(ranks, len(devices), cores())) if spread == 1 else 1
+    for worker in range(number):
+        own = {VISIBLE: ",".join(groups[worker % len(groups)])} if groups else {}
+        yield {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | own
+
+
+@dataclass
+class Ahead:
+    """Workers that nobody took yet."""
+
+    waiting: list[tuple[Start, Process]] = field(default_factory=list)
+
+    def process(self, wanted: Start) -> Process:
+        """One that was started just so, else a new one."""
+        for entry in self.waiting:
+            if entry[0] == wanted:
+                self.waiting.remove(entry)
+                return entry[1]
+        return wanted.process()
+
+
+@contextmanager
+def ahead(place: Place, studies: Sequence[str], asked: int | None) -> Iterator[Ahead]:
+    """Workers for trials that each take one GPU, or a core; what nobody took is gone at the end."""
+    found = Ahead()
+    most = min(MOST_AHEAD, login.MOST if login.here() else MOST_AHEAD, len(gpus()) or MOST_AHEAD)
+    if not finished(place.runs, studies):
+        for own in islice(environments(1, False, asked), most):
+            begun = start(place, own, on_cpu=False)
+            found.waiting.append((begun, begun.process()))
+    try:
+        yield found
+    finally:
+        for _, process in found.waiting:
+            process.kill()  # it has nothing to save
+            process.communicate()
+
+
+def finished(runs: Path, studies: Sequence[str]) -> bool:
+    """Whether all that was ever planned of these studies has its result: there may well be nothing to do."""
+    names = {Path(study).stem for study in studies}
+    with suppress(store.Broken, store.NewerSchema):  # which the command itself tells of
+        plans = [plan for plan in store.plans(runs) if plan["study"] in names]
+        ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
+        known = {plan["study"] for plan in plans}
+        return known == names and all((runs / "trials" / each / "result.json").exists() for each in ids)
+    return False
+
+
+def hang_up(process: Process) -> None:
+    """No more jobs: the worker ends after the one it has."""
+    assert process.stdin is not None
+    with suppress(OSError):  # it is gone already
+        process.stdin.close()
