@@ -23,6 +23,7 @@ from torch import Tensor
 
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
+from vitcore.compiling import compiled
 from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
 from vitcore.device import computing, in_precision, torch_device
@@ -184,8 +185,7 @@ class Training:
             take_over(self.model, start, config.init_from)
         self.replica = ranks.replica(self.model)
         self.part = ranks.part(config.batch)
-        if config.compile:
-            self.model.compile()
+        self.trained = compiled(self.model) if config.compile else self.model
         self.average = Average(self.model, config.ema) if config.ema else None
         self.augment = AUGMENT[config.augment](config)
         self.optimizer = optimizer(self.model, config)
@@ -231,7 +231,8 @@ class Training:
 
     def objective(self, batch: Batch) -> Tensor:
         """The mean loss over the images of `batch`."""
-        return self.goal.loss(self.forward(batch.images, batch.keys), batch.targets)
+        outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
+        return self.goal.loss(outputs, batch.targets)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Logits (B, classes), or as the objective says, in float32, whatever the precision on the way there."""

@@ -1,0 +1,23 @@
+"""torch.compile for a process that trains many models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+GRAPHS = 10_000  # of one function: PyTorch compiles 8 by itself, and would leave a worker's ninth arm as it is
+
+
+def compiled(model: nn.Module, backend: str = "inductor") -> Callable[..., Any]:
+    """`model`, sharing its weights, with a graph for each shape of batch, whatever was compiled before it.
+
+    Otherwise PyTorch takes a second shape as a sign that there will be more, and what a trial computes, to the last
+    bits, would be another matter after other trials. Evaluations, of several shapes each, are better left to `model`.
+    """
+    import torch._dynamo  # late: it takes seconds to load
+
+    torch._dynamo.config.recompile_limit = GRAPHS
+    torch._dynamo.config.accumulated_recompile_limit = GRAPHS
+    return torch.compile(model, backend=backend, dynamic=False)
