@@ -26,7 +26,7 @@ from results import export, plots, tables
 from results.figures import flops, frame, labels, lines
 from results.figures.families import training_flops
 from results.figures.page import wrapped
-from results.figures.style import COLUMN, FULL, style
+from results.figures.style import COLUMN, DASHES, FULL, style
 from results.names import AXES
 from results.study import StudyResults, load
 
@@ -515,6 +515,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
 def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     """Where the trials have it: the family of tests is of the study's own metric."""
     study = complete("scale")
+    study.plan["evals"] = ["fewshot"]
     assert len(drawn(study).axes) == 1
     study.trials["fewshot5_accuracy"] = study.trials["test_accuracy"] - 0.2
     left, right = drawn(study).axes
@@ -528,6 +529,21 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
     assert set(of(right)[1]) == {"#ffffff"}
     assert len(drawn(study, COLUMN).axes) == 2
+
+
+def test_few_shot_accuracy_that_a_study_does_not_owe_is_no_panel() -> None:
+    """Trials shared with a study that owes it have it; the other arms would be called missing for ever."""
+    study = complete("scale")
+    shared = study.trials["arm"].str.startswith("stem=patch")
+    study.trials["fewshot5_accuracy"] = study.trials["test_accuracy"].where(shared)
+    assert len(drawn(study).axes) == 1
+
+
+def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
+    """Over training a rate is known by its dashes alone."""
+    recipes = [yaml.safe_load(path.read_text()) for path in (STUDIES.parent / "recipes").glob("*.yaml")]
+    longest = max(len(values) for recipe in recipes for values in recipe.get("axes", {}).values())
+    assert len(set(DASHES)) == len(DASHES) >= longest
 
 
 @pytest.mark.parametrize("name", ["intervals", "compute", "scale", "axis"])

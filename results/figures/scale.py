@@ -46,8 +46,12 @@ def over_data(study: StudyResults, table: Table, ax: Axes) -> Axes:
 
 
 def few_shot(study: StudyResults, metric: str) -> StudyResults | None:
-    """The same study by 5-shot accuracy, where that is known and is not the metric anyway."""
-    known = metric != FEW_SHOT and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
+    """The same study by 5-shot accuracy, where its arms owe that, some have it and it is not the metric anyway.
+
+    Of a study that owes none, those arms alone would have it that are trials of another one too.
+    """
+    owed = metric != FEW_SHOT and "fewshot" in study.plan.get("evals", [])
+    known = owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
     return replace(study, plan=study.plan | {"metric": FEW_SHOT, "claims": []}) if known else None
 
 
