@@ -276,6 +276,22 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     assert f"{last}: 0 of 5 seeds finished (5 diverged)" in flat
 
 
+@pytest.mark.parametrize("name", ["compute", "families", "shape"])
+def test_crosses_of_nearly_equal_compute_stand_apart(name: str) -> None:
+    """Otherwise what is written above them is one black bar."""
+    study = nothing_finished(name)
+    for k, arm in enumerate(study.plan["arms"]):
+        arm["flops"] = int(1e6 * (1 + 0.001 * k + (k % 2)))
+        arm["train_flops"] = 1e5 * arm["flops"]
+    figure = drawn(study)
+    ends = [
+        line.get_transform().transform(line.get_xydata()) for line in figure.axes[0].lines if line.get_marker() == "x"
+    ]
+    places = np.sort([end[0, 0] for end in ends])
+    assert len(places) == len(study.plan["arms"])
+    assert np.diff(places).min() * 72 / figure.dpi > 7  # points of paper: the height of small letters
+
+
 def test_one_seed_has_no_interval() -> None:
     """And the figure says so."""
     study = one_seed("scale")
