@@ -352,13 +352,12 @@ def unlike(a: Side, b: Side) -> str:
 
 
 def described(studies: Sequence[StudyResults]) -> Json:
-    """What one side holds."""
-    over = sum(int(study.trials["status"].isin(["finished", "diverged"]).sum()) for study in studies)
-    return {
-        "studies": [study.name for study in studies],
-        "planned": sum(len(study.trials) for study in studies),
-        "over": over,
+    """What one side holds; a trial that several studies share is one, as in the report."""
+    over = {
+        one for study in studies for one in study.trials["id"][study.trials["status"].isin(["finished", "diverged"])]
     }
+    planned = {one for study in studies for one in study.trials["id"]}
+    return {"studies": [study.name for study in studies], "planned": len(planned), "over": len(over)}
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
