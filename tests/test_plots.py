@@ -292,6 +292,22 @@ def test_crosses_of_nearly_equal_compute_stand_apart(name: str) -> None:
     assert np.diff(places).min() * 72 / figure.dpi > 7  # points of paper: the height of small letters
 
 
+def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
+    """Of two baselines, one of them yet to finish, the line of the other would be read as everybody's."""
+    plan = synthetic.make_plan(
+        "two", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"data_fraction": [0.1, 1.0]}, figure="intervals"
+    )
+    trials = next(arm for arm in plan["arms"] if arm["name"] == "stem=patch,data_fraction=0.1")["trials"]
+    holes = {trial["id"]: synthetic.hole("missing", "not started") for trial in trials}
+    for study, line in ((synthetic.results(plan, holes), False), (complete("intervals"), True)):
+        figure = drawn(study)
+        dashed = [
+            one for one in figure.axes[0].lines if len(set(one.get_xdata())) == 1 and list(one.get_ydata()) == [0, 1]
+        ]
+        assert (len(dashed) == 1) == line
+        assert ("dashed line: baseline" in " ".join(texts(figure)).replace("\n", " ")) == line
+
+
 def test_one_seed_has_no_interval() -> None:
     """And the figure says so."""
     study = one_seed("scale")
@@ -545,6 +561,15 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
     assert set(of(right)[1]) == {"#ffffff"}
     assert len(drawn(study, COLUMN).axes) == 2
+
+
+def test_the_share_that_a_stage_was_trained_on_is_in_percent() -> None:
+    """As an arm's own share, but without a number of images: those that an arm saw are not the stage's."""
+    plan = complete("scale").plan
+    for arm in plan["arms"]:
+        arm["values"]["pretrain.data_fraction"] = arm["values"].pop("data_fraction")
+    study = synthetic.results(plan | {"curves": {"pretrain.data_fraction": plan["curves"]["data_fraction"]}})
+    assert {"10%", "30%", "100%"} <= set(texts(drawn(study)))
 
 
 def test_few_shot_accuracy_that_a_study_does_not_owe_is_no_panel() -> None:
