@@ -16,7 +16,7 @@ from ablations.contrasts import interactions, settled, tuned
 from ablations.jobs import read
 from ablations.stages import Stage, lineage
 from ablations.study import Arm, Design, Study, at, claim_arms
-from results import chain, evals, store
+from results import chain, evals, store, units
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, nearest
@@ -47,7 +47,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "description": recipe.description,
         "metric": design.metric,
         "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
-        "margin": study.margin if study.margin is not None else own(design, recipe.margin),
+        "margin": margin(design),
         "claims": claims(design),
         "caveats": [*(own(design, recipe.caveats) or []), *enlarged_evals(design)],
         "cost": stated.cost(recipe.cost, recipe.config),
@@ -77,6 +77,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
 def check(design: Design) -> None:
     """Every arm can be built, trained and evaluated as is asked for, before anything is. Raises ValueError."""
     check_names(design)
+    check_shares(design)
     check_sizes(design)
     check_data(design)
     check_families(design)
@@ -102,6 +103,25 @@ def check_names(design: Design) -> None:
     for key, name, known in wanted:
         if name not in known and not (key == "claims" and elsewhere(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def check_shares(design: Design) -> None:
+    """Accuracies are shares of 1: in a margin of 3, meant as points, every arm would tie. Raises ValueError."""
+    if not units.is_accuracy(design.metric):
+        return
+    own, where = margin(design), f"study '{design.study.name}'"
+    if own is not None and own >= 1:
+        raise ValueError(f"{where}: margin={own:g}: below 1, as a share of the images (0.03 is 3 points)")
+    for arm, value in design.study.published.items():
+        if value > 1:
+            raise ValueError(
+                f"{where}: published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)"
+            )
+
+
+def margin(design: Design) -> float | None:
+    """Within which arms are equivalent: the study's, else the recipe's."""
+    return design.study.margin if design.study.margin is not None else own(design, design.recipe.margin)
 
 
 def claimable(design: Design) -> list[str]:

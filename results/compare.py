@@ -352,13 +352,14 @@ def unlike(a: Side, b: Side) -> str:
 
 
 def described(studies: Sequence[StudyResults]) -> Json:
-    """What one side holds."""
-    states = [status for study in studies for status in study.columns["status"]]
-    return {
-        "studies": [study.name for study in studies],
-        "planned": len(states),
-        "over": sum(status in ("finished", "diverged") for status in states),
+    """What one side holds; a trial that several studies share is one, as in the report."""
+    states = {
+        one: status
+        for study in studies
+        for one, status in zip(study.columns["id"], study.columns["status"], strict=True)
     }
+    over = sum(status in ("finished", "diverged") for status in states.values())
+    return {"studies": [study.name for study in studies], "planned": len(states), "over": over}
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:

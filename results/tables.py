@@ -182,8 +182,8 @@ def add_contrast(row: Row, baseline: Row, pair: Pair, p_holm: float | None, plan
         "delta_ci95_images": listed(images.interval()) if images else None,
     }
     if difference.n < max(row["n"], baseline["n"]):
-        common = sentences.named(pairs.seeds) if pairs.seeds else "no seed"
-        row["notes"].append(f"the difference is over {common}: what both arms finished")
+        common = f"the difference is over {sentences.named(pairs.seeds)}: what both arms finished"
+        row["notes"].append(common if pairs.seeds else "no seed that both arms finished")
     if difference.se is None:
         row["notes"].append(f"no interval, p or verdict of the difference: {difference.why}")
     if unknown := contrast.caveat(pairs):

@@ -70,6 +70,14 @@ def test_the_same_results_are_identical() -> None:
     assert {row["p_holm"] for row in found["rows"]} == {None}
 
 
+def test_a_trial_that_studies_share_is_counted_once() -> None:
+    """As in the report: what lies in the run directory, not how often studies name it."""
+    one = made()
+    two = made(one.plan | {"name": "again@digits", "study": "again"})
+    side = compare([one, two], [one])["a"]
+    assert (side["planned"], side["over"]) == (20, 20)
+
+
 def test_common_seeds_of_the_same_split_are_paired() -> None:
     """B - A with SciPy's paired test, Holm over the tested rows alone."""
     worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]

@@ -26,7 +26,7 @@ from results import export, plots, tables
 from results.figures import flops, frame, labels, lines
 from results.figures.families import training_flops
 from results.figures.page import wrapped
-from results.figures.style import COLUMN, FULL, style
+from results.figures.style import COLUMN, DASHES, FULL, style
 from results.names import AXES
 from results.study import EVALUATION, StudyResults, load
 
@@ -276,6 +276,38 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     assert f"{last}: 0 of 5 seeds finished (5 diverged)" in flat
 
 
+@pytest.mark.parametrize("name", ["compute", "families", "shape"])
+def test_crosses_of_nearly_equal_compute_stand_apart(name: str) -> None:
+    """Otherwise what is written above them is one black bar."""
+    study = nothing_finished(name)
+    for k, arm in enumerate(study.plan["arms"]):
+        arm["flops"] = int(1e6 * (1 + 0.001 * k + (k % 2)))
+        arm["train_flops"] = 1e5 * arm["flops"]
+    figure = drawn(study)
+    ends = [
+        line.get_transform().transform(line.get_xydata()) for line in figure.axes[0].lines if line.get_marker() == "x"
+    ]
+    places = np.sort([end[0, 0] for end in ends])
+    assert len(places) == len(study.plan["arms"])
+    assert np.diff(places).min() * 72 / figure.dpi > 7  # points of paper: the height of small letters
+
+
+def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
+    """Of two baselines, one of them yet to finish, the line of the other would be read as everybody's."""
+    plan = synthetic.make_plan(
+        "two", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"data_fraction": [0.1, 1.0]}, figure="intervals"
+    )
+    trials = next(arm for arm in plan["arms"] if arm["name"] == "stem=patch,data_fraction=0.1")["trials"]
+    holes = {trial["id"]: synthetic.hole("missing", "not started") for trial in trials}
+    for study, line in ((synthetic.results(plan, holes), False), (complete("intervals"), True)):
+        figure = drawn(study)
+        dashed = [
+            one for one in figure.axes[0].lines if len(set(one.get_xdata())) == 1 and list(one.get_ydata()) == [0, 1]
+        ]
+        assert (len(dashed) == 1) == line
+        assert ("dashed line: baseline" in " ".join(texts(figure)).replace("\n", " ")) == line
+
+
 def test_one_seed_has_no_interval() -> None:
     """And the figure says so."""
     study = one_seed("scale")
@@ -516,6 +548,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
 def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     """Where the trials have it: the family of tests is of the study's own metric."""
     study = complete("scale")
+    study.plan["evals"] = ["fewshot"]
     assert len(drawn(study).axes) == 1
     fewer = [accuracy - 0.2 for accuracy in study.columns["test_accuracy"]]
     study = replace(study, columns=study.columns | {"fewshot5_accuracy": fewer})
@@ -530,6 +563,30 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
     assert set(of(right)[1]) == {"#ffffff"}
     assert len(drawn(study, COLUMN).axes) == 2
+
+
+def test_the_share_that_a_stage_was_trained_on_is_in_percent() -> None:
+    """As an arm's own share, but without a number of images: those that an arm saw are not the stage's."""
+    plan = complete("scale").plan
+    for arm in plan["arms"]:
+        arm["values"]["pretrain.data_fraction"] = arm["values"].pop("data_fraction")
+    study = synthetic.results(plan | {"curves": {"pretrain.data_fraction": plan["curves"]["data_fraction"]}})
+    assert {"10%", "30%", "100%"} <= set(texts(drawn(study)))
+
+
+def test_few_shot_accuracy_that_a_study_does_not_owe_is_no_panel() -> None:
+    """Trials shared with a study that owes it have it; the other arms would be called missing for ever."""
+    study = complete("scale")
+    shared = study.trials["arm"].str.startswith("stem=patch")
+    study.trials["fewshot5_accuracy"] = study.trials["test_accuracy"].where(shared)
+    assert len(drawn(study).axes) == 1
+
+
+def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
+    """Over training a rate is known by its dashes alone."""
+    recipes = [yaml.safe_load(path.read_text()) for path in (STUDIES.parent / "recipes").glob("*.yaml")]
+    longest = max(len(values) for recipe in recipes for values in recipe.get("axes", {}).values())
+    assert len(set(DASHES)) == len(DASHES) >= longest
 
 
 @pytest.mark.parametrize("name", ["intervals", "compute", "scale", "axis"])

@@ -43,13 +43,13 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 def against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Means with intervals and seeds over `at`, a look a family. frame: rows of `arms` with `at`."""
+    compute_axis(frame, ax)
     for name, look in looks(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         draw_points(rows, ax, look)
         draw_seeds(rows, seeds, ax, look, 4.0)
         draw_gaps_apart(rows, frame, ax, look)
-    compute_axis(frame, ax)
     return ax
 
 

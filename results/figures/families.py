@@ -11,7 +11,7 @@ from results.figures.frame import Plan, alone, arms, number, seeds
 from results.figures.lines import (
     Look,
     compute_axis,
-    draw_gaps,
+    draw_gaps_apart,
     draw_points,
     draw_seeds,
     extent,
@@ -84,16 +84,16 @@ def over_compute(
 
     frame: rows of `arms` with `at`; points: rows of `seeds`.
     """
+    compute_axis(frame, ax)
     for name, look in looks(frame.assign(reference=False)).items():  # no family is black: the baseline is in one
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         draw_points(rows, ax, look)
         draw_seeds(rows, points, ax, look, 4.0)
-        draw_gaps(rows, ax, look)
+        draw_gaps_apart(rows, frame, ax, look)
         fit = fitted[name]
         if fit:
             draw_fit(fit, ax, look, metric)
         ax.plot([], [], color=look.colour, marker=look.marker, linestyle="-" if fit else "", label=rows["line"].iloc[0])
-    compute_axis(frame, ax)
     return ax
 
 

@@ -27,7 +27,7 @@ ROW, NARROW_ROW = 0.44, 0.6  # inches
 FRAME = 0.85  # inches for the axis and the heads of the columns
 MARKS = (
     "Colour, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
-    "Diamond, dashed line: baseline."
+    "Diamond{line}: baseline."
 )
 
 
@@ -44,7 +44,14 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if aside:
         published_rows(frame, panels[1], wrapped(layout.origin(table), 1.35, current().small))
     elsewhere = f"* published in another setting, its level is not comparable: {layout.origin(table)}."
-    return [MARKS, elsewhere] if published and stacked else [MARKS]
+    marks = MARKS.format(line="" if common_baseline(frame) is None else ", dashed line")
+    return [marks, elsewhere] if published and stacked else [marks]
+
+
+def common_baseline(frame: pd.DataFrame) -> float | None:
+    """The mean of the baseline where all arms have the same and it is known."""
+    baselines = frame["mean"][frame["reference"]]
+    return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
 
 
 def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
@@ -60,9 +67,9 @@ def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: s
             ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1.8, solid_capstyle="butt")
         face = colour if row.reference or row.verdict in RESOLVED else "white"
         ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face)
-    baselines = frame["mean"][frame["reference"]].dropna()
-    if len(baselines) == 1:
-        ax.axvline(baselines.iloc[0], color=current().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
+    baseline = common_baseline(frame)
+    if baseline is not None:
+        ax.axvline(baseline, color=current().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)

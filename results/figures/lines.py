@@ -25,7 +25,7 @@ NAMES = {
 }
 TICK = 0.9  # inches that a label of the axis may take before it is broken
 APART = 7.0  # points of paper between series that share a place on the axis
-GAP = 9.0  # points of paper between crosses of equal compute
+GAP = 9.0  # points of paper between crosses, as wide as what is written above them
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,24 @@ def draw_gaps(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0, name
 
 
 def draw_gaps_apart(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: Look) -> None:
-    """The crosses of a line's `rows`, named by it; those of all lines in `frame` at one place stand side by side."""
-    before = frame[frame["n"] == 0].groupby("at").cumcount()
-    for index in before.index.intersection(rows.index):
-        draw_gaps(rows.loc[[index]], ax, look, GAP * before[index], rows["line"].iloc[0])
+    """The crosses of a line's `rows`, named by it; no two of all lines in `frame` cover each other.
+
+    Call it when `ax` has its limits: how close they are depends on those.
+    """
+    aside = asides(frame[frame["n"] == 0], ax)
+    for index in aside.index.intersection(rows.index):
+        draw_gaps(rows.loc[[index]], ax, look, aside[index], rows["line"].iloc[0])
+
+
+def asides(frame: pd.DataFrame, ax: Axes) -> pd.Series:
+    """How many points of paper to the right of its place `at` each arm is put, so that all are GAP apart."""
+    in_order = frame["at"].sort_values(kind="stable")
+    pixels = ax.transData.transform([(at, 0.0) for at in in_order]) if len(in_order) else np.empty((0, 2))
+    free, found = -np.inf, []
+    for place in pixels[:, 0] * 72 / ax.figure.dpi:
+        found.append(max(free - place, 0.0))
+        free = place + found[-1] + GAP
+    return pd.Series(found, index=in_order.index, dtype=float)
 
 
 def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:

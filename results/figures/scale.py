@@ -36,7 +36,7 @@ def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def over_data(study: StudyResults, table: Table, ax: Axes) -> Axes:
     """The table's metric over the study's axis, a line a series."""
     frame, x = place(arms(study, table)), x_of(study.plan)
-    swept_axis(frame, ax, x, sizes(frame, study.history) if x == "data_fraction" else values(frame))
+    swept_axis(frame, ax, x, ticks(frame, x, study.history))
     points = seeds(study, table["metric"])
     draw_lines(frame, points, ax)
     metric_axis(ax, table["metric"], *extent(frame, points))
@@ -46,14 +46,25 @@ def over_data(study: StudyResults, table: Table, ax: Axes) -> Axes:
 
 
 def few_shot(study: StudyResults, metric: str) -> StudyResults | None:
-    """The same study by 5-shot accuracy, where that is known and is not the metric anyway."""
-    known = metric != FEW_SHOT and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
+    """The same study by 5-shot accuracy, where its arms owe that, some have it and it is not the metric anyway.
+
+    Of a study that owes none, those arms alone would have it that are trials of another one too.
+    """
+    owed = metric != FEW_SHOT and "fewshot" in study.plan.get("evals", [])
+    known = owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
     return replace(study, plan=study.plan | {"metric": FEW_SHOT, "claims": []}) if known else None
 
 
 def untested(table: Table) -> Table:
     """Without verdicts: the family of tests is of the study's own metric."""
     return table | {"rows": [row | {"verdict": None} for row in table["rows"]]}
+
+
+def ticks(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
+    """A label a place on the axis; of images that a stage was trained on, their share alone: trials are the arms'."""
+    if x == "data_fraction":
+        return sizes(frame, history)
+    return [f"{plain(100 * at)}%" for at in sorted(set(frame["at"]))] if x.endswith(".data_fraction") else values(frame)
 
 
 def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:

@@ -70,6 +70,7 @@ def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -
     frame: rows of `arms` with `at`, series by way of growing; points: rows of `seeds`.
     """
     base = frame[frame["series"] == BASE]
+    compute_axis(frame, ax)
     for name, look in looks(frame).items():
         rows = frame[frame["series"] == name]
         if name != BASE:
@@ -80,5 +81,4 @@ def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -
             draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
         draw_gaps_apart(rows, frame, ax, look)
         ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=rows["line"].iloc[0])
-    compute_axis(frame, ax)
     return ax
