@@ -433,9 +433,12 @@ def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> N
         ("--start position-embedding", "--start: of one config: without position-embedding"),
         ("--start --fused 2", "--start: of one config: without --fused"),
         ("--start --loop", "--start: of one config: without --loop"),
+        ("device=cuda", "device=cuda: a bench is of the CPU, with --gpu of a GPU"),
+        ("--gpu device=cpu", "device=cpu: a bench is of the CPU, with --gpu of a GPU"),
+        ("position-embedding gpus=2", "gpus=2: a bench is of one process"),
     ],
 )
-def test_what_cannot_be_fused_is_one_line(
+def test_what_cannot_be_measured_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, message: str
 ) -> None:
     """Before anything is timed."""

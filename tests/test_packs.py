@@ -393,8 +393,23 @@ def test_the_manifest_of_another_set_is_refused(folder: Path, home: Path) -> Non
     for wrong in (kept.replace('"cat"', '"cow"'), kept[:-30], "[]", kept.replace("shard-00000", "../../x-00000")):
         (root / "manifest.json").write_text(wrong)
         os.utime(root / "manifest.json", ns=(time.time_ns(), time.time_ns()))
-        with pytest.raises(ConfigError, match=r"photos/manifest\.json: damaged"):
+        with pytest.raises(ConfigError, match=r"photos/manifest\.json: damaged.*; remove it, and"):
             describe("photos")
+    (root / "manifest.json").unlink()
+    packed(folder, home)
+    assert (root / "manifest.json").read_text() == kept
+
+
+def test_a_misspelt_pack_is_told_its_name(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a config and to `verify`, of packs in a data directory and of names in [data]."""
+    packed(folder, home)
+    elsewhere = packed(folder, home.parent, "birds")
+    monkeypatch.setenv("ABLATE_PACKS", json.dumps({"birds": str(elsewhere), "birdy": "/nowhere"}))
+    for wrong, right in (("photo", "photos"), ("bird", "birds")):
+        with pytest.raises(ConfigError, match=rf"data={wrong}: .*; did you mean '{right}'\?$"):
+            Config(data=wrong)
+        status, _, errors = called(monkeypatch, "data", "verify", wrong)
+        assert (status, errors.endswith(f"; did you mean '{right}'?\n")) == (2, True)
 
 
 def test_a_pack_of_an_earlier_format_says_what_to_do(folder: Path, home: Path) -> None:
@@ -565,7 +580,8 @@ def test_verify_names_all_places_where_it_looked(home: Path, tmp_path: Path, mon
     assert (status, errors) == (
         2,
         "ablate: no pack 'pets' in --data-dir (explicit/pets: no such folder), [data] of ablate.toml (begun/pets: "
-        "packing was begun and has not ended: the same command goes on), a profile's data_dir (give it as --data-dir), "
+        "packing was begun and has not ended: the same `ablate data pack` goes on), a profile's data_dir (give it as "
+        "--data-dir), "
         f"data_dir of ablate.toml (toml/pets: no manifest.json), ABLATE_DATA ({home}/pets: no such folder)\n",
     )
     status, _, errors = called(monkeypatch, "data", "verify", "dogs")

@@ -35,7 +35,7 @@ from vitcore.datasets import (
 )
 from vitcore.imagefolder import describe_folder, read_folder
 from vitcore.memory import room
-from vitcore.pack import NAME, find, lacking, manifest, opened
+from vitcore.pack import NAME, find, lacking, manifest, names, opened
 from vitcore.shuffle import folds, order, stratified
 from vitcore.stream import Ahead, Stored
 
@@ -132,7 +132,7 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     if name in STATED:
         return STATED[name]
     may_be_pack = NAME.fullmatch(name) is not None
-    close = difflib.get_close_matches(name, BUILT_IN if may_be_pack else [*BUILT_IN, FOLDER], n=1)
+    close = difflib.get_close_matches(name, [*BUILT_IN, *(names(data_dir) if may_be_pack else [FOLDER])], n=1)
     hint = f"; did you mean '{close[0]}'?" if close else f"; {unpacked(name)}" if may_be_pack else ""
     looked_in = ", ".join(map(lacking, data_homes(name, data_dir))) or "none without --data-dir or ABLATE_DATA"
     where = looked_in if may_be_pack else "small letters, digits and . _ -"

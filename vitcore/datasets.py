@@ -234,8 +234,12 @@ def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     ABLATE_PACKS or ABLATE_MORE_DATA that is none.
     """
     own = own_packs().get(name)
-    above = [folder for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
-    return list(dict.fromkeys([*([Path(own)] if own else []), *(Path(folder) / name for folder in above)]))
+    return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
+
+
+def above(data_dir: Path | None = None) -> list[Path]:
+    """The folders that packs lie in under their names."""
+    return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 
 def own_packs() -> dict[str, str]:

@@ -32,11 +32,12 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from vitcore.config import ConfigError, Options
-from vitcore.datasets import About, Bytes, Indices, data_homes
+from vitcore.datasets import About, Bytes, Indices, above, data_homes, own_packs
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
 VERSION: Final = 2  # of the format; 1 had the channels first
 RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
+ANEW = "remove it, and the `ablate data pack` that wrote it writes it again"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 BLOCK = 2**22  # bytes that are hashed at once
 
@@ -111,10 +112,17 @@ def find(name: str, data_dir: Path | None = None) -> Path | None:
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
+def names(data_dir: Path | None = None) -> list[str]:
+    """Of the packs that `find` could find."""
+    own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
+    there = (path.parent.name for folder in above(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
+    return list(dict.fromkeys([*own, *there]))
+
+
 def lacking(folder: Path) -> str:
     """What is to be said of a folder in which a pack was looked for and not found."""
     if (folder / BEGUN).exists():
-        return f"{folder}: packing was begun and has not ended: the same command goes on"
+        return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
     return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
 
 
@@ -138,14 +146,14 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
         fingerprint = content.pop("fingerprint")
         found = Manifest(**content) if content["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise ConfigError(f"{path}: damaged, or of another version of this program ({error})") from None
+        raise ConfigError(f"{path}: damaged, or of another version of this program ({error}); {ANEW}") from None
     if found is None:
         raise ConfigError(
             f"{path}: of format {content['version']}, and this program reads {VERSION}: remove {path.parent} and pack "
             f"it again, `ablate data pack {content.get('name')} SOURCE`"
         )
     if found.fingerprint != fingerprint:
-        raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says")
+        raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says; {ANEW}")
     return found
 
 

@@ -60,14 +60,15 @@ def bench(
     from vitcore.config import Config, merge
 
     asked = split(words or [])
+    device = {"device": "cuda" if gpu else "cpu"}
     refuse_mixed(asked, loop, fused, start)
+    refuse_elsewhere(asked, device)
     if gpu:
         require_gpu()
     files, digests = load_plugins(plugin)
     named = dict(zip(map(str, files), digests, strict=True))
     source = Source(data_folder(data_dir), random_images, files)
     method = benches.Method(rounds or (2 if loop or fused or start else 15), steps, compiled, source)
-    device = {"device": "cuda" if gpu else "cpu"}
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     if fused:
         found = [benches.fused(settings, fused, method, named)]
@@ -99,3 +100,11 @@ def refuse_mixed(asked: Asked, loop: bool, fused: int | None, start: bool) -> No
         raise ValueError(f"--start: of one config: without {other}")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
+
+
+def refuse_elsewhere(asked: Asked, device: dict[str, str]) -> None:
+    """A figure would be told as of a device, or of several, that it was not measured on. Raises ValueError."""
+    if asked.overrides.get("device", device["device"]) != device["device"]:
+        raise ValueError(f"device={asked.overrides['device']}: a bench is of the CPU, with --gpu of a GPU")
+    if asked.overrides.get("gpus", 1) != 1:
+        raise ValueError(f"gpus={asked.overrides['gpus']}: a bench is of one process: leave it out")

@@ -95,14 +95,15 @@ def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None
 @app.command()
 def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: options.DataDir = None) -> None:
     """Read all of a pack, and name each file that is damaged."""
-    from vitcore.pack import find, manifest
+    from vitcore.config import nearest
+    from vitcore.pack import find, manifest, names
     from vitcore.pack import verify as read
 
     looked_in = settings.looked_in(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
-        raise ValueError(f"no pack '{name}' in {looked_in}")
+        raise ValueError(f"no pack '{name}' in {looked_in}{nearest(name, names())}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)
