@@ -67,7 +67,8 @@ def at_own_values(study: StudyResults) -> StudyResults:
         return study
     arms = [arm for arm in whole.plan["arms"] if arm["name"] in choices]
     curves = {name: values for name, values in study.plan["curves"].items() if name not in study.plan["tune"]}
-    return replace(whole, plan=whole.plan | {"arms": arms, "curves": curves, "tune": {}, "tuned": []})
+    plan = whole.plan | {"arms": arms, "curves": curves, "tune": {}, "tuned": []}
+    return replace(whole, plan=plan, trials=whole.trials[whole.trials["arm"].isin(choices.keys())])
 
 
 def choice(entry: Arm, by_arm: Trials, plan: Arm, arms: Mapping[str, Arm]) -> Choice:

@@ -58,7 +58,9 @@ def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Json]) -
         assert [one["mean"] for one in plan(RECIPE + f"    expected: [{two}]", **overrides)["expected"]] == means
 
 
-def finish(runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0.5, **env: Any) -> None:
+def finish(
+    runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0.5, val_accuracy: float = 0.5, **env: Any
+) -> None:
     """The trial is finished, by an attempt with this env.json."""
     trial = store.trial(runs, arm["trials"][seed]["id"])
     trial.create({"config": arm["config"] | {"seed": seed}})
@@ -66,7 +68,8 @@ def finish(runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0
     assert attempt is not None
     with attempt:
         attempt.write_env({"schema": 1, "device": "A core", "threads": 1, **env})
-        attempt.publish({"status": "finished", "metrics": {"test_accuracy": accuracy}, "train_seconds": seconds})
+        metrics = {"test_accuracy": accuracy, "val_accuracy": val_accuracy}
+        attempt.publish({"status": "finished", "metrics": metrics, "train_seconds": seconds})
 
 
 def sources(plan: Json, runs: Path, device: Device) -> list[tuple[float, str]]:
@@ -162,6 +165,21 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     assert own["seeds_for"] == {
         "0.01": power.seeds_to_resolve(0.01, bound), "0.005": power.seeds_to_resolve(0.005, bound)
     }  # fmt: skip
+
+
+def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """Both arms do best at the middle rate, where their differences are 1, 2 and 3 points; elsewhere they are wild."""
+    study = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
+    made = plan(RECIPE + STATED, study)
+    assert resolution.resolution(made, tmp_path)["spread"]["freedom"] == 30  # nothing has finished: the recipe's
+    for arm in made["arms"]:
+        middle, ours = "lr=0.002" in arm["name"], arm["name"] != arm["baseline"]
+        for seed, difference in enumerate((0.01, 0.02, 0.03)):
+            accuracy = 0.5 + ours * difference if middle else 0.1 * (1 + seed + ours * seed)
+            finish(tmp_path, arm, seed, 1.0, accuracy, val_accuracy=0.9 if middle else 0.2)
+    own = resolution.resolution(made, tmp_path)["spread"]
+    assert (own["sd"], own["freedom"]) == (pytest.approx(0.01), 2)
+    assert own["source"] == "the differences of this study so far"
 
 
 def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Json], tmp_path: Path) -> None:
