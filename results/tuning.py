@@ -68,7 +68,10 @@ def at_own_values(study: StudyResults) -> StudyResults:
     arms = [arm for arm in whole.plan["arms"] if arm["name"] in choices]
     curves = {name: values for name, values in study.plan["curves"].items() if name not in study.plan["tune"]}
     plan = whole.plan | {"arms": arms, "curves": curves, "tune": {}, "tuned": []}
-    return replace(whole, plan=plan, trials=whole.trials[whole.trials["arm"].isin(choices.keys())])
+    chosen = [name in choices for name in whole.columns["arm"]]
+    return replace(
+        whole, plan=plan, columns={key: list(itertools.compress(own, chosen)) for key, own in whole.columns.items()}
+    )
 
 
 def choice(entry: Arm, by_arm: Trials, plan: Arm, arms: Mapping[str, Arm]) -> Choice:
