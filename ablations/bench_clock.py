@@ -2,10 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Call = Callable[[], object]
 Seconds = np.ndarray[Any, Any]  # a value a round
@@ -19,8 +23,28 @@ def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torc
 
 def turns(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> Iterator[dict[str, float]]:
     """The same, round by round."""
-    for number in range(rounds):
-        yield {name: timed(sides[name], calls, device) / calls for name in list(sides)[:: -1 if number % 2 else 1]}
+    with progress(rounds * len(sides)) as begin:
+        for number in range(rounds):
+            found = {}
+            for name in list(sides)[:: -1 if number % 2 else 1]:
+                begin(name)
+                found[name] = timed(sides[name], calls, device) / calls
+            yield found
+
+
+@contextmanager
+def progress(turns: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, to be told of each turn before it begins. No thread of its own runs into the times."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=hidden) as bar:
+        task, begun = bar.add_task("", total=turns), count()
+
+        def begin(name: str) -> None:
+            bar.update(task, description=name, completed=next(begun), refresh=True)
+
+        yield begin
 
 
 def gathered(turns: Iterable[Mapping[str, float]], names: Iterable[str]) -> dict[str, Seconds]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ablations import plugins
-from ablations.bench_clock import spread
+from ablations.bench_clock import progress, spread
 from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.probing import with_steps
@@ -34,13 +34,16 @@ def bench(config: Config, rounds: int, source: Source) -> Json:
     """Raises ValueError where a process fails."""
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
     seconds, graphs = defaultdict(list), list[list[int]]()
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory(prefix="ablate-bench-") as cache:
-            for name, one in ((COLD, compiled), (WARM, compiled), (EAGER, eager)):
-                took, counted = start(one, source, cache)
-                seconds[name].append(took)
-                if name == COLD:
-                    graphs.append(counted)
+    sides = ((COLD, compiled), (WARM, compiled), (EAGER, eager))
+    with progress(rounds * len(sides)) as begin:
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory(prefix="ablate-bench-") as cache:
+                for name, one in sides:
+                    begin(name)
+                    took, counted = start(one, source, cache)
+                    seconds[name].append(took)
+                    if name == COLD:
+                        graphs.append(counted)
     values = {name: np.array(found) for name, found in seconds.items()}
     return {
         "seconds": {name: spread(found) for name, found in values.items()},

@@ -1,5 +1,6 @@
 """`ablate bench`: equal trainings are compared, a floor has the model's FLOPs, every part comes with its keys."""
 
+import io
 import json
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from in_process import called
+from rich.console import Console
 from torch import nn
 
 from ablations import (
@@ -157,6 +159,17 @@ def test_sides_are_timed_in_turn() -> None:
     found = bench_clock.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
     assert "".join(order) == "aabbbbaa"
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
+
+
+def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: the side that has its turn, and how many turns are over; nothing where nobody looks."""
+    for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
+        shown = io.StringIO()
+        screen = Console(file=shown, force_terminal=terminal, width=80)
+        monkeypatch.setattr(bench_clock, "Console", lambda stderr, screen=screen: screen)
+        bench_clock.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
+        assert [part for part in seen if part in shown.getvalue()] == seen
+        assert terminal or not shown.getvalue()
 
 
 def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
