@@ -47,7 +47,8 @@ def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: P
     for name in asked:
         if name not in known:
             there = ", ".join(plan["name"] for plan in plans)
-            raise ValueError(f"{source}: no study '{name}'{nearest(name, known)} (there: {there})")
+            alike = [one for one in known if ("@" in one) == ("@" in name)]  # with a recipe, or without
+            raise ValueError(f"{source}: no study '{name}'{nearest(name, alike)} (there: {there})")
     return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
 
 
