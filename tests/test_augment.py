@@ -16,7 +16,7 @@ from torchvision.transforms.autoaugment import _apply_op
 from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
-from vitcore.augment import AUGMENT, LEVELS, Operation, crop, moderate, wide
+from vitcore.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, wide
 from vitcore.config import ConfigError
 from vitcore.noise import image_keys
 
@@ -153,6 +153,13 @@ def test_crop_is_a_window_of_the_padded_image(fill: str, mode: str, pad: int) ->
     assert equal.any(axis=(1, 2)).all()
     if pad == 1:
         assert stats.chisquare(equal.sum(axis=0).ravel()).pvalue > 1e-3
+
+
+def test_windows_are_the_same_on_a_gpu() -> None:
+    """What is gathered there is what a CPU copies, of images higher than wide too."""
+    images = torch.randint(0, 256, (9, 3, 15, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    places = torch.tensor([[row, column] for row in (0, 2, 5) for column in (0, 3, 4)])
+    assert torch.equal(gathered(images, places, 10, 8), copied(images, places, 10, 8))
 
 
 def test_flip_and_crop_are_independent() -> None:

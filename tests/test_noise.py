@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitcore import Config, ViT
 from vitcore.data import Order, load
-from vitcore.noise import Dropout, DropPath, below, bits, code, image_keys, kept, mix64
+from vitcore.noise import Dropout, DropPath, below, bits, code, decided, image_keys, kept, mix64
 from vitcore.train import Training
 
 
@@ -100,6 +100,15 @@ def test_below_is_uniform() -> None:
     counts = torch.bincount(draws.flatten(), minlength=14)
     assert len(counts) == 14
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("limit", "elements"), [(2, 1), (9, 2), (31, 5)])
+def test_what_numpy_decides_is_what_pytorch_does(limit: int, elements: int) -> None:
+    """The same hash of keys of both signs, so that what an image becomes does not depend on where it is decided."""
+    some = keys(1000, seed=3, epoch=7)
+    assert (some < 0).any()
+    for site in (code("crop"), code("flip"), -1, 2**31 - 1):
+        assert torch.equal(decided(limit, some, site, elements), below(limit, some, site, elements))
 
 
 def test_dropout_keeps_the_expectation_and_scales_what_stays() -> None:

@@ -19,7 +19,7 @@ from vitcore import image_ops
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
 from vitcore.crops import cut, random_boxes
-from vitcore.noise import below, code
+from vitcore.noise import code, decided
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ class TrivialAugment(Augment):
         need_gray_or_colour(config)
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        choices = below(len(self.operations), keys, code("operation"), 1)[:, 0]
-        levels = below(LEVELS, keys, code("magnitude"), 1)[:, 0]
+        choices = decided(len(self.operations), keys, code("operation"), 1)[:, 0]
+        levels = decided(LEVELS, keys, code("magnitude"), 1)[:, 0]
         return operate(images.clone(), self.operations, choices, levels, signs(keys, 1)[:, 0])
 
 
@@ -244,7 +244,7 @@ def need_gray_or_colour(config: Config) -> None:
 
 def flip(images: Tensor, keys: Tensor) -> Tensor:
     """In place."""
-    chosen = below(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0]
+    chosen = decided(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0]
     if images.device.type == "cpu" and images[0].numel() >= LARGE:
         for place in chosen.tolist():
             images[place] = images[place].flip(2)
@@ -255,11 +255,25 @@ def flip(images: Tensor, keys: Tensor) -> Tensor:
 
 
 def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:
-    """Every place of a window over the padded image is a view; one is gathered for each image."""
-    rows, columns = images.shape[-2:]
-    places = below(2 * shift.pad + 1, keys, code("crop"), 2).to(images.device)  # (B, 2)
-    windows = padded(images, shift).unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, H, W)
-    return windows[torch.arange(len(images), device=images.device), :, places[:, 0], places[:, 1]]
+    """A window over the padded image, at a random place of each."""
+    places = decided(2 * shift.pad + 1, keys, code("crop"), 2)  # (B, 2)
+    take = copied if images.device.type == "cpu" else gathered
+    return take(padded(images, shift), places, *images.shape[-2:])
+
+
+def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
+    """Every place of a window is a view; one is gathered for each image."""
+    top, left = places.to(images.device).unbind(1)
+    windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
+    return windows[torch.arange(len(images), device=images.device), :, top, left]
+
+
+def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
+    """The same, one by one: a CPU copies rows faster than it gathers bytes."""
+    found = torch.empty((*images.shape[:2], rows, columns), dtype=images.dtype)
+    for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
+        window[...] = image[:, top : top + rows, left : left + columns]
+    return found
 
 
 def piece(images: Tensor, keys: Tensor, options: Piece, size: int) -> Tensor:
@@ -291,7 +305,7 @@ class Operation(NamedTuple):
 
 def randaugment(images: Tensor, keys: Tensor, strength: Strength, operations: list[Operation]) -> Tensor:
     images, layers = images.clone(), strength.layers
-    choices, sign = below(len(operations), keys, code("operation"), layers), signs(keys, layers)  # (B, layers)
+    choices, sign = decided(len(operations), keys, code("operation"), layers), signs(keys, layers)  # (B, layers)
     levels = torch.full((len(images),), strength.magnitude)
     for layer in range(layers):
         images = operate(images, operations, choices[:, layer], levels, sign[:, layer])
@@ -300,7 +314,7 @@ def randaugment(images: Tensor, keys: Tensor, strength: Strength, operations: li
 
 def signs(keys: Tensor, elements: int) -> Tensor:
     """1 or -1: (B, elements)."""
-    return 2 * below(2, keys, code("sign"), elements) - 1
+    return 2 * decided(2, keys, code("sign"), elements) - 1
 
 
 def operate(images: Tensor, operations: list[Operation], choices: Tensor, levels: Tensor, sign: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ drawn before: micro-batches, ranks and resumed trainings agree.
 """
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
+Array = TypeVar("Array", Tensor, np.ndarray[Any, np.dtype[np.int32]])
 Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None outside of training
 
 
@@ -69,14 +70,27 @@ def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
+def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
+    """`below`, of keys on the CPU: for a few elements NumPy is through before PyTorch has begun."""
+    own = keys.numpy()
+    low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
+    found = spread(low, high, np.arange(elements, dtype=np.int32))
+    return torch.from_numpy((found.astype(np.int64) + 2**31) * limit >> 32)
+
+
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     """All values of an int32 alike for each element of each image: (B, elements)."""
-    image = mix(mix(keys.to(torch.int32) ^ site) ^ (keys >> 32).to(torch.int32))  # (B,)
-    element = mix(torch.arange(elements, dtype=torch.int32, device=keys.device))
-    return mix(image[:, None] + element)
+    each = torch.arange(elements, dtype=torch.int32, device=keys.device)
+    return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
 
 
-def mix(x: Tensor) -> Tensor:
+def spread(low: Array, high: Array, each: Array) -> Array:
+    """The halves of keys (B,) and the elements of an image, all int32: (B, elements)."""
+    image = mix(mix(low) ^ high)  # (B,)
+    return mix(image[:, None] + mix(each))
+
+
+def mix(x: Array) -> Array:
     """A bijection of 32 bits, in place, in which each bit of x flips about half of the result.
 
     It is lowbias32 of https://nullprogram.com/blog/2018/07/31/.
