@@ -1,7 +1,7 @@
 """A step of the optimiser: all parameters of a group in one call of PyTorch's fused kernels.
 
 Bit by bit what `torch.optim` does with them. What it does around them is a part of a small model's step that shows, and
-its first use imports torch._dynamo, which takes longer than a hundred such steps.
+its first use imports torch._dynamo, for which a small trial would wait as long as for many steps.
 """
 
 from __future__ import annotations
