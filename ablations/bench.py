@@ -54,16 +54,12 @@ def arms(design: Design, glob: str, method: Method, digests: dict[str, str]) -> 
 
 def loop(settings: Json, seeds: int, method: Method, digests: dict[str, str]) -> Json:
     """A small study of this config beside one process a trial."""
-    if method.source.random:
-        raise ValueError("--random-images: --loop trains on the data themselves")
     found = bench_loop.bench(settings, seeds, method.rounds, method.source)
     return {"bench": "loop", **about(Config(**settings), method, digests), **found}
 
 
 def fused(settings: Json, members: int, method: Method, digests: dict[str, str]) -> Json:
     """Seeds of this config trained as one, beside one after the other and one process a trial."""
-    if method.source.random:
-        raise ValueError("--random-images: --fused trains on the data themselves")
     found = bench_fused.bench(settings, members, method.rounds, method.calls, method.source)
     return {"bench": "fused", **about(Config(**settings), method, digests), **found}
 

@@ -10,8 +10,17 @@ from ablations.commands.answer import show_json
 from ablations.commands.places import data_folder, load_plugins
 from ablations.commands.words import Asked, designs, named_data, split
 
+FORMS = {  # which options each form takes, besides those of all
+    "--loop": {"seeds"},
+    "--fused": {"steps"},
+    "--start": {"random_images"},
+    "a study": {"steps", "random_images", "arm"},
+    "one config": {"steps", "random_images", "compiled"},
+}
+
 
 def bench(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Studies: what each arm costs; settings."),
@@ -61,7 +70,8 @@ def bench(
 
     asked = split(words or [])
     device = {"device": "cuda" if gpu else "cpu"}
-    refuse_mixed(asked, loop, fused, start)
+    form = form_of(asked, loop, fused, start)
+    refuse_foreign(given(context), form)
     refuse_elsewhere(asked, device)
     if gpu:
         require_gpu()
@@ -70,17 +80,18 @@ def bench(
     source = Source(data_folder(data_dir), random_images, files)
     method = benches.Method(rounds or (2 if loop or fused or start else 15), steps, compiled, source)
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
-    if fused:
-        found = [benches.fused(settings, fused, method, named)]
-    elif start:
-        found = [benches.start(settings, method, named)]
-    elif loop:
-        found = [benches.loop(settings, seeds, method, named)]
-    elif asked.studies:
-        chosen = designs(Asked(asked.studies, asked.overrides | device), recipe, data_dir)
-        found = [benches.arms(design, arm, method, named) for design in chosen]
-    else:
-        found = [benches.step(Config(**settings), method, named)]
+    match form:
+        case "--fused":
+            found = [benches.fused(settings, fused or 2, method, named)]
+        case "--start":
+            found = [benches.start(settings, method, named)]
+        case "--loop":
+            found = [benches.loop(settings, seeds, method, named)]
+        case "a study":
+            chosen = designs(Asked(asked.studies, asked.overrides | device), recipe, data_dir)
+            found = [benches.arms(design, arm, method, named) for design in chosen]
+        case _:
+            found = [benches.step(Config(**settings), method, named)]
     if out:
         store.write_json(out, found[0] if len(found) == 1 else found)
     if as_json:
@@ -89,17 +100,31 @@ def bench(
         print("\n\n".join(map(told, found)))
 
 
-def refuse_mixed(asked: Asked, loop: bool, fused: int | None, start: bool) -> None:
-    """--loop has a study of its own, the others one config. Raises ValueError for what does not go together."""
-    if loop and asked.studies:
-        raise ValueError(f"--loop {asked.studies[0]}: it has a study of its own: key=value")
-    if fused and (loop or asked.studies):
-        raise ValueError(f"--fused {fused}: of one config: without {'--loop' if loop else asked.studies[0]}")
-    if start and (fused or loop or asked.studies):
-        other = "--fused" if fused else "--loop" if loop else asked.studies[0]
-        raise ValueError(f"--start: of one config: without {other}")
+def form_of(asked: Asked, loop: bool, fused: int | None, start: bool) -> str:
+    """What is to be measured, a key of FORMS. Raises ValueError where that is several, or varies what the form does."""
+    called = {"--loop": loop, "--fused": fused, "--start": start, "a study": asked.studies}
+    forms = [name for name, value in called.items() if value]
+    if len(forms) > 1:
+        first, second = (asked.studies[0] if form == "a study" else form for form in forms[:2])
+        raise ValueError(f"{first} and {second}: one bench at a time")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
+    return forms[0] if forms else "one config"
+
+
+def given(context: typer.Context) -> set[str]:
+    """The parameters that the command line names."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def refuse_foreign(names: set[str], form: str) -> None:
+    """An option without effect would be taken for one that had. Raises ValueError."""
+    for name in sorted(names):
+        takers = [taker for taker, own in FORMS.items() if name in own]
+        if takers and form not in takers:
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"{option}: of a bench of {' or '.join(takers)}; this one is of {form}")
 
 
 def refuse_elsewhere(asked: Asked, device: dict[str, str]) -> None:
