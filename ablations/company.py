@@ -67,7 +67,7 @@ def verdict(worker: Worker, jobs: Sequence[Json]) -> Verdict:
         except Exception as error:  # of one of them, or of the device: each alone is told of its own
             traceback.print_exc()
             worker.broken |= faults.classify(error).fatal
-            return fused_pace.Verdict(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            return fused_pace.Verdict(faults.line(error))
 
 
 def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
@@ -95,8 +95,9 @@ def claimed(worker: Worker, job: Json, held: ExitStack) -> Claimed | None:
 def train_as_one(worker: Worker, members: Sequence[Claimed], ratio: float | None) -> None:
     """To their ends, each told when it comes to its own. ratio: how many times the steps a second, as a probe says.
 
-    What all of them raise gives those that are left back, to go on alone. Where the device is lost, or the machine at
-    fault, it is on record with each, as one event (ablations.shunning) that is held against none (ablations.attempts).
+    What all of them raise gives those that are left back, to go on alone; where it is the code's, as many are not
+    tried again. Where the device is lost, or the machine at fault, it is on record with each, as one event
+    (ablations.shunning) that is held against none (ablations.attempts).
     """
     left = dict(enumerate(members))
 
@@ -108,6 +109,8 @@ def train_as_one(worker: Worker, members: Sequence[Claimed], ratio: float | None
     except Exception as error:  # of all: nothing that a trial alone would meet, unless it is the device's
         fault = faults.classify(error)
         if not fault.fatal and fault.kind != faults.MACHINE:
+            if fault.kind == faults.BUG:
+                refuse(worker, members, faults.line(error))
             return give_back(worker, members[0], left.values(), error)
         for position in list(left):
             end(position, error)
@@ -127,12 +130,19 @@ def conclude(worker: Worker, one: Claimed, outcome: Outcome | Exception) -> None
 
 def give_back(worker: Worker, lead: Claimed, members: Iterable[Claimed], error: Exception) -> None:
     """Each is to be handed over again, alone; the lead's log says why. The attempts count for nothing."""
-    cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
     with suppress(OSError), (lead.attempt.path / "log").open("a") as log:
         log.write("".join(traceback.format_exception(error)))
     for one in members:
         one.attempt.release()
-        worker.emit("apart", id=one.job["id"], cause=cause)
+        worker.emit("apart", id=one.job["id"], cause=faults.line(error))
+
+
+def refuse(worker: Worker, members: Sequence[Claimed], why: str) -> None:
+    """As many of this kin are not tried again here."""
+    from ablations import fused_pace  # late: most workers need none of it
+
+    with suppress(OSError):
+        fused_pace.file([one.config for one in members], worker.runs, worker.code, {"ratio": None, "why": why})
 
 
 def train_members(

@@ -96,6 +96,11 @@ def classify(error: BaseException) -> Fault:
     return Fault(BUG)
 
 
+def line(error: BaseException) -> str:
+    """What it says, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def innermost(error: BaseException) -> str:
     """The file that raised it."""
     return place(error.__traceback__)[-1].partition(":")[0]

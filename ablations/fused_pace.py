@@ -48,21 +48,36 @@ def verdict(configs: Sequence[Config], runs: Path, data_dir: Path | None, code: 
     `code`: digest of the sources and the plugins. What kept it from being measured is told, not filed: it may pass.
     Raises what leaves the device lost.
     """
-    device = Device(device_of(configs[0]) == "cuda", hardware(configs[0]))
-    key = fusing.key(fusing.kin(configs[0].model_dump()), len(configs))
-    of = {"code": code, "versions": versions()}
+    device, key = filed_under(configs)
     known = paces.measured(runs, device.name, paces.FUSED).get(key)
-    if known is None or any(known.get(name) != value for name, value in of.items()):
+    if known is None or any(known.get(name) != value for name, value in of(code).items()):
         began = time.monotonic()
         try:
             found = probe(configs, data_dir)
         except Exception as error:  # whatever a part meets under vmap, or memory: they are trained alone
             if faults.classify(error).fatal:
                 raise
-            return Verdict(f"{type(error).__name__}: {' '.join(str(error).split())}")
-        known = {**of, "when": store.now(), "seconds": time.monotonic() - began, **found}
-        paces.write(runs, device, paces.FUSED, {key: known})
+            return Verdict(faults.line(error))
+        known = file(configs, runs, code, {"seconds": time.monotonic() - began, **found})
     return Verdict(str(known["why"]), known["ratio"])
+
+
+def file(configs: Sequence[Config], runs: Path, code: str, found: Json) -> Json:
+    """A verdict with its `why` and `ratio`, for whoever asks next of as many on such a device."""
+    device, key = filed_under(configs)
+    filed = {**of(code), "when": store.now(), **found}
+    paces.write(runs, device, paces.FUSED, {key: filed})
+    return filed
+
+
+def filed_under(configs: Sequence[Config]) -> tuple[Device, str]:
+    device = Device(device_of(configs[0]) == "cuda", hardware(configs[0]))
+    return device, fusing.key(fusing.kin(configs[0].model_dump()), len(configs))
+
+
+def of(code: str) -> Json:
+    """What a verdict holds for."""
+    return {"code": code, "versions": versions()}
 
 
 def probe(configs: Sequence[Config], data_dir: Path | None, seconds: float = SECONDS) -> Json:

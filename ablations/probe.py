@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablations import campaign as campaigns
+from ablations import faults
 from ablations.campaign import Campaign
 from results import store
 from slurm.ask import ask
@@ -23,7 +24,7 @@ def tried(test: Callable[[Campaign], None], campaign: Campaign) -> str:
     try:
         test(campaign)
     except Exception as error:  # whatever a node answers is the result
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return faults.line(error)
     return ""
 
 

@@ -225,6 +225,9 @@ def test_what_all_raise_gives_them_back(tmp_path: Path, monkeypatch: pytest.Monk
     log = (store.trial(tmp_path, some[0].id).attempts()[0] / "log").read_text()
     assert "Traceback" in log
     assert "RuntimeError: no batching rule" in log
+    monkeypatch.undo()
+    again = served(tmp_path, some)  # as many of this kin are not tried again
+    assert [again[job.id][-1]["cause"] for job in some] == ["RuntimeError: no batching rule"] * 2
     for number, sign in enumerate(["an illegal memory access was encountered", "device-side assert triggered"]):
 
         def lost(*_: Any, sign: str = sign, **__: Any) -> Any:
