@@ -696,7 +696,7 @@ def test_an_axis_is_logarithmic_where_its_values_are(values: list[float], scale:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.002, "0.002"), (5e-5, "5e-5"), (8, "8"), (1320, "1,320"), ("conv", "conv"), (0.0, "0")]
+    ("value", "text"), [(0.0004, "0.0004"), (5e-5, "5e-5"), (8, "8"), (1320, "1,320"), ("conv", "conv"), (0.0, "0")]
 )
 def test_a_value_is_written_as_a_person_writes_it(value: object, text: str) -> None:
     """No 5e-05, no 8.0."""

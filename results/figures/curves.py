@@ -19,10 +19,7 @@ from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
-NOTE = (
-    "Lines: mean over the finished seeds (where there is none, over those that go on); band: 95% t interval, from "
-    f"{BAND} seeds on. Thin: single seeds of fewer, trials that diverged (×), failed or go on."
-)
+BANDS = 6  # at most: more of them hide each other, and the lines
 
 
 def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
@@ -39,7 +36,20 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
     if study.plan["curves"]:
         dashes_legend(frame, ax, f"{axis_name(x_of(study.plan))} ")
     legend_above(ax, "")
-    return [NOTE]
+    return [note(frame)]
+
+
+def note(frame: pd.DataFrame) -> str:
+    """What lines and bands are. frame: a row a line."""
+    band = f"; band: 95% t interval, from {BAND} seeds on" if banded(frame) else ""
+    return (
+        f"Lines: mean over the finished seeds (where there is none, over those that go on){band}. Thin: single seeds "
+        f"of fewer than {BAND}, trials that diverged (×), failed or go on."
+    )
+
+
+def banded(frame: pd.DataFrame) -> bool:
+    return len(frame) <= BANDS
 
 
 def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str = "step") -> Axes:
@@ -57,7 +67,7 @@ def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str =
         look = table[row.series]
         dash = DASHES[swept.index(row.at) % len(DASHES)] if study.plan["curves"] else look.dash
         own = history[history["arm"] == row.arm]
-        draw_band(averaged(own), ax, look, dash)
+        draw_mean(averaged(own), ax, look, dash, banded(frame))
         few = own["seed"].nunique() < BAND
         draw_seeds(own if few else own[own["status"] != "finished"], ax, look, dash)
     ax.set_xlabel(name)
@@ -107,11 +117,11 @@ def averaged(history: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def draw_band(rows: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
+def draw_mean(rows: pd.DataFrame, ax: Axes, look: Look, dash: Any, band: bool) -> None:
     """rows: of `averaged`."""
     if rows.empty:
         return
-    if rows["low"].notna().any():
+    if band and rows["low"].notna().any():
         ax.fill_between(rows["at"], rows["low"], rows["high"], color=look.colour, alpha=0.12, linewidth=0)
     ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=dash, marker=dot(rows))
 

@@ -27,7 +27,7 @@ ROW, NARROW_ROW = 0.44, 0.6  # inches
 FRAME = 0.85  # inches for the axis and the heads of the columns
 MARKS = (
     "Colour, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
-    "Diamond{line}: baseline."
+    "{baseline}."
 )
 
 
@@ -44,8 +44,15 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if aside:
         published_rows(frame, panels[1], wrapped(layout.origin(table), 1.35, current().small))
     elsewhere = f"* published in another setting, its level is not comparable: {layout.origin(table)}."
-    marks = MARKS.format(line="" if common_baseline(frame) is None else ", dashed line")
+    marks = MARKS.format(baseline=diamond(frame))
     return [marks, elsewhere] if published and stacked else [marks]
+
+
+def diamond(frame: pd.DataFrame) -> str:
+    """What the mark of a baseline means."""
+    if frame["reference"].sum() > 1:
+        return "Diamonds: baselines, each of the arms at the same point"
+    return f"Diamond{'' if common_baseline(frame) is None else ', dashed line'}: baseline"
 
 
 def common_baseline(frame: pd.DataFrame) -> float | None:

@@ -6,7 +6,7 @@ The point of that figure: two heads tie, each at a learning rate of its own. So 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.curves import NOTE, dashes_legend, training_curves
+from results.figures.curves import dashes_legend, note, training_curves
 from results.figures.frame import arms, seeds, signed, written, x_of
 from results.figures.lines import (
     axis_name,
@@ -42,7 +42,7 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
         training_curves(study, frame, training)
         dashes_legend(frame, training)
         legend_above(training, f"over training, by {axis_name(x)}")
-    return [marks(x), *at_own_values(study, table), *([NOTE] if others else [])]
+    return [marks(x), *at_own_values(study, table), *([note(frame)] if others else [])]
 
 
 def panels(figure: Figure, count: int) -> list[Axes]:

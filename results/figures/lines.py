@@ -187,10 +187,10 @@ def values(frame: pd.DataFrame) -> list[str]:
 
 
 def plain(value: Any) -> str:
-    """A number without noise, a word as it is: 0.002, 5e-5, 8, 1,320, conv."""
+    """A number without noise, a word as it is: 0.0004, 5e-5, 8, 1,320, conv."""
     if not is_number(value):
         return str(value)
-    if value and abs(value) < 1e-3:
+    if value and abs(value) < 1e-4:  # as Python does, and so the names of arms
         mantissa, exponent = f"{value:.6e}".split("e")
         return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:,.6g}"
