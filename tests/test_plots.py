@@ -306,6 +306,7 @@ def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
         ]
         assert (len(dashed) == 1) == line
         assert ("dashed line: baseline" in " ".join(texts(figure)).replace("\n", " ")) == line
+        assert ("Diamonds: baselines, each of the arms at" in " ".join(texts(figure)).replace("\n", " ")) != line
 
 
 def test_one_seed_has_no_interval() -> None:
@@ -397,6 +398,14 @@ def going_on(plan: dict[str, Any], reached: dict[int, int]) -> StudyResults:
         history = record.history[: reached[trial["seed"]]]
         known[trial["id"]] = replace(record, values={"status": "running", "reason": "running"}, history=history)
     return synthetic.results(plan, known)
+
+
+def test_more_lines_than_six_have_no_bands() -> None:
+    """Which would hide each other and the lines; what is written under the figure promises none then."""
+    for study, banded in ((complete("learning-rate"), True), (loss("learning-rate"), False)):
+        figure = drawn(study)
+        assert bool(figure.axes[1].collections) == banded
+        assert ("band: 95% t interval" in " ".join(texts(figure)).replace("\n", " ")) == banded
 
 
 def curve_axes(study: StudyResults, x: str = "step") -> Axes:
