@@ -20,6 +20,7 @@ from ablations.commands import (
     watching,
 )
 from ablations.commands.answer import BAD_INPUT, INTERRUPTED
+from ablations.leaving import leave
 from ablations.plain import one_line
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
@@ -44,8 +45,17 @@ for command in (
     app.command(command.__name__.rstrip("_"))(command)
 
 
+def entry() -> NoReturn:
+    """`ablate`, as a process of its own."""
+    try:
+        main()
+    except SystemExit as end:
+        leave(int(end.code or 0))
+    leave(0)
+
+
 def main() -> None:
-    """The entry point: bad input is one line on standard error and status 2."""
+    """The command: bad input is one line on standard error and status 2."""
     try:
         sys.exit(app(prog_name="ablate", standalone_mode=False))
     except USAGE as error:
@@ -71,4 +81,4 @@ def refuse_usage(error: Any) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    entry()

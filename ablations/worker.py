@@ -21,6 +21,7 @@ import torch
 from ablations import attempts, company, evaluating, faults, machine, plugins, provenance, ranks
 from ablations.cleaning import Keep, keeps
 from ablations.faults import RankLost
+from ablations.leaving import leave
 from ablations.logs import logged
 from results import evals, lease, store
 from results.patience import FULL, Patience
@@ -304,6 +305,7 @@ def main() -> None:
         memory.begin_peak()  # and leaves the GPU to others
         if worker.stop() or worker.broken:
             break
+    leave(0)
 
 
 if __name__ == "__main__":
