@@ -3,7 +3,9 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,15 +70,17 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
 def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
     """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
     from ablations import jobs
-    from ablations.publishing import publish
     from results.study import load
 
+    Thread(target=import_module, args=("ablations.publishing",), daemon=True).start()  # figures: while others train
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
     def over(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
+                from ablations.publishing import publish
+
                 del open_trials[name]
                 print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
 
