@@ -48,6 +48,35 @@ def test_no_more_trials_at_once_than_cores_or_gpus(ranks: int, gpus: int, cores:
     assert machine.at_once(ranks, gpus, cores) == number
 
 
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("0,1", ["0", "1"]),
+        ("3, 5", ["3", "5"]),
+        ("GPU-1a2b,MIG-3c4d", ["GPU-1a2b", "MIG-3c4d"]),
+        ("0,-1,2", ["0"]),
+        ("0,,2", ["0"]),
+        ("-1", []),
+        ("", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_gpus_are_what_cuda_takes_for_them(monkeypatch: pytest.MonkeyPatch, visible: str, found: list[str]) -> None:
+    """As CUDA's programming guide has it: those after the first name that is no GPU's are not there."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert machine.gpus() == found
+
+
+def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA numbers what it finds, whichever device files a container maps."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    assert machine.gpus() == []
+    for name in ("nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert machine.gpus() == ["0", "1"]
+
+
 def known(runs: Path, *needs: tuple[Job, float, float]) -> Sharing:
     """Of a GPU with 10 GiB free: what trials take, in GiB, and FLOPs of their steps."""
     sharing = Sharing(runs)
