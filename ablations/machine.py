@@ -1,8 +1,13 @@
 """What this process may use of its machine, or of its job of SLURM's: cores, GPUs, nodes."""
 
 import os
+import re
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
+
+DEVICES = Path("/dev")
+NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES; not -1, nor SLURM's NoDevFiles
 
 CONTROL = {"": "memory.events", "memory": "memory.oom_control"}  # where control groups of version 2, and of 1, say it
 
@@ -19,11 +24,14 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; CUDA stops at the first that is none.
+
+    Where it is not set they count from 0, whatever the numbers of their device files: a container may have some.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [name for name in visible.split(",") if name]
-    return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+        return list(takewhile(NAMED.match, map(str.strip, visible.split(","))))
+    return [str(number) for number, _ in enumerate(DEVICES.glob("nvidia[0-9]*"))]
 
 
 def at_once(ranks: int, gpus: int, cores: int) -> int:

@@ -62,6 +62,11 @@ class Slot:
         """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
         return self.environment.get(launch.VISIBLE, "")
 
+    @property
+    def idle(self) -> bool:
+        """Whether its process has no work, or begins."""
+        return self.process is not None and not self.jobs
+
     def job(self, event: Json) -> Job | None:
         """The one that an event is about: of several it says which."""
         return next((job for job in self.jobs if event.get("id", job.id) == job.id), None)
@@ -164,7 +169,9 @@ class Pool:
         self.warned: set[str] = set()
         self.sharing = Sharing(place.runs)
         self.fuse = fusing.most(place.fuse, gpu=any(slot.gpu for slot in slots))
+        self.kins: dict[str, str] = {}  # by trial
         self.apart: set[str] = set()  # kin that does not pay as one, or died so
+        self.overtaken: Counter[str] = Counter()  # how often others went before the first that waits, by trial
         self.alone: set[str] = set()  # trials that failed among others: the next time they go alone
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.memory_kills = memory_kills()
@@ -210,52 +217,119 @@ class Pool:
                 del self.held[key]
                 self.waiting.append(job)
         for slot in self.slots:
-            if slot.process is None and self.waiting and self.admits(slot, [self.waiting[0]]):
-                self.start(slot)
-            free = slot.ready and not slot.jobs and self.waiting and self.admits(slot, [self.waiting[0]])
-            if free and (following := self.next_job()):
+            if slot.ready and not slot.jobs and (following := self.next_job(slot)):
                 self.hand(slot, [following, *([] if self.beside(slot) else self.company(following))])
+        for slot in self.slots:
+            if slot.process is None and self.wanted(slot):
+                self.start(slot)
 
-    def next_job(self) -> Job | None:
-        """The first waiting trial that the disk does not call over: another run may have finished it.
-
-        One that may not begin, as what it starts from is open, is held or left.
-        """
-        while self.waiting:
-            job = self.waiting.popleft()
-            state, reason = outcome(self.place.runs, job, self.place.code)
-            if state == "todo":
-                look = chain.on_disk(self.place.runs, self.place.code)
-                start = chain.begin(self.place.runs, job.id, job.parents, look)
-                if start.kind == chain.READY:
-                    return job
-                self.await_parent(job, start)
-            else:
-                kind = "finished" if state == "over" else state
-                self.finish(job, kind, {"cause": reason, "elsewhere": True})
+    def next_job(self, slot: Slot) -> Job | None:
+        """The first waiting trial that there is room for and that may begin, no longer waiting."""
+        while (job := self.candidate(slot, self.beside(slot), self.idle(slot))) is not None:
+            first = self.waiting[0]
+            if job is not first and not self.may_begin(first):
+                continue  # overtaken is who could have gone
+            if self.may_begin(job):
+                self.waiting.remove(job)
+                self.overtaken[first.id] += job is not first
+                del self.overtaken[job.id]
+                return job
         return None
 
-    def beside(self, slot: Slot) -> list[Slot]:
-        """The others of its GPU that are at work, or begin; a core is a slot's own."""
-        others = [one for one in self.slots if one is not slot and slot.gpu and one.gpu == slot.gpu]
-        return [one for one in others if one.jobs or (one.process is not None and not one.ready)]
+    def candidate(self, slot: Slot, there: Sequence[Sequence[Job]], idle: int, taken: Sequence[Job] = ()) -> Job | None:
+        """The first that waits, but for those `taken`, which the memory of a GPU admits beside those `there`.
 
-    def admits(self, slot: Slot, jobs: Sequence[Job]) -> bool:
-        """Whether these may run there now, with those beside it; none while one of these begins."""
-        there = [one.jobs for one in self.beside(slot)]
-        return all(there) and self.sharing.admits(slot.gpu, there, jobs)
+        idle: how many other processes of ours are on it, without work.
+        """
+        refused = set[str]()  # of thousands that wait few differ in what they take
+        for job in islice(self.waiting, 1 if self.drains(slot) else None):
+            kind = self.sharing.key(job) if there else ""
+            if kind in refused or job in taken:
+                continue
+            if not there or (self.sharing.admits(slot.gpu, there, [job], idle) and not self.may_fuse(job)):
+                return job
+            refused.add(kind)
+        return None
+
+    def drains(self, slot: Slot) -> bool:
+        """Whether its GPU waits until the first of the waiting fits, which was overtaken as often as there are places.
+
+        That is the GPU with the fewest at work; the others go on.
+        """
+        if not self.waiting or self.overtaken[self.waiting[0].id] < max(1, len(self.slots)):
+            return False
+        at_work = Counter({one.gpu: 0 for one in self.slots})
+        at_work.update(one.gpu for one in self.slots if one.jobs)
+        return slot.gpu == min(at_work, key=at_work.__getitem__)
+
+    def may_fuse(self, job: Job) -> bool:
+        """Whether a trial of which nothing is known yet had better have a GPU, for there it may be trained as one.
+
+        Not once that did not pay: the others of a study are like it.
+        """
+        if self.fuse < 2 or self.apart or job.id in self.alone or self.sharing.knows(job):
+            return False
+        kin = (one for one in self.waiting if one is not job and self.kin(one) == self.kin(job))
+        return fusing.sociable(job.config) and any(kin)
+
+    def kin(self, job: Job) -> str:
+        if job.id not in self.kins:
+            self.kins[job.id] = fusing.kin(job.config)
+        return self.kins[job.id]
+
+    def may_begin(self, job: Job) -> bool:
+        """Whether the disk does not call a waiting trial over: another run may have finished it.
+
+        One that may not begin, as what it starts from is open, is held or left; in each case it waits no longer.
+        """
+        state, reason = outcome(self.place.runs, job, self.place.code)
+        if state != "todo":
+            self.waiting.remove(job)
+            kind = "finished" if state == "over" else state
+            self.finish(job, kind, {"cause": reason, "elsewhere": True})
+            return False
+        start = chain.begin(self.place.runs, job.id, job.parents, chain.on_disk(self.place.runs, self.place.code))
+        if start.kind != chain.READY:
+            self.waiting.remove(job)
+            self.await_parent(job, start)
+        return start.kind == chain.READY
+
+    def neighbours(self, slot: Slot) -> list[Slot]:
+        """The others of its GPU; a core is a slot's own."""
+        return [one for one in self.slots if one is not slot and slot.gpu and one.gpu == slot.gpu]
+
+    def beside(self, slot: Slot) -> list[list[Job]]:
+        """What is at work on its GPU already."""
+        return [one.jobs for one in self.neighbours(slot) if one.jobs]
+
+    def idle(self, slot: Slot) -> int:
+        """How many other processes on its GPU have no work, or begin."""
+        return sum(one.idle for one in self.neighbours(slot))
+
+    def wanted(self, slot: Slot) -> bool:
+        """Whether a worker here would be handed a trial, once all that are without any have theirs.
+
+        The first of a GPU tells how much memory there is, and takes its work, before others are started.
+        """
+        there, idle, taken = self.beside(slot), self.idle(slot), list[Job]()
+        if not there:
+            return bool(self.waiting) and not idle
+        if len(self.waiting) <= sum(one.idle for one in self.slots):
+            return False
+        while len(taken) <= idle:
+            others = max(0, idle - len(taken) - 1)
+            if (job := self.candidate(slot, [*there, *([one] for one in taken)], others, taken)) is None:
+                return False
+            taken.append(job)
+        return True
 
     def hand(self, slot: Slot, jobs: list[Job]) -> None:
-        """Gives a worker its work, or puts it back."""
-        if self.admits(slot, jobs):
-            slot.jobs, slot.handed = jobs, len(jobs)
-            return self.send(slot)
-        for job in jobs:
-            self.put_back(job)
+        slot.jobs, slot.handed = jobs, len(jobs)
+        self.send(slot)
 
     def company(self, lead: Job) -> list[Job]:
         """Waiting trials that may be trained with `lead` as one, no longer waiting."""
-        strangers = lead.id in self.alone or fusing.kin(lead.config) in self.apart
+        strangers = lead.id in self.alone or self.kin(lead) in self.apart
         places = len({slot.gpu or slot.number for slot in self.slots})
         waiting = [job for job in self.waiting if job.id not in self.alone]
         look = chain.on_disk(self.place.runs, self.place.code)
@@ -365,7 +439,7 @@ class Pool:
             case "stopped":
                 self.waiting.append(job)
             case "apart":
-                self.apart.add(fusing.kin(job.config))
+                self.apart.add(self.kin(job))
                 self.warn_once(f"not trained as one: {event['cause']}")
                 self.put_back(job)
             case "alone":
@@ -446,7 +520,7 @@ class Pool:
 
     def part(self, jobs: Sequence[Job], how: str) -> None:
         """Their worker died over trials as one: an event that is held against none; each goes on alone."""
-        self.apart.add(fusing.kin(jobs[0].config))
+        self.apart.add(self.kin(jobs[0]))
         self.display.say(f"the worker of {len(jobs)} trials as one died ({how}); each goes on alone")
         for job in jobs:
             self.put_back(job)

@@ -115,7 +115,7 @@ def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
     """The queue stays in the order it had, whichever of them was asked for first."""
     some = jobs(5)
     pool = runner.Pool(some, Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
-    lead = pool.next_job()
+    lead = pool.next_job(pool.slots[0])
     assert lead is not None
     for job in [lead, *pool.company(lead)]:
         pool.settle(job, {"event": "apart", "cause": "slow"})
@@ -188,7 +188,7 @@ def test_a_member_that_failed_is_handed_over_alone(tmp_path: Path) -> None:
     pool.rank = {job.id: place for place, job in enumerate(some)}
     pool.handle(slot, {"event": "alone", "id": some[1].id})
     assert slot.jobs == some[:1]
-    assert pool.next_job() == some[1]
+    assert pool.next_job(slot) == some[1]
     assert pool.company(some[1]) == []
     pool.put_back(some[1])
     assert pool.company(some[0]) == some[2:]

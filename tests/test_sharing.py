@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,35 @@ def test_no_more_trials_at_once_than_cores_or_gpus(ranks: int, gpus: int, cores:
     assert machine.at_once(ranks, gpus, cores) == number
 
 
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("0,1", ["0", "1"]),
+        ("3, 5", ["3", "5"]),
+        ("GPU-1a2b,MIG-3c4d", ["GPU-1a2b", "MIG-3c4d"]),
+        ("0,-1,2", ["0"]),
+        ("0,,2", ["0"]),
+        ("-1", []),
+        ("", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_gpus_are_what_cuda_takes_for_them(monkeypatch: pytest.MonkeyPatch, visible: str, found: list[str]) -> None:
+    """As CUDA's programming guide has it: those after the first name that is no GPU's are not there."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert machine.gpus() == found
+
+
+def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA numbers what it finds, whichever device files a container maps."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    assert machine.gpus() == []
+    for name in ("nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert machine.gpus() == ["0", "1"]
+
+
 def known(runs: Path, *needs: tuple[Job, float, float]) -> Sharing:
     """Of a GPU with 10 GiB free: what trials take, in GiB, and FLOPs of their steps."""
     sharing = Sharing(runs)
@@ -57,19 +87,40 @@ def known(runs: Path, *needs: tuple[Job, float, float]) -> Sharing:
     return sharing
 
 
-def test_a_trial_that_is_not_known_has_the_gpu_alone(tmp_path: Path) -> None:
-    """So has one that keeps it busy, and what is trained as one; the first may always begin."""
+def test_what_keeps_a_gpu_busy_has_it_alone(tmp_path: Path) -> None:
+    """So has what is trained as one; the first may always begin."""
     (small,), (large,), (unknown,) = jobs(1), jobs(1, depth=2), jobs(1, depth=3)
     sharing = known(tmp_path, (small, 3.0, 1e9), (large, 3.0, 2 * BUSY))
     assert all(sharing.admits("0", [], [job]) for job in (small, large, unknown))
     assert sharing.admits("0", [[small], [small]], [small])
     assert not sharing.admits("0", [[small], [small], [small]], [small])  # 12 of 9 GiB
     assert not sharing.admits("0", [[small]], [large])
-    assert not sharing.admits("0", [[small]], [unknown])
-    assert not sharing.admits("0", [[unknown]], [small])
+    assert not sharing.admits("0", [[large]], [unknown])
     assert not sharing.admits("0", [[small, small]], [small])
     assert not sharing.admits("0", [[small]], [small, small])
     assert not sharing.admits("1", [[small]], [small])  # whose memory nobody has told yet
+
+
+def test_one_trial_that_is_not_known_is_taken_for_half_the_gpu(tmp_path: Path) -> None:
+    """Or for twice the largest beside it; a second one waits until the first has told."""
+    (small,), (large,), (unknown,), (other,) = (jobs(1, depth=depth) for depth in (1, 2, 3, 4))
+    sharing = known(tmp_path, (small, 1.0, 1e9), (large, 3.5, 1e9))
+    assert sharing.admits("0", [[small]] * 4, [unknown])  # 4 + 5 of 9 GiB
+    assert not sharing.admits("0", [[small]] * 5, [unknown])
+    assert not sharing.admits("0", [[large]], [unknown])  # 3.5 + 7
+    assert sharing.admits("0", [[unknown], [small]], [small])
+    assert not sharing.admits("0", [[unknown]], [large])
+    assert not sharing.admits("0", [[unknown]], [other])
+
+
+def test_processes_without_work_take_memory_too(tmp_path: Path) -> None:
+    """Half a GiB each, beside the trials that are at work."""
+    (job,) = jobs(1)
+    sharing = known(tmp_path, (job, 3.0, 1e9))
+    assert sharing.admits("0", [[job], [job]], [job], idle=0)
+    assert sharing.admits("0", [[job]], [job], idle=6)
+    assert not sharing.admits("0", [[job]], [job], idle=7)
+    assert sharing.admits("0", [], [job], idle=100)
 
 
 def test_what_was_measured_is_known_to_the_next_run(tmp_path: Path) -> None:
@@ -99,30 +150,144 @@ class Started(runner.Pool):
         self.dispatch()
         return [len(slot.jobs) for slot in self.slots if slot.process is not None]
 
+    def on(self, gpu: str) -> list[Job]:
+        """What is at work there."""
+        return [job for slot in self.slots if slot.gpu == gpu for job in slot.jobs]
+
+    def begin(self) -> None:
+        """All workers that are wanted, ready and with work."""
+        begun = self.slots
+        while begun:
+            self.dispatch()
+            begun = [slot for slot in self.slots if slot.process is not None and not slot.ready]
+            for slot in begun:
+                self.handle(slot, {"event": "ready", "device": GPU, "free": 10 * GIB})
+        self.dispatch()
+
+    def end(self, job: Job) -> None:
+        """One that is at work has finished."""
+        slot = next(slot for slot in self.slots if job in slot.jobs)
+        self.handle(slot, {"event": "finished"})
+
+
+def pool(
+    folder: Path, patch: pytest.MonkeyPatch, some: Sequence[Job], workers: int, gpus: Sequence[str] = "0", fuse: int = 1
+) -> Started:
+    """Of so many workers on GPUs of 10 GiB."""
+    for module in (runner, launch):
+        patch.setattr(module, "gpus", lambda: list(gpus))
+    patch.setattr(launch, "cores", lambda: 16)
+    made = Started(some, Place(folder, None, fuse=fuse), runner.slots(some, workers), Quiet())
+    made.on_over = lambda job: None
+    return made
+
+
+def arms(seeds: int, *depths: int, **settings: Any) -> list[Job]:
+    """Seed by seed, as a study's trials wait."""
+    by_arm = [jobs(seeds, depth=depth, device="auto", **settings) for depth in depths]
+    return [job for seed in zip(*by_arm, strict=True) for job in seed]
+
 
 def test_a_gpu_takes_more_once_the_first_has_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One worker; then, by its memory, others one after the other; no more than that, and than were asked for."""
-    for module in (runner, launch):
-        monkeypatch.setattr(module, "gpus", lambda: ["0"])
-    monkeypatch.setattr(launch, "cores", lambda: 16)
-    some = jobs(8, device="auto")
-    places = runner.slots(some, 6)
-    assert [place.gpu for place in places] == ["0"] * 6
-    pool = Started(some, Place(tmp_path, None, fuse=1), places, Quiet())
-    assert pool.at_work() == [0]
+    """One worker; then, by its memory, others at once; no more than that, and than were asked for."""
+    some = arms(8, 1)
+    made = pool(tmp_path, monkeypatch, some, 6)
+    assert [place.gpu for place in made.slots] == ["0"] * 6
+    assert made.at_work() == [0]
     ready = {"event": "ready", "device": GPU, "free": 10 * GIB}
-    pool.handle(places[0], ready)
-    assert pool.at_work() == [1]
-    assert pool.at_work() == [1]
-    pool.handle(places[0], {"event": "memory", "took": 2 * GIB, "flops": 1e9})
-    for count in (2, 3, 4):
-        assert pool.at_work() == [1] * (count - 1) + [0]
-        pool.handle(places[count - 1], {**ready, "free": 1})  # what those before have left
-        assert pool.at_work()[:count] == [1] * count
-    assert pool.at_work() == [1] * 4  # 8 of 9 GiB
-    pool.handle(places[1], {"event": "stopped"})
-    assert pool.at_work() == [1] * 4
-    assert len(pool.waiting) == 4
+    made.handle(made.slots[0], ready)
+    assert made.at_work() == [1]
+    assert made.at_work() == [1]
+    made.handle(made.slots[0], {"event": "memory", "took": 2 * GIB, "flops": 1e9})
+    assert made.at_work() == [1, 0, 0, 0]  # 8 of 9 GiB
+    for place in (3, 1, 2):
+        made.handle(made.slots[place], {**ready, "free": 1})  # what those before have left
+        made.dispatch()
+        assert len(made.slots[place].jobs) == 1
+    assert made.at_work() == [1] * 4
+    made.handle(made.slots[1], {"event": "stopped"})
+    assert made.at_work() == [1] * 4
+    assert len(made.waiting) == 4
+
+
+def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever GPU has room for the last of them."""
+    some = arms(5, 1)
+    known(tmp_path, (some[0], 1.0, 1e9))
+    made = pool(tmp_path, monkeypatch, some, 5, gpus="012")
+    assert made.at_work() == [0, 0, 0]
+    for slot in made.slots[:3]:
+        made.handle(slot, {"event": "ready", "device": GPU, "free": 10 * GIB})
+    assert made.at_work() == [1, 1, 1, 0, 0]
+
+
+def test_arms_that_are_not_known_are_learnt_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, in the order they wait; none of it waits for the GPU to be empty."""
+    some = arms(3, 1, 2, 3)
+    made = pool(tmp_path, monkeypatch, some, 6)
+    made.begin()
+    assert made.on("0") == some[:1]
+    made.sharing.learn(some[0], GIB // 2, 1e9)
+    made.begin()
+    assert made.on("0") == [some[0], some[1], some[3], some[6]]  # the second arm is new, the first is known
+    made.sharing.learn(some[1], GIB // 2, 1e9)
+    made.begin()
+    assert made.on("0") == [some[place] for place in (0, 1, 3, 6, 2, 4)]
+
+
+def test_a_trial_that_does_not_fit_is_overtaken_and_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as there are places; then one GPU, with the fewest at work, is left to it, and the other goes on."""
+    (large,), small = jobs(1, depth=2, device="auto"), jobs(20, device="auto")
+    known(tmp_path, (large, 8.0, 1e9), (small[0], 4.0, 1e9))
+    some = [*small[:2], large, *small[2:]]
+    made = pool(tmp_path, monkeypatch, some, 4, gpus="01")
+    made.begin()
+    assert (made.on("0"), made.on("1")) == ([small[0], small[2]], [small[1], small[3]])
+    for number in range(2):
+        made.end(small[number])
+        made.dispatch()
+    assert (made.on("0"), made.on("1")) == ([small[4], small[2]], [small[5], small[3]])
+    made.end(small[2])
+    made.end(small[3])
+    made.dispatch()
+    assert (made.on("0"), made.on("1")) == ([small[4]], [small[5], small[6]])
+    made.end(small[5])
+    made.dispatch()
+    assert (made.on("0"), made.on("1")) == ([small[4]], [small[7], small[6]])
+    made.end(small[4])
+    made.dispatch()
+    assert made.on("0") == [large]
+
+
+def test_what_is_overtaken_may_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU is left to a trial which another run has finished meanwhile."""
+    (large,), small = jobs(1, depth=2, device="auto"), jobs(4, device="auto")
+    known(tmp_path, (large, 8.0, 1e9), (small[0], 4.0, 1e9))
+    made = pool(tmp_path, monkeypatch, [small[0], large, *small[1:]], 2)
+    over = runner.outcome
+
+    def outcome(runs: Path, job: Job, *more: Any) -> tuple[str, str]:
+        return ("over", "finished") if job is large else over(runs, job, *more)
+
+    monkeypatch.setattr(runner, "outcome", outcome)
+    made.begin()
+    assert made.on("0") == small[:2]
+    assert made.tally.done == [large.id]
+    assert list(made.waiting) == small[2:]
+
+
+def test_what_may_be_trained_as_one_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing is known of its memory, and of whether that pays: then it goes beside others."""
+    (single,), kin = jobs(1, depth=2, device="auto"), jobs(4, device="auto")
+    known(tmp_path, (single, 1.0, 1e9))
+    made = pool(tmp_path, monkeypatch, [single, *kin], 5, fuse=2)
+    made.begin()
+    assert made.on("0") == [single]
+    made.apart.add("of another arm")
+    made.begin()
+    assert made.on("0") == [single, kin[0]]
 
 
 def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +297,11 @@ def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(launch, "cores", lambda: 3)
     some = jobs(8)
     places = runner.slots(some, None)
-    pool = Started(some, Place(tmp_path, None), places, Quiet())
-    assert pool.at_work() == [0, 0, 0]
+    made = Started(some, Place(tmp_path, None), places, Quiet())
+    assert made.at_work() == [0, 0, 0]
     for place in places:
-        pool.handle(place, {"event": "ready"})
-    assert pool.at_work() == [1, 1, 1]
+        made.handle(place, {"event": "ready"})
+    assert made.at_work() == [1, 1, 1]
 
 
 def test_a_worker_tells_once_what_a_trial_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -585,7 +585,8 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert runner.outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
     assert campaign.generations(runs, [owing], chain.on_disk(runs))[:1] == [[owing]]
     assert retrying.renew(runs, [parent, owing]) == []
-    assert runner.Pool([owing], place(tmp_path), [], Quiet()).next_job() == owing
+    slot = runner.Slot(0, {})
+    assert runner.Pool([owing], place(tmp_path), [slot], Quiet()).next_job(slot) == owing
     view = status.status(made, runs, status.Seen())
     assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
     assert retrying.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})
