@@ -1,7 +1,7 @@
 """The confound guard: what else moved between an arm and its baseline, besides the declared factor.
 
 What moves with it by nature is a footnote of the table; a difference of the recipe that nobody declared is an error.
-Device and code differ between trials, not arms: results/mixed.py says those.
+Device, code and kernels are the trials' own: results/mixed.py says where those differ.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,15 +59,14 @@ def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def moved(arm: Measured, baseline: Measured) -> Iterator[str]:
-    """Tokens, parameters, FLOPs, class token and kernel, as `vitcore.measure` has them, where both have one."""
+    """Tokens, parameters, FLOPs, class token and bias, as `vitcore.measure` has them, where both have one."""
     for key, label in (("tokens", "tokens"), ("params", "parameters"), ("flops", "FLOPs")):
         if differ(arm, baseline, key):
             yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}"
     if differ(arm, baseline, "class_token"):
         yield "has a class token" if arm["class_token"] else "has no class token"
     if differ(arm, baseline, "attention_bias"):
-        bias = "a bias in its attention" if arm["attention_bias"] else "no bias in its attention"
-        yield f"{bias}: another kernel"
+        yield "a bias in its attention" if arm["attention_bias"] else "no bias in its attention"
 
 
 def differ(arm: Measured, baseline: Measured, key: str) -> bool:

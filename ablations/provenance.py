@@ -72,5 +72,20 @@ def environment(config: "Config", device: str, accelerator: str, plugins: dict[s
         "accelerator": accelerator,
         "threads": config.threads,
         "ranks": config.gpus,
+        **computed(config, accelerator),
         **versions(),
     }
+
+
+def computed(config: "Config", accelerator: str) -> dict[str, Any]:
+    """By which kernels, where there is a choice: each gives other last bits."""
+    import torch  # late: commands that train nothing do without
+
+    from vitcore.attending import named
+
+    found = {"compile": config.compile, "attention": named(config, accelerator)}
+    found["matmul_precision"] = torch.get_float32_matmul_precision()
+    if accelerator == "cuda":  # by default of convolutions alone
+        allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
+        found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
+    return found

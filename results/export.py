@@ -25,7 +25,10 @@ Json = dict[str, Any]
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
 # Columns that earlier versions did not write.
-ADDED = {"micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"}
+ADDED = {
+    *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
+    *("compile", "attention", "matmul_precision", "tf32"),
+}
 NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(

@@ -1,4 +1,4 @@
-"""Mixed provenance: code, plugins, versions and machines that differ among the trials of one table."""
+"""Mixed provenance: code, plugins, versions, machines and kernels that differ among the trials of one table."""
 
 import json
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Any
 from results import sentences
 from results.study import THEN
 
-COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy")
+COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy", "compile", "attention")
 
 Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
 Trial = tuple[str, int]  # its arm and seed
@@ -35,6 +35,8 @@ def compared(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     yield "ranks", [text or "1" for text in trials["ranks"]]
     yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"]]
     yield "trained", ["as one" if text else "alone" for text in trials["fused"]]
+    yield "precision of float32 products", list(trials["matmul_precision"])
+    yield "TF32", list(trials["tf32"])
     loaded = [json.loads(text) if text else {} for text in trials["plugins"]]
     for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
         yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]

@@ -18,7 +18,7 @@ from results.study import StudyResults
 
 NOTHING: Mapping[str, Inspection] = {}
 OVER = ("finished", "diverged")  # a diverged trial is an outcome
-PROVENANCE = ("revision", "code", "plugins", "device", "threads", "python", "torch", "numpy")
+PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:

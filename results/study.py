@@ -20,6 +20,7 @@ MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "i
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
 PROVENANCE = (
     *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
+    *("compile", "attention", "matmul_precision", "tf32"),
     *("python", "torch", "numpy", "plugins"),
 )
 THEN = " then "  # between the values of attempts that one trial was resumed through

@@ -116,11 +116,11 @@ def test_a_batch_that_changes_warm_up_is_footnoted(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bias_in_the_attention_is_another_kernel(tmp_path: Path) -> None:
+def test_a_bias_in_the_attention_is_footnoted(tmp_path: Path) -> None:
     """Of the kinds that add to the logits, and of no other."""
     study = "{question: q, baseline: {position: 1d}, factors: {position: [1d, relative, relative-bias, rope2d]}}"
     found = notes(tmp_path, study)
-    assert {name for name, said in found.items() if "a bias in its attention: another kernel" in said} == {
+    assert {name for name, said in found.items() if "a bias in its attention" in said} == {
         "position=relative",
         "position=relative-bias",
     }

@@ -224,6 +224,26 @@ def test_mixed_code_and_machines_are_named() -> None:
     ]
 
 
+def test_mixed_kernels_are_named() -> None:
+    """Compiled trials beside eager ones, other kernels; trials from before that was recorded are no others."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    eager = {"compile": "false", "attention": "flash", "matmul_precision": "highest", "tf32": "convolutions"}
+    other = {"compile": "true", "attention": "math", "matmul_precision": "high", "tf32": "none"}
+    for seed, values in enumerate([{}, eager, eager, other]):
+        key = synthetic.trial_id(plan, "position=none", seed)
+        records[key] = synthetic.changed(records[key], **values)
+    study = synthetic.results(plan, records)
+    assert table(study)["notes"] == [
+        "compile differs between trials: false (2), true (position=none seed 3)",
+        "attention differs between trials: flash (2), math (position=none seed 3)",
+        "precision of float32 products differs between trials: highest (2), high (position=none seed 3)",
+        "TF32 differs between trials: convolutions (2), none (position=none seed 3)",
+    ]
+    records[key] = synthetic.changed(records[key], **eager)
+    assert table(synthetic.results(plan, records))["notes"] == []
+
+
 def with_plugins(code: str, plugins: dict[str, str], seeds: tuple[int, ...] = (3, 4)) -> list[str]:
     """The notes of a table in which some trials of position=none had plugins loaded."""
     plan = synthetic.position()

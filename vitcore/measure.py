@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,13 +16,15 @@ from vitcore.shapes import uncompiled
 from vitcore.sites import Position
 from vitcore.vit import ViT
 
+Bias = Literal["", "fixed", "learned"]
+
 
 @dataclass(frozen=True)
 class Cost:
     """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention).
 
     `tokens`, with those before the patches, `class_token` and `attention_bias`, whether something is added to the
-    attention's logits (which takes another kernel), are None for a reference model.
+    attention's logits, are None for a reference model.
     """
 
     params: int
@@ -36,6 +38,7 @@ class Cost:
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", "dropout", "drop_path", "objective")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}
+biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -50,6 +53,25 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
     if (key := model_key(config)) not in drawings:
         drawings[key] = uncompiled(lambda: drawn(model) if isinstance(model := on_meta(config), ViT) else None)
     return drawings[key]
+
+
+def bias_of(config: Config) -> Bias:
+    """What is added to the attention's logits, by whether it has a gradient; "" for nothing, and for reference models.
+
+    Nothing is allocated.
+    """
+    if (key := model_key(config)) not in biases:
+        biases[key] = uncompiled(lambda: bias_in(config, on_meta(config)))
+    return biases[key]
+
+
+def bias_in(config: Config, model: Model) -> Bias:
+    if not isinstance(model, ViT):
+        return ""
+    N, d_h = math.prod(config.grid), config.width // config.heads
+    q = torch.empty(1, config.heads, N, d_h, device="meta", requires_grad=True)
+    bias = model.position.bias(q, 0, config.grid)
+    return "" if bias is None else "learned" if bias.requires_grad else "fixed"
 
 
 def model_key(config: Config) -> str:
