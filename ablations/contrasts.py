@@ -58,7 +58,7 @@ def tuned(design: Design) -> list[Json]:
             "change": change.name,
             "values": change.values | point,
             "points": [change.name + at(point | place) for place in grid],
-            "published": design.study.published.get(change.name + at(point)),
+            "published": design.published.get(change.name + at(point)),
         }
         for change in design.changes
         for point in settled(design)

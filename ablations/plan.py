@@ -97,11 +97,11 @@ def check_names(design: Design) -> None:
     wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
     own = [change.name + at(point) for change in design.changes for point in settled(design)] if design.tune else []
-    wanted += [("published", name, [*arms, *own]) for name in study.published]
-    claimed = [name for claim in study.claims for name in claim_arms(claim, study.name)]
+    wanted += [("published", name, [*arms, *own]) for name in design.published]
+    claimed = [name for claim in design.claims for name in claim_arms(claim, study.name)]
     wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
-        if name not in known and not (key == "claims" and elsewhere(study, name)):
+        if name not in known and not (key in ("claims", "published") and elsewhere(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
 
 
@@ -132,8 +132,8 @@ def claimable(design: Design) -> list[str]:
 
 def claims(design: Design) -> list[str]:
     """The study's, but for those about arms that only other recipes have."""
-    there = claimable(design)
-    return [claim for claim in design.study.claims if {*claim_arms(claim, design.study.name)} <= {*there}]
+    there = {*claimable(design)}
+    return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
 
 
 def elsewhere(study: Study, name: str) -> bool:
@@ -142,8 +142,9 @@ def elsewhere(study: Study, name: str) -> bool:
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
     pieces = [piece.partition("=") for piece in name.split(",")]
-    return any(varied.get(key) == "axis" for key, _, _ in pieces) and all(
-        varied[key] == "axis" or value in map(str, varied[key]) if key in varied else key in study.arms
+    free = {key for key, values in varied.items() if values == "axis" or "axis" in values}
+    return any(key in free for key, _, _ in pieces) and all(
+        key in free or value in map(str, varied[key]) if key in varied else key in study.arms
         for key, _, value in pieces
     )
 
@@ -295,7 +296,7 @@ def trials(config: Config, settings: Json, seeds: Sequence[int], parent: Json | 
 
 def published(design: Design, arm: Arm) -> float | None:
     """The published number of the arm, by its whole name or without the point of the curve."""
-    numbers = design.study.published
+    numbers = design.published
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
 

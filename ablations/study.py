@@ -5,6 +5,7 @@ A study is one YAML file, a question; a recipe is one YAML file, a setting. Neit
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,8 @@ from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 
 HERE = Path(__file__).parent
 Values = dict[str, Any]
-Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis; every entry of the slot's dict
+Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
+PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
 
 
 class Study(Options):
@@ -237,10 +239,16 @@ def refuse_unvariable(path: Path, key: str) -> None:
 
 def claim_arms(claim: str, where: object) -> tuple[str, str]:
     """'a < b' or 'a ~ b' -> (a, b)."""
+    left, _, right = claim_parts(claim, where)
+    return left, right
+
+
+def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
+    """'a < b' or 'a ~ b' -> (a, sign, b)."""
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)
         if found:
-            return left.strip(), right.strip()
+            return left.strip(), sign, right.strip()
     raise ValueError(f"{where}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")
 
 
@@ -332,8 +340,13 @@ class Design:
     def axis(self, name: str, values: Axis) -> list[Any]:
         if values == "all":
             return entries(name)
-        if values != "axis":
-            return list(values)
+        if values == "axis":
+            return self.of_axis(name)
+        listed_here = (self.of_axis(name) if value == "axis" else [value] for value in values)
+        return list(itertools.chain.from_iterable(listed_here))
+
+    def of_axis(self, name: str) -> list[Any]:
+        """What the recipe has on its axis of that name. Raises ValueError."""
         known = [one for one in self.axis_names(name) if one in self.recipe.axes]
         if not known:
             raise ValueError(
@@ -341,6 +354,41 @@ class Design:
                 f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'})"
             )
         return self.recipe.axes[known[0]]
+
+    @cached_property
+    def published(self) -> dict[str, float]:
+        """The study's numbers, by what the arms are called here."""
+        return {self.called(name): value for name, value in self.study.published.items()}
+
+    @cached_property
+    def claims(self) -> list[str]:
+        """The study's, with the arms as they are called here."""
+        parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
+        return list(dict.fromkeys(f"{self.called(a)}{sign}{self.called(b)}" for a, sign, b in parts))
+
+    def called(self, name: str) -> str:
+        """What an arm is called here that a study names by places, as `width=axis[-1]`: at the recipe's last width.
+
+        As it is written where the recipe has no such place, and where no place is named.
+        """
+        if not PLACE.search(name):
+            return name
+        first, _, rest = name.partition(",")
+        pieces = [piece.partition("=") for piece in (rest if first in self.named else name).split(",")]
+        values = {key: self.meant(key, text) for key, _, text in pieces}
+        if None in values.values():
+            return name
+        own = {key: value for key, value in values.items() if key in self.factors and value != self.baseline[key]}
+        point = {key: values[key] for key in self.curves if key in values}
+        return (first if first in self.named else self.changed(own).name) + at(point)
+
+    def meant(self, key: str, text: str) -> Any:
+        """The value of a setting that is written so in a name; None where it has none."""
+        if place := PLACE.fullmatch(text):
+            values, number = self.of_axis(key), int(place[1])
+            return values[number] if -len(values) <= number < len(values) else None
+        known = [*self.factors.get(key, []), *self.curves.get(key, [])]
+        return next((value for value in known if str(value) == text), None)
 
     def axis_names(self, name: str) -> list[str]:
         """The recipe's axes that may hold a setting's values, the first that is there counts.

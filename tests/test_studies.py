@@ -95,6 +95,34 @@ def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
         names(design(tmp_path, "{question: q, baseline: {}, factors: {lr: all}}"))
 
 
+def test_a_recipe_adds_its_own_values_to_a_list(tmp_path: Path) -> None:
+    """`axis` among the values of a factor."""
+    study = "{question: q, baseline: {patch: 4}, factors: {patch: [4, axis]}}"
+    assert names(design(tmp_path, study, RECIPE.replace("[2, 4, 8]", "[2, 8]"))) == ["patch=4", "patch=2", "patch=8"]
+
+
+def test_claims_and_numbers_may_name_places_on_an_axis(tmp_path: Path) -> None:
+    """`lr=axis[-1]` is the recipe's last; the arm is called as everywhere; a place that is not there is dropped."""
+    study = """
+        question: q
+        baseline: {pool: cls}
+        factors: {pool: [cls, gap], patch: axis}
+        crosses: [{pool: [cls, gap], patch: axis}]
+        curves: {lr: axis}
+        arms: {slow: {warmup: 0.5}}
+        published: {"pool=cls,patch=axis[1],lr=axis[0]": 0.5, "slow,lr=axis[-1]": 0.7, "patch=axis[7],lr=axis[0]": 0.1}
+        claims:
+          - pool=gap,patch=axis[1],lr=axis[0] < pool=cls,patch=axis[0],lr=axis[-1]
+          - patch=axis[2] ~ pool=gap
+          - patch=axis[3] ~ pool=gap
+    """
+    plan = planning.build(design(tmp_path, study), [0])
+    assert {arm["name"]: arm["published"] for arm in plan["arms"] if arm["published"]} == {
+        "pool=cls,patch=4,lr=0.001": 0.5, "slow,lr=0.002": 0.7
+    }  # fmt: skip
+    assert plan["claims"] == ["pool=gap,lr=0.001 < patch=2,lr=0.002", "patch=8 ~ pool=gap"]
+
+
 def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
     """defaults < recipe < baseline < command line < arm."""
     study = "{question: q, baseline: {position: 1d, batch: 16}, factors: {position: [1d]}, arms: {a: {steps: 9}}}"
@@ -235,6 +263,16 @@ def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: py
     assert (improved.mixup, without.mixup, plain["original"].mixup) == (0.2, 0.0, 0.0)
     if "randaugment" in own.augment:
         assert improved.augment == own.augment
+
+
+@pytest.mark.parametrize("study", ["compute", "dataset-scale", "hybrid-stem", "hybrid-stem-sizes"])
+def test_hybrids_of_photographs_are_the_papers(study: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its whole ResNet, whose root takes a quarter of the side; small images have one that leaves them their size."""
+    monkeypatch.setenv("ABLATE_DATA", str(packs))
+    for recipe, stem in (("imagenet", "resnet"), ("imagenet100", "resnet"), ("digits", "resnet-small")):
+        made = Design(read_study(study), read_recipe(recipe), {})
+        assert {arm.config.stem for arm in made.arms} - {"patch", "conv"} == {stem}
+        assert {arm.change.name for arm in made.arms if arm.config.stem == stem} >= {f"stem={stem}"}
 
 
 def test_a_plan_has_the_claims_of_its_recipe(tmp_path: Path) -> None:
