@@ -37,7 +37,7 @@ class Rival:
 
     def __init__(self, kind: Kind, config: Config, data: Data) -> None:
         refuse(kind, config)
-        self.config = config
+        self.config = config.model_copy(update={"attention": "fastest"})  # what a script gets
         self.source = Training(config, data)  # of the batches: rivals get the images from our pipeline
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")

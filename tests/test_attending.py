@@ -1,11 +1,21 @@
 """Attention kernels: the rule that chooses them, and what is recorded of them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from ablations.provenance import environment
-from vitcore.attending import FREE, PRODUCTS, named
-from vitcore.config import Config
+from vitcore import attending, device
+from vitcore.attending import FREE, PRODUCTS, named, pinned
+from vitcore.compiling import compiled
+from vitcore.config import Config, ConfigError
+from vitcore.device import in_precision
 from vitcore.measure import bias_of
 
 SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
@@ -43,3 +53,104 @@ def test_kernels_and_precision_are_recorded() -> None:
         torch.set_float32_matmul_precision(before)
     assert (on_gpu["compile"], on_gpu["matmul_precision"]) == (False, "high")
     assert on_gpu["tf32"] == "products and convolutions"
+
+
+@pytest.mark.parametrize("position", BIASES)
+def test_on_a_gpu_all_arms_have_one_kernel(position: str) -> None:
+    """The fused one that has the gradient of a bias; what it refuses is computed nevertheless."""
+    config = Config(**SMALL, position=position)
+    assert pinned(config, "cuda") == [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    assert named(config, "cuda") == "memory-efficient"
+    assert pinned(config, "cpu") == []
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "precision", "kernel"),
+    [
+        (16, 2, "bf16", "memory-efficient"),
+        (24, 2, "bf16", "math"),
+        (24, 2, "float32", "memory-efficient"),
+        (12, 2, "float32", "math"),
+    ],
+)
+def test_heads_that_the_kernel_does_not_take_are_told_by_the_config(
+    width: int, heads: int, precision: Any, kernel: str
+) -> None:
+    """It wants 16 bytes a step: what is recorded is what is computed."""
+    config = Config(**SMALL | {"width": width, "heads": heads}, precision=precision)
+    assert named(config, "cuda") == kernel
+
+
+def test_the_fastest_is_left_to_pytorch() -> None:
+    """Whose choice depends on whether there is a bias, and whether that has a gradient."""
+    found = {position: Config(**SMALL, position=position, attention="fastest") for position in BIASES}
+    assert all(pinned(config, "cuda") == [] for config in found.values())
+    assert [named(found[position], "cuda") for position in ("1d", "alibi2d", "relative")] == [
+        FREE,
+        f"{FREE} with a fixed bias",
+        f"{FREE} with a learned bias",
+    ]
+    with pytest.raises(ConfigError, match=r"attention=slow: input should be 'pinned' or 'fastest'"):
+        Config(**SMALL, attention="slow")
+
+
+class OnGpu:
+    """Images, as far as `in_precision` looks at them."""
+
+    device = torch.device("cuda")
+
+
+def test_the_rule_holds_inside_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of training and of evaluation, for whatever computes attention there."""
+    events: list[Any] = []
+
+    @contextmanager
+    def recorded(backends: list[SDPBackend], set_priority: bool) -> Iterator[None]:
+        events.append((backends, set_priority))
+        yield
+        events.append("over")
+
+    def model(images: Any) -> Tensor:
+        events.append("computed")
+        return torch.zeros(1)
+
+    monkeypatch.setattr(attending, "sdpa_kernel", recorded)
+    monkeypatch.setattr(device.torch, "autocast", lambda *how, enabled: contextmanager(lambda: iter([None]))())
+    in_precision(Config(**SMALL), model, OnGpu)
+    assert events == [([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], True), "computed", "over"]
+    events.clear()
+    in_precision(Config(**SMALL), model, torch.zeros(1))
+    in_precision(Config(**SMALL, attention="fastest"), model, OnGpu)
+    assert events == ["computed", "computed"]
+
+
+def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the process has compiled the same with others: seen on the CPU, which has a fused kernel and products."""
+
+    class Attends(torch.nn.Module):
+        def forward(self, q: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, q, q)
+
+    monkeypatch.setattr(attending, "pinned", lambda config, device: KERNELS[config.attention])
+    q = torch.randn(2, 2, 8, 8)
+    for attention, kernel in KERNELS.items():
+        config = Config(**SMALL, attention=attention)
+        graphs: list[str] = []
+        with torch.no_grad():
+            in_precision(config, compiled(Attends(), seen(graphs), config.attention), q)
+        assert ("flash" in "".join(graphs)) == (kernel == [SDPBackend.FLASH_ATTENTION])
+
+
+KERNELS = {"pinned": [SDPBackend.MATH], "fastest": [SDPBackend.FLASH_ATTENTION]}
+
+
+def seen(graphs: list[str]) -> Any:
+    """A compiler that writes down what it is given."""
+    from torch._dynamo.backends.common import aot_autograd  # late: they take seconds to load
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    def compiler(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph.print_readable(print_output=False))
+        return make_boxed_func(graph.forward)
+
+    return aot_autograd(fw_compiler=compiler)

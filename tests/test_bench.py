@@ -81,6 +81,32 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         bench_step.bench(one, images(one, None, False), 2, 1, False)
 
 
+@pytest.mark.parametrize(("device", "allowed"), [("cuda", False), ("cpu", True)])
+def test_losses_on_a_gpu_are_compared_without_tf32(device: str, allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in products nor in convolutions; both are as they were after, an error or not. A CPU has none."""
+
+    class Side:
+        def advance(self) -> None:
+            found = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+            assert found == (allowed, allowed)
+
+        def last_loss(self) -> torch.Tensor:
+            return torch.tensor(next(losses))
+
+    monkeypatch.setattr(bench_step, "device_of", lambda config: device)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        losses = iter([1.0] * 10)
+        assert set(bench_step.check_equal(config(), {bench_step.OURS: Side(), "timm": Side()})) == {"vitcore", "timm"}
+        losses = iter([1.0] * 9 + [1.0001])
+        with pytest.raises(ValueError, match="step 5: losses differ"):
+            bench_step.check_equal(config(), {bench_step.OURS: Side(), "timm": Side()})
+        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("medium", True)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 @pytest.mark.parametrize(
     ("settings", "name", "why"),
     [

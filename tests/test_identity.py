@@ -29,8 +29,9 @@ def test_ids_are_pinned(settings: dict[str, object], golden: str) -> None:
 
 @pytest.mark.parametrize("field", sorted(HOW_IT_RUNS))
 def test_how_it_runs_is_not_identity(field: str) -> None:
-    """Device, threads, compilation and micro-batch change no id."""
-    changed = {"device": "cpu", "threads": 2, "compile": True, "micro_batch": 8, "gpus": 2}[field]
+    """Device, threads, compilation, attention's kernel and micro-batch change no id."""
+    how = {"device": "cpu", "threads": 2, "compile": True, "attention": "fastest", "micro_batch": 8, "gpus": 2}
+    changed = how[field]
     assert trial_id(Config(**{field: changed})) == trial_id(Config())
 
 

@@ -161,6 +161,7 @@ class Config(Options):
     device: str = "auto"
     threads: Count = 1
     compile: bool = False
+    attention: Literal["pinned", "fastest"] = "pinned"  # on a GPU: one kernel for all arms, or PyTorch's choice
     micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
     gpus: Count = 1  # of one trial, each with its part of every batch; with device=cpu: processes
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitcore.attending import attending
 from vitcore.memory import keep_freed
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ def hardware(config: Config) -> str:
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """`function` of `inputs`, the images first, in the precision of `config`; the result is float32 then.
+    """`function` of `inputs`, the images first, in the precision and with the attention of `config`; in float32 then.
 
     One function for training and for what is computed from the weights later, so that both see one model.
     """
-    with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+    device = inputs[0].device.type
+    with torch.autocast(device, torch.bfloat16, enabled=config.precision == "bf16"), attending(config, device):
         result = function(*inputs)
     return result.float() if result.dtype == torch.bfloat16 else result
 

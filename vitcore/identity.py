@@ -15,7 +15,7 @@ from vitcore.origin import fingerprint
 from vitcore.position import POSITION
 from vitcore.variants import VARIANTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "micro_batch", "gpus"})
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "attention", "micro_batch", "gpus"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {

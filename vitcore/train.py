@@ -185,7 +185,7 @@ class Training:
             take_over(self.model, start, config.init_from)
         self.replica = ranks.replica(self.model)
         self.part = ranks.part(config.batch)
-        self.trained = compiled(self.model) if config.compile else self.model
+        self.trained = compiled(self.model, attention=config.attention) if config.compile else self.model
         self.average = Average(self.model, config.ema) if config.ema else None
         self.augment = AUGMENT[config.augment](config)
         self.optimizer = optimizer(self.model, config)
