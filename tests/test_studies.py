@@ -74,6 +74,16 @@ def test_named_arm_changes_several_settings_at_once(tmp_path: Path) -> None:
     assert (arm.name, arm.config.position, arm.config.lr) == ("ours", "2d", 0.0005)
 
 
+def test_named_arm_may_begin_with_one_of_the_recipes(tmp_path: Path) -> None:
+    """`recipe_arm`, then the study's own settings, which are declared with it."""
+    recipe = RECIPE + "    arms: {wide: {width: 32, lr: 1e-3}}\n"
+    study = STUDY + "    arms: {wide: axis, wide-slow: {recipe_arm: wide, lr: 5e-4, batch: 16}}\n"
+    wide, slow = design(tmp_path, study, recipe).arms[-2:]
+    assert (wide.config.width, wide.config.lr) == (32, 0.001)
+    assert (slow.config.width, slow.config.lr, slow.config.batch) == (32, 0.0005, 16)
+    assert slow.change.declared == ["width", "lr", "batch"]
+
+
 def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
     """`position: all` is the dict in its order, a plugin's entry too; only slots have entries."""
     from vitcore.position import POSITION, NoPosition
@@ -201,6 +211,10 @@ MISTAKES = [
     (STUDY + "    arms: {a: {lr: 1.0}, a: {lr: 2.0}}\n", "duplicate key 'a'"),
     (STUDY.replace("question: Which?", "question: [unclosed"), "line"),
     ("- a list", "is not a mapping"),
+    (
+        STUDY + "    arms: {a: {recipe_arm: wide}}\n",
+        "takes its arm wide from the recipe, and recipe 'r' has no",
+    ),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
