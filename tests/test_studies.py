@@ -1,5 +1,6 @@
 """Studies and recipes: what a YAML file says becomes arms and trials, and a mistake in it one clear line."""
 
+from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 
@@ -277,6 +278,16 @@ def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: py
     assert (improved.mixup, without.mixup, plain["original"].mixup) == (0.2, 0.0, 0.0)
     if "randaugment" in own.augment:
         assert improved.augment == own.augment
+
+
+@pytest.mark.parametrize("recipe", packaged("recipes"))
+def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """error = a C^-b is fitted to at least 4 sizes of each family."""
+    monkeypatch.setenv("ABLATE_DATA", str(packs))
+    made = Design(read_study("compute"), read_recipe(recipe), {})
+    sizes = Counter(planning.family_of(made, arm) for arm in made.arms)
+    assert sizes.keys() == {"ViT", "hybrid", "ResNet"}
+    assert min(sizes.values()) >= 4
 
 
 @pytest.mark.parametrize("study", ["compute", "dataset-scale", "hybrid-stem", "hybrid-stem-sizes"])
