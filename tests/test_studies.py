@@ -281,6 +281,28 @@ def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
+def test_the_middle_of_the_learning_rates_is_the_recipes_own(recipe: str) -> None:
+    """Where Figure 9 has both poolings at equal rate (the study pooling)."""
+    found = read_recipe(recipe)
+    assert found.axes["lr"][2] == found.config["lr"]
+    assert len(found.axes["lr"]) == 5
+
+
+def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
+    """Table 6 by place: ViT-B/32 to L/16 alone and on a ResNet50, whatever the widths are called here."""
+    table_6 = [(0.8073, 0.8490), (0.8437, 0.8568), (0.8415, 0.8558), (0.8630, 0.8660)]
+    recipe = read_recipe("digits")
+    for study in ("compute", "hybrid-stem-sizes"):
+        made = Design(read_study(study), recipe, {})
+        found = {
+            (arm.config.width, arm.config.stem): planning.published(made, arm)
+            for arm in made.arms
+            if arm.config.stem != "conv" and arm.change.name[0] in "sw"
+        }
+        assert [(found[w, "patch"], found[w, "resnet-small"]) for w in recipe.axes["width"]] == table_6
+
+
+@pytest.mark.parametrize("recipe", packaged("recipes"))
 def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """error = a C^-b is fitted to at least 4 sizes of each family."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
