@@ -11,7 +11,7 @@ from ablations import stages
 from ablations.budget import MEANT, Budget
 from ablations.study import Arm, assigned
 from vitcore.config import Config, of_architecture
-from vitcore.data import describe
+from vitcore.data import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.measure import initial_weights, measure
 
@@ -38,10 +38,12 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
-    """A line where a pack's images are smaller than what is made of them; other data are kept as they came."""
+    """A line where images are stored smaller than what is made of them; a folder's are read at the size asked for."""
     about = describe(data)
-    if "pack" in about.fingerprint and size > about.image_size:
-        yield f"images of {size} px are enlarged from the {about.image_size} px of them that {data} is packed with"
+    if data.startswith(FOLDER) or size <= about.image_size:
+        return
+    stored = f"of them that {data} is packed with" if "pack" in about.fingerprint else f"that {data} has"
+    yield f"images of {size} px are enlarged from the {about.image_size} px {stored}"
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:

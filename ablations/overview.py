@@ -115,11 +115,12 @@ def hours_text(hours: float) -> str:
 
 
 def expected_text(stated: Json) -> str:
-    """What the recipe's own config reaches, or what is like it."""
+    """What the recipe's own config reached where that was measured; else what others did, who had other settings."""
     about = units.unit(stated["metric"])
     seeds = f" (n = {stated['n']})" if stated["n"] else ""
     reached = f"{about.value(stated['mean'])}{about.of_value} {units.name(stated['metric'])}{seeds}"
-    return f"expects {reached}, {stated['how']}: {stated['source']}"
+    whose = "expects" if stated["how"] == "measured" else "others reached"
+    return f"{whose} {reached}, {stated['how']}: {stated['source']}"
 
 
 def resolution_text(view: Json, plan: Json) -> str:

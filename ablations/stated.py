@@ -15,9 +15,12 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Figure(Options):
-    """One that was measured with this recipe, or cited for what is like it; `source` says by what, or from where."""
+    """One that was measured with this recipe, derived from what another takes, or cited for what is like it.
 
-    how: Literal["measured", "cited"]
+    source: by what, from what, or from where.
+    """
+
+    how: Literal["measured", "derived", "cited"]
     source: str
 
     @property

@@ -22,6 +22,7 @@ from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
 HERE = Path(__file__).parent
 Values = dict[str, Any]
 Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
+RECIPE_ARM = "recipe_arm"  # of a baseline and of a named arm: the recipe's own arm that it begins with
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
 
 
@@ -34,12 +35,13 @@ class Study(Options):
     found: str = ""  # what the source found
     stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
     baseline: Values
-    recipe_arm: str = ""  # the recipe's own arm that the baseline begins with
+    recipe_arm: str = ""  # RECIPE_ARM of the baseline
     factors: dict[str, Axis] = {}  # one at a time against the baseline
     crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
     curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
     tune: dict[str, Axis] = {}  # as a curve; beside it every arm at the value that suits it (results/tuning.py)
-    arms: dict[str, Values | Literal["axis"]] = {}  # named joint changes; axis: the recipe's own arm of that name
+    arms: dict[str, Values | Literal["axis"]] = {}  # named joint changes; axis: the recipe's own arm of that name;
+    # {recipe_arm: NAME, ...}: what is changed on top of another arm of the recipe's
     co_changes: dict[str, Values] = Field(default={}, alias="with")  # "pool=gap": {lr: 3e-4}
     exclude: list[Values] = []  # arms and points, by their values; a named arm by {arm: NAME}
     budget: Budget = "steps"  # what arms are given alike: steps, epochs or training FLOPs
@@ -209,7 +211,11 @@ def starts(study: Study) -> list[Any]:
 
 
 def named_settings(study: Study) -> list[Values]:
-    return [settings for settings in study.arms.values() if isinstance(settings, dict)]
+    return [without_recipe_arm(settings) for settings in study.arms.values() if isinstance(settings, dict)]
+
+
+def without_recipe_arm(settings: Values) -> Values:
+    return {key: value for key, value in settings.items() if key != RECIPE_ARM}
 
 
 def axes_of(study: Study) -> list[dict[str, Axis]]:
@@ -466,9 +472,14 @@ class Design:
     def named(self) -> dict[str, Values]:
         """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
         return {
-            name: self.of_recipe(name, "arm") if settings == "axis" else settings
+            name: self.of_recipe(name, "arm") if settings == "axis" else self.begun(settings)
             for name, settings in self.study.arms.items()
         }
+
+    def begun(self, settings: Values) -> Values:
+        """The settings of a named arm, after those of the recipe's arm that it begins with."""
+        first = self.of_recipe(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
+        return merge(first, without_recipe_arm(settings))
 
     def of_recipe(self, name: str, what: str) -> Values:
         """The recipe's own arm of that name. Raises ValueError."""

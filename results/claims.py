@@ -115,31 +115,27 @@ def judged(
     tie = margin is not None and rivals.within(pair, margin, plan)
     word = verdict.verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged)
     tie = tie and not any(diverged)
-    excluded = excludes(margin, of[a], of[b])
     return {
         "claim": text,
-        "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value, excluded),
+        "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value),
         "delta": difference.value,
         "delta_ci95": None if interval is None else list(interval),
         "p_holm": p_holm,
         "n_pairs": difference.n,
-        "note": note(unresolvable(difference, p_holm), relation, plan["margin"]),
+        "note": note(unresolvable(difference, p_holm), relation, word, plan),
     }
 
 
-def excludes(margin: float | None, a: Row, b: Row) -> bool:
-    """Whether the published difference is larger than what the margin lets pass as none."""
-    known = None not in (margin, a["published"], b["published"])
-    return known and abs(a["published"] - b["published"]) > margin
+def lower(word: str | None, difference: float | None) -> str | None:
+    """Of "a < b". Only the resolved opposite contradicts it: within the margin a may still be lower.
 
-
-def lower(word: str | None, difference: float | None, excluded: bool) -> str | None:
-    """Of "a < b". Arms that are equivalent contradict it where the margin excludes the published difference."""
+    How much lower the source found it says nothing of that: its numbers are of another setting.
+    """
     if word is None or difference is None:
         return None
     if word in (BETTER, WORSE):
         return AGREE if difference < 0 else DISAGREE
-    return DISAGREE if word == EQUIVALENT and excluded else UNRESOLVED
+    return UNRESOLVED
 
 
 def tied(word: str | None, tie: bool) -> str | None:
@@ -158,7 +154,11 @@ def unresolvable(difference: Estimate, p_holm: float | None) -> str:
     return "the best value of an arm lies at the edge of its grid"
 
 
-def note(why: str, relation: str, margin: float | None) -> str:
+def note(why: str, relation: str, word: str | None, plan: Mapping[str, Any]) -> str:
+    margin = plan["margin"]
     if why:
         return f"untested: {why}"
-    return "no margin declared within which arms tie" if relation == "~" and margin is None else ""
+    if relation == "~":
+        return "no margin declared within which arms tie" if margin is None else ""
+    within = f"equivalent within {units.unit(plan['metric']).size(margin)}" if word == EQUIVALENT else ""
+    return within and f"{within}: a smaller difference is not excluded"

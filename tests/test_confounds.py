@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from photographs import photographs
 from test_studies import RECIPE, design
 
 from ablations import confounds
@@ -114,6 +115,22 @@ def test_a_batch_that_changes_warm_up_is_footnoted(tmp_path: Path) -> None:
     assert notes(tmp_path, study.replace("BUDGET", ""), recipe)["batch=64"] == [
         "images seen in training 25,600 against 12,800"
     ]
+
+
+def test_enlarging_small_images_is_footnoted(tmp_path: Path) -> None:
+    """Of the arms, and of evaluations at other sizes: digits of 16 pixels show nothing that 8 do not."""
+    study = "{question: q, baseline: {position: 2d}, factors: {image_size: [8, 16]}, evals: [test@32]}"
+    line = "images of {} px are enlarged from the 8 px that digits has"
+    plan = planning.build(design(tmp_path, study), [0])
+    told = {arm["name"]: [note for note in arm["notes"] if "enlarged" in note] for arm in plan["arms"]}
+    assert told == {"image_size=8": [], "image_size=16": [line.format(16)]}
+    assert plan["caveats"] == [f"In evaluations, {line.format(32)}."]
+
+
+def test_a_folder_is_read_at_the_size_asked_for(tmp_path: Path) -> None:
+    """Its photographs have any size, and nothing is said of them."""
+    folder = photographs(tmp_path / "pets", {"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/dog": 1})
+    assert not list(confounds.enlarged(f"imagefolder:{folder}", 512))
 
 
 def test_a_bias_in_the_attention_is_footnoted(tmp_path: Path) -> None:

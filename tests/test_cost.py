@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from in_process import called
 
-from ablations import estimate, paces, past, resolution
+from ablations import estimate, overview, paces, past, resolution
 from ablations import plan as planning
 from ablations.jobs import jobs
 from ablations.jobs import write as write_plan
@@ -56,6 +56,22 @@ def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Json]) -
     two = "{how: cited, source: a, mean: 0.9}, {how: cited, source: b, mean: 0.95, settings: {steps: 400}}"
     for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
         assert [one["mean"] for one in plan(RECIPE + f"    expected: [{two}]", **overrides)["expected"]] == means
+
+
+def test_what_others_reached_is_not_expected() -> None:
+    """Their models and lengths are others; a figure that was measured with the recipe is its own."""
+    cited = {"metric": "test_accuracy", "mean": 0.9101, "n": None, "how": "cited", "source": "a paper"}
+    assert overview.expected_text(cited) == "others reached 91.01% test accuracy, cited: a paper"
+    measured = cited | {"how": "measured", "source": "by hand", "n": 5}
+    assert overview.expected_text(measured) == "expects 91.01% test accuracy (n = 5), measured: by hand"
+
+
+def test_a_cost_that_was_derived_says_so(plan: Callable[..., Json], tmp_path: Path) -> None:
+    """From what another recipe takes: neither measured nor somebody's word."""
+    cost = "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}"
+    made = plan(RECIPE + cost)
+    told = overview.time_text(overview.overview(made, tmp_path, [], CORE), made)
+    assert told.endswith("(derived: half of another, A core)")
 
 
 def finish(

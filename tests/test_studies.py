@@ -1,5 +1,6 @@
 """Studies and recipes: what a YAML file says becomes arms and trials, and a mistake in it one clear line."""
 
+from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 
@@ -72,6 +73,16 @@ def test_named_arm_changes_several_settings_at_once(tmp_path: Path) -> None:
     study = STUDY + "    arms: {ours: {position: 2d, lr: 5e-4}}\n"
     arm = design(tmp_path, study).arms[-1]
     assert (arm.name, arm.config.position, arm.config.lr) == ("ours", "2d", 0.0005)
+
+
+def test_named_arm_may_begin_with_one_of_the_recipes(tmp_path: Path) -> None:
+    """`recipe_arm`, then the study's own settings, which are declared with it."""
+    recipe = RECIPE + "    arms: {wide: {width: 32, lr: 1e-3}}\n"
+    study = STUDY + "    arms: {wide: axis, wide-slow: {recipe_arm: wide, lr: 5e-4, batch: 16}}\n"
+    wide, slow = design(tmp_path, study, recipe).arms[-2:]
+    assert (wide.config.width, wide.config.lr) == (32, 0.001)
+    assert (slow.config.width, slow.config.lr, slow.config.batch) == (32, 0.0005, 16)
+    assert slow.change.declared == ["width", "lr", "batch"]
 
 
 def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
@@ -201,6 +212,10 @@ MISTAKES = [
     (STUDY + "    arms: {a: {lr: 1.0}, a: {lr: 2.0}}\n", "duplicate key 'a'"),
     (STUDY.replace("question: Which?", "question: [unclosed"), "line"),
     ("- a list", "is not a mapping"),
+    (
+        STUDY + "    arms: {a: {recipe_arm: wide}}\n",
+        "takes its arm wide from the recipe, and recipe 'r' has no",
+    ),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
@@ -263,6 +278,38 @@ def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: py
     assert (improved.mixup, without.mixup, plain["original"].mixup) == (0.2, 0.0, 0.0)
     if "randaugment" in own.augment:
         assert improved.augment == own.augment
+
+
+@pytest.mark.parametrize("recipe", packaged("recipes"))
+def test_the_middle_of_the_learning_rates_is_the_recipes_own(recipe: str) -> None:
+    """Where Figure 9 has both poolings at equal rate (the study pooling)."""
+    found = read_recipe(recipe)
+    assert found.axes["lr"][2] == found.config["lr"]
+    assert len(found.axes["lr"]) == 5
+
+
+def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
+    """Table 6 by place: ViT-B/32 to L/16 alone and on a ResNet50, whatever the widths are called here."""
+    table_6 = [(0.8073, 0.8490), (0.8437, 0.8568), (0.8415, 0.8558), (0.8630, 0.8660)]
+    recipe = read_recipe("digits")
+    for study in ("compute", "hybrid-stem-sizes"):
+        made = Design(read_study(study), recipe, {})
+        found = {
+            (arm.config.width, arm.config.stem): planning.published(made, arm)
+            for arm in made.arms
+            if arm.config.stem != "conv" and arm.change.name[0] in "sw"
+        }
+        assert [(found[w, "patch"], found[w, "resnet-small"]) for w in recipe.axes["width"]] == table_6
+
+
+@pytest.mark.parametrize("recipe", packaged("recipes"))
+def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """error = a C^-b is fitted to at least 4 sizes of each family."""
+    monkeypatch.setenv("ABLATE_DATA", str(packs))
+    made = Design(read_study("compute"), read_recipe(recipe), {})
+    sizes = Counter(planning.family_of(made, arm) for arm in made.arms)
+    assert sizes.keys() == {"ViT", "hybrid", "ResNet"}
+    assert min(sizes.values()) >= 4
 
 
 @pytest.mark.parametrize("study", ["compute", "dataset-scale", "hybrid-stem", "hybrid-stem-sizes"])
