@@ -405,7 +405,9 @@ def test_more_lines_than_six_have_no_bands() -> None:
     for study, banded in ((complete("learning-rate"), True), (loss("learning-rate"), False)):
         figure = drawn(study)
         assert bool(figure.axes[1].collections) == banded
-        assert ("band: 95% t interval" in " ".join(texts(figure)).replace("\n", " ")) == banded
+        written = " ".join(texts(figure)).replace("\n", " ")
+        assert ("band: 95% t interval" in written) == banded
+        assert ("no bands: more than 6 lines" in written) != banded
 
 
 def curve_axes(study: StudyResults, x: str = "step") -> Axes:
@@ -624,6 +626,54 @@ def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_co
         in written
     )
     assert "0.001" in written
+
+
+def at_rates_of_their_own() -> StudyResults:
+    """A tuned study in which the class token is best at 0.002 and averaging at 0.001, for every seed."""
+    plan = synthetic.tuned_pooling()
+    best = {"pool=cls,lr=0.002": 0.95, "pool=gap,lr=0.001": 0.94}
+    spread = [0.002 * seed for seed in range(5)]
+    accuracies = {arm["name"]: [best.get(arm["name"], 0.7) + more for more in spread] for arm in plan["arms"]}
+    return synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
+
+
+@pytest.mark.parametrize("x", [None, "epoch"])
+def test_over_training_a_tuned_study_shows_each_arm_at_its_own_rate_and_at_the_baseline_s(x: str | None) -> None:
+    """The three lines of Figure 9, with bands, named by their rates; all others are left to the panel beside it."""
+    study = at_rates_of_their_own()
+    ax = drawn(study).axes[1] if x is None else curve_axes(study, x)
+    handles, named = ax.get_legend_handles_labels()
+    entries = zip(named, handles, strict=True)
+    blue, black = "#0072b2", "#000000"
+    assert {name: (to_hex(handle.get_color()), handle.get_linestyle()) for name, handle in entries} == {
+        "cls, lr=0.002": (black, "-"),
+        "gap, lr=0.001": (blue, "-"),
+        "gap, lr=0.002": (blue, "--"),
+    }
+    assert len(ax.collections) == 3
+    ends = sorted(line.get_ydata()[-1] for line in ax.lines if len(line.get_xdata()) == synthetic.EVALUATIONS)
+    assert ends == pytest.approx([70.4, 94.4, 95.4])
+
+
+def test_the_lines_over_training_are_explained() -> None:
+    """By whose choice the rates are, and what dashes are; nothing of dashes where all have the same rate."""
+    said = "at the learning rate that most of its seeds choose in validation"
+    own, alike = (
+        " ".join(texts(drawn(study))).replace("\n", " ")
+        for study in (at_rates_of_their_own(), synthetic.results(synthetic.tuned_pooling()))
+    )
+    assert f"{said}; dashed: at the baseline's learning rate." in own
+    assert f"{said}." in alike
+
+
+def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
+    """No seed has the whole grid yet: nothing is anybody's own."""
+    plan = synthetic.tuned_pooling()
+    rest = [trial["id"] for arm in plan["arms"] if arm["values"]["lr"] == 0.004 for trial in arm["trials"]]
+    study = synthetic.results(plan, dict.fromkeys(rest, synthetic.hole("missing", "not started")))
+    ax = drawn(study).axes[1]
+    assert ax.get_legend_handles_labels()[1] == ["0.001", "0.002", "0.004"]
+    assert [len(line.get_xdata()) for line in ax.lines].count(synthetic.EVALUATIONS) == 4
 
 
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
