@@ -41,8 +41,8 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     frame, x = place(arms(study, table)), x_of(study.plan)
     final, *others = panels(figure, 2 if evaluated(study) else 1)
     points = seeds(study, table["metric"])
-    draw_lines(frame, points, final)
     swept_axis(frame, final, x, values(frame))
+    draw_lines(frame, points, final)
     metric_axis(final, table["metric"], *extent(frame, points))
     legend_above(final, "at the end of training")
     if not (frame["n"] > 0).any():
