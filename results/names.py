@@ -1,5 +1,5 @@
 """What a study may name, known without loading what computes and draws it."""
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
-FIGURES = ("intervals", "learning-rate", "axis", "scale", "compute", "curves", "shape", "families")
+FIGURES = ("intervals", "learning-rate", "axis", "scale", "new-size", "compute", "curves", "shape", "families")
 AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}

@@ -15,6 +15,7 @@ from results.figures.families import families
 from results.figures.frame import arms, evidence, metric_name
 from results.figures.intervals import intervals
 from results.figures.learning_rate import learning_rate
+from results.figures.new_size import at_any_size, new_size
 from results.figures.page import absences, compose
 from results.figures.scale import scale
 from results.figures.shape import shape
@@ -34,6 +35,7 @@ DRAW: dict[str, Callable[[StudyResults, Table, Figure], list[str]]] = {
     "learning-rate": learning_rate,
     "axis": axis,
     "scale": scale,
+    "new-size": new_size,
     "compute": compute,
     "curves": curves,
     "shape": shape,
@@ -120,7 +122,8 @@ def unknown(plan: Mapping[str, Any]) -> str:
 
 def subtitle(study: StudyResults, table: Table) -> str:
     """The setting, the metric, and what the marks stand for."""
-    return f"{settings(study.plan)}: {metric_name(table['metric'])}, {evidence(arms(study, table))}"
+    metric = at_any_size(table["metric"]) if kind(study.plan) == "new-size" else table["metric"]
+    return f"{settings(study.plan)}: {metric_name(metric)}, {evidence(arms(study, table))}"
 
 
 def during(study: StudyResults) -> str:

@@ -6,7 +6,7 @@ independent of what is tested, so the best of several noisy points is not taken 
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,6 +85,24 @@ def choice(entry: Arm, by_arm: Trials, plan: Arm, arms: Mapping[str, Arm]) -> Ch
     return Choice(
         chosen, edge, list(told(chosen, edge, reached, seeds, plan["tune"])), gone(entry["points"], by_arm, reached)
     )
+
+
+def settled(study: StudyResults) -> dict[str, int]:
+    """Tuned arm -> the point of its grid that most of its seeds choose, of several the one nearest to the middle.
+
+    Without those of which no seed can choose; none where the study tunes nothing.
+    """
+    _, choices = with_tuned(study)
+    shape = [len(values) for values in study.plan.get("tune", {}).values()]
+    found = {name: usual(choice, shape) for name, choice in choices.items()}
+    return {name: point for name, point in found.items() if point is not None}
+
+
+def usual(choice: Choice, shape: Sequence[int]) -> int | None:
+    """The point that most seeds use; None where none uses any."""
+    near = from_middle(shape)
+    uses = Counter(point for point in choice.points.values() if point is not None)
+    return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
 
 
 def scores(trials: Mapping[int, Trial], seeds: Sequence[int], chance: float) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The figures: they show the table's numbers, name what is absent, cut nothing off and are the same every time."""
 
+import json
 import os
 import re
 import subprocess
@@ -41,6 +42,7 @@ def complete(figure: str) -> StudyResults:
         "learning-rate": synthetic.pooling,
         "axis": synthetic.patch_size,
         "scale": synthetic.dataset_scale,
+        "new-size": synthetic.position,
         "compute": synthetic.hybrid_stem,
         "curves": synthetic.pooling,
         "shape": synthetic.model_shape,
@@ -54,6 +56,7 @@ def spread(plan: dict[str, Any]) -> dict[str, Any]:
     for k, arm in enumerate(plan["arms"]):
         arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * 1.7**k)
         arm["train_flops"] = 3 * arm["flops"] * 42_240
+        arm["config"].setdefault("image_size", 8)
     return plan
 
 
@@ -405,7 +408,9 @@ def test_more_lines_than_six_have_no_bands() -> None:
     for study, banded in ((complete("learning-rate"), True), (loss("learning-rate"), False)):
         figure = drawn(study)
         assert bool(figure.axes[1].collections) == banded
-        assert ("band: 95% t interval" in " ".join(texts(figure)).replace("\n", " ")) == banded
+        written = " ".join(texts(figure)).replace("\n", " ")
+        assert ("band: 95% t interval" in written) == banded
+        assert ("no bands: more than 6 lines" in written) != banded
 
 
 def curve_axes(study: StudyResults, x: str = "step") -> Axes:
@@ -574,6 +579,67 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert len(drawn(study, COLUMN).axes) == 2
 
 
+def at_new_sizes() -> StudyResults:
+    """Trained at 8 pixels, tested at 16 too, where each trial is 20 points worse, and owing the test at 32."""
+    plan = spread(synthetic.position(figure="new-size", metric="test_accuracy@16"))
+    plan["evals"] = ["test@16", "test@32"]
+    records = {
+        trial: synthetic.changed(
+            record,
+            evals=json.dumps(
+                {"test@16": {"metrics": {"test_accuracy@16": record.values["test_accuracy"] - 0.2}, "notes": []}}
+            ),
+        )
+        for trial, record in synthetic.simulate(plan).items()
+    }
+    return synthetic.results(plan, records)
+
+
+@pytest.mark.parametrize("width", [FULL, COLUMN])
+def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training(width: float) -> None:
+    """A line an arm over all sizes, with the means of the trials; that nothing is known at a size is a gap there."""
+    study = at_new_sizes()
+    figure = drawn(study, width)
+    ax = figure.axes[0]
+    lines = [line for line in ax.lines if list(line.get_xdata()) == [8, 16, 32]]
+    means = 100 * study.trials.groupby("arm", sort=False)["test_accuracy"].mean()
+    assert [line.get_ydata()[0] for line in lines] == pytest.approx(list(means))
+    assert [line.get_ydata()[1] for line in lines] == pytest.approx(list(means - 20))
+    assert all(np.isnan(line.get_ydata()[2]) for line in lines)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["8\n(trained)", "16", "32"]
+    assert ax.get_ylabel() == "test accuracy (%)"
+    assert texts(figure).count("missing") == 4
+
+
+def test_at_new_sizes_only_what_is_tested_is_filled() -> None:
+    """The verdicts of the table are those at the metric's size."""
+    study = at_new_sizes()
+    rows = {row["arm"]: row for row in tables.table(study)["rows"]}
+    marks = [line for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1 and line.get_markersize() == 5]
+    filled = [line.get_xdata()[0] for line in marks if to_hex(line.get_markerfacecolor()) != "#ffffff"]
+    resolved = sum(row["verdict"] in ("better", "worse") for row in rows.values())
+    assert resolved
+    assert filled.count(8) == 1
+    assert filled.count(16) == 1 + resolved
+
+
+def test_series_at_a_place_stay_inside_the_axes() -> None:
+    """However many there are, and however narrow the figure is."""
+    plan = synthetic.make_plan(
+        "many",
+        {"pool": [f"kind-{k}" for k in range(12)]},
+        {"pool": "kind-0"},
+        curves={"data_fraction": [0.1, 1.0]},
+        figure="scale",
+    )
+    figure = drawn(synthetic.results(plan), COLUMN)
+    ax = figure.axes[0]
+    for line in ax.lines:
+        if len(line.get_xdata()) == 1:
+            x, _ = line.get_transform().transform(line.get_xydata())[0]
+            assert ax.bbox.x0 <= x <= ax.bbox.x1
+
+
 def test_the_share_that_a_stage_was_trained_on_is_in_percent() -> None:
     """As an arm's own share, but without a number of images: those that an arm saw are not the stage's."""
     plan = complete("scale").plan
@@ -624,6 +690,54 @@ def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_co
         in written
     )
     assert "0.001" in written
+
+
+def at_rates_of_their_own() -> StudyResults:
+    """A tuned study in which the class token is best at 0.002 and averaging at 0.001, for every seed."""
+    plan = synthetic.tuned_pooling()
+    best = {"pool=cls,lr=0.002": 0.95, "pool=gap,lr=0.001": 0.94}
+    spread = [0.002 * seed for seed in range(5)]
+    accuracies = {arm["name"]: [best.get(arm["name"], 0.7) + more for more in spread] for arm in plan["arms"]}
+    return synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
+
+
+@pytest.mark.parametrize("x", [None, "epoch"])
+def test_over_training_a_tuned_study_shows_each_arm_at_its_own_rate_and_at_the_baseline_s(x: str | None) -> None:
+    """The three lines of Figure 9, with bands, named by their rates; all others are left to the panel beside it."""
+    study = at_rates_of_their_own()
+    ax = drawn(study).axes[1] if x is None else curve_axes(study, x)
+    handles, named = ax.get_legend_handles_labels()
+    entries = zip(named, handles, strict=True)
+    blue, black = "#0072b2", "#000000"
+    assert {name: (to_hex(handle.get_color()), handle.get_linestyle()) for name, handle in entries} == {
+        "cls, lr=0.002": (black, "-"),
+        "gap, lr=0.001": (blue, "-"),
+        "gap, lr=0.002": (blue, "--"),
+    }
+    assert len(ax.collections) == 3
+    ends = sorted(line.get_ydata()[-1] for line in ax.lines if len(line.get_xdata()) == synthetic.EVALUATIONS)
+    assert ends == pytest.approx([70.4, 94.4, 95.4])
+
+
+def test_the_lines_over_training_are_explained() -> None:
+    """By whose choice the rates are, and what dashes are; nothing of dashes where all have the same rate."""
+    said = "at the learning rate that most of its seeds choose in validation"
+    own, alike = (
+        " ".join(texts(drawn(study))).replace("\n", " ")
+        for study in (at_rates_of_their_own(), synthetic.results(synthetic.tuned_pooling()))
+    )
+    assert f"{said}; dashed: at the baseline's learning rate." in own
+    assert f"{said}." in alike
+
+
+def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
+    """No seed has the whole grid yet: nothing is anybody's own."""
+    plan = synthetic.tuned_pooling()
+    rest = [trial["id"] for arm in plan["arms"] if arm["values"]["lr"] == 0.004 for trial in arm["trials"]]
+    study = synthetic.results(plan, dict.fromkeys(rest, synthetic.hole("missing", "not started")))
+    ax = drawn(study).axes[1]
+    assert ax.get_legend_handles_labels()[1] == ["0.001", "0.002", "0.004"]
+    assert [len(line.get_xdata()) for line in ax.lines].count(synthetic.EVALUATIONS) == 4
 
 
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:

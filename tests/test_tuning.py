@@ -74,6 +74,14 @@ def test_a_grid_of_two_settings_ties_to_its_middle() -> None:
     assert tuning.choose(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
 
 
+def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
+    """Of a grid of two settings too; seeds that cannot choose have no say, and of those alone there is none."""
+    assert tuning.usual(tuning.Choice({0: 4, 1: 0, 2: 4, 3: None}, [], []), [5]) == 4
+    assert tuning.usual(tuning.Choice({0: 4, 1: 3, 2: None}, [], []), [5]) == 3
+    assert tuning.usual(tuning.Choice({0: 0, 1: 4}, [], []), [3, 3]) == 4
+    assert tuning.usual(tuning.Choice({0: None, 1: None}, [], []), [5]) is None
+
+
 def test_choosing_by_the_other_seeds_has_no_bias() -> None:
     """Six points that are equally good: the chosen one's test is no better than any; the best by test is."""
     rng = np.random.default_rng(1)

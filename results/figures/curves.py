@@ -1,5 +1,6 @@
 """Validation over training, seeds as bands, unfinished trials included: arXiv 2010.11929, Figure 9."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,17 +8,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results import stats
+from results import stats, tuning
 from results.figures.frame import alone, arms, each, x_of
-from results.figures.lines import Look, axis_name, looks, metric_axis, nothing_yet, place, values
+from results.figures.lines import Look, axis_name, looks, metric_axis, nothing_yet, place, plain, values
 from results.figures.page import legend_above
-from results.figures.style import DASHES, GREY
+from results.figures.style import DASHES, GREY, current
 from results.names import AXES
 from results.study import StudyResults
 from results.tables import Table
 from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
+DASHED = DASHES[1]
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
 BANDS = 6  # at most: more of them hide each other, and the lines
 
@@ -27,21 +29,57 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
     frame = place(alone(arms(study, table), study.plan))
     figure.set_figheight(2.9)
     ax = figure.subplots()
-    training_curves(study, frame, ax, x)
-    for name, look in looks(frame).items():
-        rows = frame[frame["series"] == name]
-        dash = "-" if study.plan["curves"] else look.dash
-        long = rows["reference"].any() and "," in name  # of several factors
-        ax.plot([], [], color=look.colour, linestyle=dash, label="baseline" if long else rows["line"].iloc[0])
-    if study.plan["curves"]:
-        dashes_legend(frame, ax, f"{axis_name(x_of(study.plan))} ")
+    lines, said = followed(study, frame)
+    training_curves(lines, evaluations(study, measure(study)), ax, measure(study), x)
+    if said:
+        name_lines(lines, ax)
+    else:
+        name_series(lines, ax)
+        if study.plan["curves"]:
+            dashes_legend(lines, ax, f"{axis_name(x_of(study.plan))} ")
     legend_above(ax, "")
-    return [note(frame)]
+    return [*said, note(lines)]
+
+
+def followed(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The arms to follow over training, with the `dash` of each, and the sentence that says which they are.
+
+    All of them, dashed by the point of the study's curve, need no sentence. Of a tuned study those that its question is
+    about, as in Figure 9: every arm at its own point of the grid, and dashed at its baseline's, where that is another;
+    their `line` names the point. frame: rows of `arms` with `at`.
+    """
+    if dashes := in_question(study):
+        rows = frame[frame["arm"].isin(dashes.keys())]
+        named = [f"{row.line}, {point_name(row, study)}" for row in each(rows)]
+        at = " and ".join(map(axis_name, study.plan["tune"]))
+        other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
+        return (
+            rows.assign(dash=[dashes[arm] for arm in rows["arm"]], line=named),
+            [f"Over training each is at the {at} that most of its seeds choose in validation{other}."],
+        )
+    table, swept = looks(frame), sorted(set(frame["at"]))
+    if not study.plan["curves"]:
+        return frame.assign(dash=[table[name].dash for name in frame["series"]]), []
+    return frame.assign(dash=[DASHES[swept.index(at) % len(DASHES)] for at in frame["at"]]), []
+
+
+def in_question(study: StudyResults) -> dict[str, Any]:
+    """Arm -> dashes, of each tuned arm's own point of the grid and its baseline's; none while nothing can be chosen."""
+    entries, own = {entry["name"]: entry for entry in study.plan.get("tuned", [])}, tuning.settled(study)
+    elsewhere = [(entry, own[entry["baseline"]]) for entry in entries.values() if entry["baseline"] in own]
+    dashes = {entry["points"][point]: DASHED for entry, point in elsewhere}
+    return dashes | {entries[name]["points"][point]: "-" for name, point in own.items()}
+
+
+def point_name(row: Any, study: StudyResults) -> str:
+    """ "lr=0.004" """
+    x = x_of(study.plan)
+    return row.tick or f"{current().labels.get(x, x)}={plain(row.x)}"
 
 
 def note(frame: pd.DataFrame) -> str:
     """What lines and bands are. frame: a row a line."""
-    band = f"; band: 95% t interval, from {BAND} seeds on" if banded(frame) else ""
+    band = f"; band: 95% t interval, from {BAND} seeds on" if banded(frame) else f"; no bands: more than {BANDS} lines"
     return (
         f"Lines: mean over the finished seeds (where there is none, over those that go on){band}. Thin: single seeds "
         f"of fewer than {BAND}, trials that diverged (×), failed or go on."
@@ -52,31 +90,52 @@ def banded(frame: pd.DataFrame) -> bool:
     return len(frame) <= BANDS
 
 
-def training_curves(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str = "step") -> Axes:
-    """The metric on the validation images over `x`: colour a series, dashes a point of the study's curve.
-
-    frame: rows of `arms` with `at`.
-    """
-    table, metric = looks(frame), measure(study)
-    swept = sorted(set(frame["at"]))
+def evaluations(study: StudyResults, metric: str) -> pd.DataFrame:
+    """A row an evaluation: arm, seed, the trial's status, step, epoch, images, seconds, value in the metric's unit."""
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
-    size, name = axis_unit(x, history[x])
-    history = history.assign(at=history[x] / size, value=unit(metric).scale * history[metric])
-    history = history.dropna(subset=["at", "value"])
+    history = history.assign(value=unit(metric).scale * history[metric])
+    return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
+
+
+def training_curves(
+    frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str = "val_accuracy", x: str = "step"
+) -> Axes:
+    """The metric over `x`, one of AXES: a line an arm, in the colour of its series and with its own dashes.
+
+    frame: rows of `arms` with `at` and `dash`; history: rows of `evaluations`.
+    """
+    table, drawn = looks(frame), history[history["arm"].isin(frame["arm"])]
+    size, name = axis_unit(x, drawn[x])
+    drawn = drawn.assign(at=drawn[x] / size).dropna(subset="at")
     for row in each(frame):
-        look = table[row.series]
-        dash = DASHES[swept.index(row.at) % len(DASHES)] if study.plan["curves"] else look.dash
-        own = history[history["arm"] == row.arm]
-        draw_mean(averaged(own), ax, look, dash, banded(frame))
+        look = replace(table[row.series], dash=row.dash)
+        own = drawn[drawn["arm"] == row.arm]
+        draw_mean(averaged(own), ax, look, banded(frame))
         few = own["seed"].nunique() < BAND
-        draw_seeds(own if few else own[own["status"] != "finished"], ax, look, dash)
+        draw_seeds(own if few else own[own["status"] != "finished"], ax, look)
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
-    metric_axis(ax, metric, history["value"])
-    if history.empty:
+    metric_axis(ax, metric, drawn["value"])
+    if drawn.empty:
         ax.set_xticks([])
         nothing_yet(ax, "no evaluation yet")
     return ax
+
+
+def name_lines(frame: pd.DataFrame, ax: Axes) -> None:
+    """An entry a line."""
+    table = looks(frame)
+    for row in each(frame):
+        ax.plot([], [], color=table[row.series].colour, linestyle=row.dash, label=row.line)
+
+
+def name_series(frame: pd.DataFrame, ax: Axes) -> None:
+    """An entry a series, in the dashes of its arms where they are alike."""
+    for name, look in looks(frame).items():
+        rows = frame[frame["series"] == name]
+        dash = rows["dash"].iloc[0] if len(rows) == 1 else "-"
+        long = rows["reference"].any() and "," in name  # of several factors
+        ax.plot([], [], color=look.colour, linestyle=dash, label="baseline" if long else rows["line"].iloc[0])
 
 
 def dashes_legend(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
@@ -117,20 +176,20 @@ def averaged(history: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def draw_mean(rows: pd.DataFrame, ax: Axes, look: Look, dash: Any, band: bool) -> None:
+def draw_mean(rows: pd.DataFrame, ax: Axes, look: Look, band: bool) -> None:
     """rows: of `averaged`."""
     if rows.empty:
         return
     if band and rows["low"].notna().any():
         ax.fill_between(rows["at"], rows["low"], rows["high"], color=look.colour, alpha=0.12, linewidth=0)
-    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=dash, marker=dot(rows))
+    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, marker=dot(rows))
 
 
-def draw_seeds(history: pd.DataFrame, ax: Axes, look: Look, dash: Any) -> None:
+def draw_seeds(history: pd.DataFrame, ax: Axes, look: Look) -> None:
     """A thin line a trial, ending in a cross where it diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
-        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=dash, linewidth=0.6, marker=dot(trial))
+        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=look.dash, linewidth=0.6, marker=dot(trial))
         if (trial["status"] == "diverged").any():
             ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)
 

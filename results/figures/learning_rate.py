@@ -3,10 +3,19 @@
 The point of that figure: two heads tie, each at a learning rate of its own. So the rate is an axis here, not a choice.
 """
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.curves import dashes_legend, note, training_curves
+from results.figures.curves import (
+    dashes_legend,
+    evaluations,
+    followed,
+    measure,
+    name_lines,
+    note,
+    training_curves,
+)
 from results.figures.frame import arms, seeds, signed, written, x_of
 from results.figures.lines import (
     axis_name,
@@ -30,19 +39,25 @@ HEIGHT = 2.9  # inches a panel
 def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
-    final, *others = panels(figure, 2 if followed(study) else 1)
+    final, *others = panels(figure, 2 if evaluated(study) else 1)
     points = seeds(study, table["metric"])
-    draw_lines(frame, points, final)
     swept_axis(frame, final, x, values(frame))
+    draw_lines(frame, points, final)
     metric_axis(final, table["metric"], *extent(frame, points))
     legend_above(final, "at the end of training")
     if not (frame["n"] > 0).any():
         nothing_yet(final)
-    for training in others:
-        training_curves(study, frame, training)
-        dashes_legend(frame, training)
-        legend_above(training, f"over training, by {axis_name(x)}")
-    return [marks(x), *at_own_values(study, table), *([note(frame)] if others else [])]
+    notes = [marks(x), *at_own_values(study, table)]
+    return notes + [line for training in others for line in over_training(study, frame, training)]
+
+
+def over_training(study: StudyResults, frame: pd.DataFrame, ax: Axes) -> list[str]:
+    """The training of the arms that the question is about, else of all; what to write under it."""
+    lines, said = followed(study, frame)
+    training_curves(lines, evaluations(study, measure(study)), ax, measure(study))
+    (name_lines if said else dashes_legend)(lines, ax)
+    legend_above(ax, "over training" if said else f"over training, by {axis_name(x_of(study.plan))}")
+    return [*said, note(lines)]
 
 
 def panels(figure: Figure, count: int) -> list[Axes]:
@@ -53,7 +68,7 @@ def panels(figure: Figure, count: int) -> list[Axes]:
     return [figure.add_subplot(*shape, k) for k in range(1, count + 1)]
 
 
-def followed(study: StudyResults) -> bool:
+def evaluated(study: StudyResults) -> bool:
     """Whether there is a line to draw over training, or may be one yet: trials evaluated once have but a point."""
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())

@@ -25,6 +25,7 @@ NAMES = {
 }
 TICK = 0.9  # inches that a label of the axis may take before it is broken
 APART = 7.0  # points of paper between series that share a place on the axis
+MARK = 10.0  # points of paper for a mark and the seeds beside it
 GAP = 9.0  # points of paper between crosses, as wide as what is written above them
 
 
@@ -84,11 +85,13 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Means with intervals over `at`, a line a series, side by side where they would cover each other.
 
     frame: rows of `arms` with `at`; seeds: rows of `seeds`. A line is broken where an arm has no finished trial.
+    Call it when `ax` has its horizontal limits.
     """
     table = looks(frame)
+    apart = min(APART, room(frame, ax) / max(1, len(table) - 1))
     for k, (name, look) in enumerate(table.items()):
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
-        aside = APART * (k - (len(table) - 1) / 2)
+        aside = apart * (k - (len(table) - 1) / 2)
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, transform=beside(ax, aside), zorder=2)
         draw_points(rows, ax, look, aside)
         draw_seeds(rows, seeds, ax, look, aside + 3.0)
@@ -96,6 +99,13 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
         if len(table) > 1:
             ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=caption(rows))
     return ax
+
+
+def room(frame: pd.DataFrame, ax: Axes) -> float:
+    """The points of paper that series may spread over at a place: all of them stay inside the axes."""
+    ends = ax.transData.transform([(frame["at"].min(), 0.0), (frame["at"].max(), 0.0)])[:, 0]
+    pixels = 2 * min(ends[0] - ax.bbox.x0, ax.bbox.x1 - ends[1])
+    return float(pixels) * 72 / ax.figure.dpi - MARK
 
 
 def caption(rows: pd.DataFrame) -> str:
