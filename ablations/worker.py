@@ -52,6 +52,7 @@ class Worker:
         self.gpu: bool = order["gpu"]
         self.channel = channel
         self.plugins = plugins.load([Path(file) for file in order["plugins"]])
+        self.shared = False  # whether others may use its GPU while a trial is trained
         self.broken = False  # nothing more can be done in this process
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
         self.watch = lease.Watch()
@@ -86,8 +87,8 @@ class Worker:
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
 
-        finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
-        attempt; interrupted: the run directory cannot be written.
+        finished, diverged, failed; again: it is to be tried once more; crowded: so, and alone; stopped, as it was told
+        to; held by another attempt; interrupted: the run directory cannot be written.
         """
         trial = store.trial(self.runs, job["id"], self.scratch)
         try:
@@ -221,12 +222,24 @@ class Worker:
             spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
             cause, again = spent or cause, not spent
         self.broken |= fault.fatal
+        if self.crowded(error):
+            return self.give_back(attempt, cause, trace)
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:
             return self.emit(
                 "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
             )
         self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
+
+    def crowded(self, error: Exception) -> bool:
+        """Whether memory ran out where others may have taken it."""
+        return self.shared and faults.classify(error).kind == faults.MEMORY
+
+    def give_back(self, attempt: store.Attempt, cause: str, trace: str) -> None:
+        """The trial is to be handed over again, alone; its log says why. The attempt counts for nothing."""
+        with contextlib.suppress(OSError), (attempt.path / "log").open("a") as log:
+            log.write(trace)
+        self.emit("crowded", cause=cause)
 
     def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
         """The evals that a trained trial owes, and the event that says how that ended, after `seconds` of training."""
@@ -246,6 +259,9 @@ class Worker:
         except Exception as error:  # as of an attempt: the cause is recorded, the others go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
+            if self.crowded(error):
+                evals.forgive(trial, [name])
+                return self.emit("crowded", cause=f"eval {name}: {faults.line(error)}")
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
             evals.fail(trial, name, cause, traceback.format_exc(), self.code)
             self.emit("failed", cause=cause)
@@ -298,6 +314,7 @@ def main() -> None:
     worker.emit("ready", **(sight() if order["shares"] else {}))
     for line in sys.stdin:
         job = json.loads(line)
+        worker.shared = job.get("shared", False)
         if "together" in job:
             company.serve(worker, job["together"])
         else:

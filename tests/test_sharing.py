@@ -4,20 +4,24 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_company import Quiet, jobs
 
-from ablations import launch, machine, paces, runner
+from ablations import attempts, launch, machine, paces, runner
 from ablations.jobs import Job
 from ablations.launch import Place
 from ablations.paces import Device
 from ablations.sharing import BUSY, Sharing, fit
 from ablations.worker import Worker
+from results import store
 from vitcore import memory
 from vitcore.config import Config
+from vitcore.memory import OutOfMemory
 
 GIB = 2**30
 GPU = "NVIDIA H200"
@@ -290,6 +294,89 @@ def test_what_may_be_trained_as_one_waits_for_a_gpu(tmp_path: Path, monkeypatch:
     assert made.on("0") == [single, kin[0]]
 
 
+def test_out_of_memory_beside_others_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits where it waited, has a GPU to itself, and is told so: what fails then has failed. Its like is larger."""
+    some = arms(5, 1)
+    known(tmp_path, (some[0], 2.0, 1e9))
+    made = pool(tmp_path, monkeypatch, some, 4)
+    made.begin()
+    assert made.on("0") == some[:4]
+    assert all(made.order(slot)["shared"] for slot in made.slots)
+    made.handle(made.slots[1], {"event": "crowded", "cause": "out of memory at micro-batch 1"})
+    assert list(made.waiting) == [some[1], some[4]]
+    made.dispatch()
+    assert made.on("0") == [some[0], some[2], some[3]]  # of 4 GiB each
+    for job in (some[0], some[2]):
+        made.end(job)
+    made.dispatch()
+    assert made.on("0") == [some[4], some[3]]
+    for job in (some[3], some[4]):
+        made.end(job)
+    made.dispatch()
+    assert made.on("0") == [some[1]]
+    assert not any(made.order(slot)["shared"] for slot in made.slots if slot.jobs)
+    made.waiting.append(some[0])
+    made.dispatch()
+    assert made.on("0") == [some[1]]
+
+
+def test_a_gpu_or_core_of_its_own_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs out of memory there has failed at once."""
+    for gpus in ("01", ""):
+        made = pool(tmp_path, monkeypatch, arms(2, 1), 2, gpus=gpus)
+        made.begin()
+        assert [made.order(slot)["shared"] for slot in made.slots] == [False, False]
+
+
+def worker(folder: Path, channel: io.StringIO) -> Worker:
+    order: dict[str, Any] = {"plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
+    return Worker({"runs": folder, "data_dir": None, **order}, channel)
+
+
+def events(channel: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in channel.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_neighbours_took_is_held_against_no_trial(
+    shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No attempt of it has failed, and the next goes on from what it saved; alone it has."""
+
+    def too_much(*_: Any, **__: Any) -> Any:
+        raise OutOfMemory("out of memory at micro-batch 1")
+
+    monkeypatch.setattr("ablations.worker.train", too_much)
+    (job,), channel = jobs(1), io.StringIO()
+    made = worker(tmp_path, channel)
+    made.shared = shared
+    made.serve(json.loads(json.dumps(asdict(job))))
+    last = events(channel)[-1]
+    assert (last["event"], last["cause"]) == ("crowded" if shared else "failed", "out of memory at micro-batch 1")
+    (attempt,) = store.trial(tmp_path, job.id).attempts()
+    ended = attempts.how(attempt, made.code)
+    assert (ended is None) == shared
+    assert (attempt / "failure.json").exists() != shared
+    assert runner.outcome(tmp_path, job, made.code)[0] == ("todo" if shared else "failed")
+
+
+def test_an_eval_is_not_failed_by_neighbours_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still owed, and how often it was begun is forgotten; alone it has failed."""
+
+    def too_much(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("ablations.evaluating.evaluate", too_much)
+    (job,), channel = jobs(1), io.StringIO()
+    owing = job.also(["fewshot"])
+    for shared in [True] * 4 + [False]:
+        made = worker(tmp_path, channel)
+        made.shared = shared
+        made.serve(json.loads(json.dumps(asdict(owing))))
+        assert events(channel)[-1]["event"] == ("crowded" if shared else "failed")
+        assert runner.outcome(tmp_path, owing, made.code)[0] == ("todo" if shared else "failed")
+
+
 def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU each core has its worker at once, whatever is known."""
     for module in (runner, launch):
@@ -307,15 +394,14 @@ def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_worker_tells_once_what_a_trial_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its first evaluation, which may take more than a step; nothing where there is no GPU."""
     channel = io.StringIO()
-    order: dict[str, Any] = {"plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
-    worker = Worker({"runs": tmp_path, "data_dir": None, **order}, channel)
+    made = worker(tmp_path, channel)
     config = Config(**jobs(1)[0].config)
     for taken in (None, 5 * GIB):
         monkeypatch.setattr(memory, "peak", lambda taken=taken: taken)
-        worker.gauged = config
+        made.gauged = config
         for accuracy in (None, 0.5, 0.6):
-            worker.last_report = math.inf  # no progress is due
-            worker.report(1, accuracy)
-    (event,) = map(json.loads, channel.getvalue().splitlines())
+            made.last_report = math.inf  # no progress is due
+            made.report(1, accuracy)
+    (event,) = events(channel)
     assert event == {"event": "memory", "took": 5 * GIB, "flops": pytest.approx(event["flops"])}
     assert 0 < event["flops"] < BUSY
