@@ -23,7 +23,7 @@ BUSY = 4e12  # FLOPs of a train step that no device is through with before its k
 
 
 class Sharing:
-    """What is known of GPUs, by their names in CUDA_VISIBLE_DEVICES, and of trials, by pace."""
+    """What is known of GPUs, by their names in CUDA_VISIBLE_DEVICES, and of trials, by `paces.memory_key`."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
@@ -41,7 +41,7 @@ class Sharing:
             self.needs = paces.measured(self.runs, device, paces.MEMORY) | self.needs
 
     def learn(self, job: Job, took: int, flops: float) -> None:
-        """Of a trial that had a process of its own; the most that any of its pace took is kept."""
+        """Of a trial that had a process of its own; the most that any of its like took is kept."""
         key = self.key(job)
         if self.device is None or took <= self.needs.get(key, {"bytes": 0})["bytes"]:
             return
@@ -55,7 +55,7 @@ class Sharing:
     def key(self, job: Job) -> str:
         """What trials have in common that take the same."""
         if job.id not in self.keys:
-            self.keys[job.id] = paces.key(job.config)
+            self.keys[job.id] = paces.memory_key(job.config, job.evals)
         return self.keys[job.id]
 
     def knows(self, job: Job) -> bool:

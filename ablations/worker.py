@@ -60,7 +60,8 @@ class Worker:
         self.told_to_stop = False
         self.last_report = 0.0
         self.about: Json = {}  # which of several trials an event is about
-        self.gauged: Config | None = None  # the trial in training, until it is told what it takes of the GPU
+        self.gauged: Config | None = None  # the trial that is trained, where it takes some of a GPU
+        self.told = 0  # how many bytes of it, at most so far
 
     def stop(self) -> bool:
         return self.told_to_stop or os.getppid() != self.parent
@@ -78,11 +79,11 @@ class Worker:
             self.gauge()
 
     def gauge(self) -> None:
-        """Tells, once a trial, what it takes of the GPU, so that others may share it (ablations.sharing)."""
-        if self.gauged is not None and (took := memory.peak()) is not None:
-            flops = 3 * measure(self.gauged)["flops"] * self.gauged.batch
-            self.emit("memory", took=took, flops=flops)
-        self.gauged = None
+        """Tells what the trial takes of the GPU, and when that is more, so that others may share it."""
+        if self.gauged is None or (took := memory.peak()) is None or took <= self.told:
+            return
+        self.told = took
+        self.emit("memory", took=took, flops=3 * measure(self.gauged)["flops"] * self.gauged.batch)
 
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
@@ -102,7 +103,7 @@ class Worker:
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
         """A new attempt; None where the trial is over, or another's."""
-        self.gauged = None
+        self.gauged, self.told = None, 0
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
@@ -253,6 +254,7 @@ class Worker:
                     if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     evaluating.evaluate(trial, name, self.data_dir, self.code)
+            self.gauge()
             self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
         except TimeoutError as error:
             self.emit("held", cause=str(error))

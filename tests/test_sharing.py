@@ -4,7 +4,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -391,17 +391,51 @@ def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert made.at_work() == [1, 1, 1]
 
 
-def test_a_worker_tells_once_what_a_trial_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its first evaluation, which may take more than a step; nothing where there is no GPU."""
+def test_a_worker_tells_what_a_trial_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first evaluation, which may take more than a step, and where it takes more later; nothing without a
+    GPU."""
     channel = io.StringIO()
     made = worker(tmp_path, channel)
-    config = Config(**jobs(1)[0].config)
-    for taken in (None, 5 * GIB):
+    made.gauged = Config(**jobs(1)[0].config)
+    for taken, accuracy in [(None, 0.5), (5 * GIB, None), (5 * GIB, 0.5), (5 * GIB, 0.6), (6 * GIB, 0.6)]:
         monkeypatch.setattr(memory, "peak", lambda taken=taken: taken)
-        made.gauged = config
-        for accuracy in (None, 0.5, 0.6):
-            made.last_report = math.inf  # no progress is due
-            made.report(1, accuracy)
-    (event,) = events(channel)
-    assert event == {"event": "memory", "took": 5 * GIB, "flops": pytest.approx(event["flops"])}
-    assert 0 < event["flops"] < BUSY
+        made.last_report = math.inf  # no progress is due
+        made.report(1, accuracy)
+    told = events(channel)
+    assert [(event["event"], event["took"]) for event in told] == [("memory", 5 * GIB), ("memory", 6 * GIB)]
+    assert all(0 < event["flops"] < BUSY for event in told)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_evals_that_are_owed_are_told_of_too(trained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the trial is over; where nothing was trained they say nothing of what a trial takes."""
+    taken = 2 * GIB
+
+    def larger(*_: Any) -> None:
+        nonlocal taken
+        taken = 7 * GIB
+
+    (job,), channel = jobs(1), io.StringIO()
+    made = worker(tmp_path, channel)
+    monkeypatch.setattr(memory, "peak", lambda: taken)
+    monkeypatch.setattr("ablations.worker.device_of", lambda config: "cuda")
+    monkeypatch.setattr("ablations.evaluating.evaluate", larger)
+    if not trained:
+        made.serve(json.loads(json.dumps(asdict(job))))
+        channel.truncate(channel.seek(0))
+    made.serve(json.loads(json.dumps(asdict(job.also(["fewshot"])))))
+    told = [event.get("took", event["event"]) for event in events(channel)]
+    assert [each for each in told if each not in ("progress", "started")] == (
+        [2 * GIB, 7 * GIB, "finished"] if trained else ["finished"]
+    )
+
+
+def test_what_stays_on_the_gpu_tells_trials_apart(tmp_path: Path) -> None:
+    """A tenth of the images takes less than all, and evals may take more than a step: each is measured."""
+    (job,), (tenth,) = jobs(1), jobs(1, data_fraction=0.1)
+    sharing = known(tmp_path, (tenth, 1.0, 1e9))
+    assert sharing.knows(tenth)
+    assert not sharing.knows(job)
+    assert not sharing.knows(jobs(1, data_fraction=0.1, val_fraction=0.2)[0])
+    assert not sharing.knows(replace(tenth, id="another", evals=("test@16",)))
+    assert paces.key(job.config) == paces.key(tenth.config)
