@@ -5,11 +5,12 @@
     memory   what a trial takes of a GPU (ablations.sharing)
 
 A pace is filed under everything that a step's time depends on, so that arms which differ in the learning rate or the
-number of steps share it.
+number of steps share it. Memory is filed under what it depends on besides: images stay on the GPU, and an eval that is
+owed may take more than a step.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from results import store
 from vitcore.kin import PACE, common
 
 Json = dict[str, Any]
+IMAGES = {"data_fraction", "val_fraction"}  # how many of them there are
 PACES, FUSED, MEMORY = "paces", "fused", "memory"
 
 
@@ -49,6 +51,11 @@ def plain(name: str) -> str:
 def key(config: Mapping[str, Any]) -> str:
     """Of an arm's resolved config."""
     return store.checksum(common(config, PACE))[:12]
+
+
+def memory_key(config: Mapping[str, Any], evals: Iterable[str] = ()) -> str:
+    """Of a trial's resolved config, and of the evals that it owes."""
+    return store.checksum({"config": common(config, PACE - IMAGES), "evals": sorted(evals)})[:12]
 
 
 def path(runs: Path, device: str) -> Path:

@@ -42,7 +42,8 @@ def probe(
         paces.write(runs, device, paces.PACES, {key: measured})
         if took is not None:
             flops = 3 * arm["flops"] * config.batch
-            paces.write(runs, device, paces.MEMORY, {key: {"bytes": took, "flops": flops, **about}})
+            like = paces.memory_key(arm["config"])
+            paces.write(runs, device, paces.MEMORY, {like: {"bytes": took, "flops": flops, **about}})
         say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
 
 

@@ -173,6 +173,7 @@ class Pool:
         self.apart: set[str] = set()  # kin that does not pay as one, or died so
         self.overtaken: Counter[str] = Counter()  # how often others went before the first that waits, by trial
         self.alone: set[str] = set()  # trials that failed among others: the next time they go alone
+        self.secluded: set[str] = set()  # trials that ran out of memory beside others: they get a GPU to themselves
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.memory_kills = memory_kills()
         self.stopping = False
@@ -241,10 +242,12 @@ class Pool:
 
         idle: how many other processes of ours are on it, without work.
         """
+        if any(job.id in self.secluded for jobs in there for job in jobs):
+            return None
         refused = set[str]()  # of thousands that wait few differ in what they take
         for job in islice(self.waiting, 1 if self.drains(slot) else None):
             kind = self.sharing.key(job) if there else ""
-            if kind in refused or job in taken:
+            if kind in refused or job in taken or (there and job.id in self.secluded):
                 continue
             if not there or (self.sharing.admits(slot.gpu, there, [job], idle) and not self.may_fuse(job)):
                 return job
@@ -383,9 +386,15 @@ class Pool:
         assert slot.process is not None
         assert slot.process.stdin is not None
         with suppress(OSError):  # it died: the event that says so is on its way
-            jobs = [asdict(job) for job in slot.jobs]
-            slot.process.stdin.write(json.dumps({"together": jobs} if len(jobs) > 1 else jobs[0]) + "\n")
+            slot.process.stdin.write(json.dumps(self.order(slot)) + "\n")
             slot.process.stdin.flush()
+
+    def order(self, slot: Slot) -> Json:
+        """What a worker is told; shared: others may use its GPU meanwhile."""
+        jobs = [asdict(job) for job in slot.jobs]
+        if len(jobs) > 1:
+            return {"together": jobs}
+        return jobs[0] | {"shared": bool(self.neighbours(slot)) and jobs[0]["id"] not in self.secluded}
 
     def listen(self, seconds: float) -> None:
         try:
@@ -444,6 +453,8 @@ class Pool:
                 self.put_back(job)
             case "alone":
                 self.put_back(job)
+            case "crowded":
+                self.seclude(job, event["cause"])
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
                 self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again{when}")
@@ -452,6 +463,14 @@ class Pool:
                 self.interrupt(job, event["cause"])
             case kind:
                 self.finish(job, kind, event)
+
+    def seclude(self, job: Job, cause: str) -> None:
+        """It ran out of memory where others may have taken it: that is held against none, and it goes on alone."""
+        self.display.say(f"{job.arm} seed {job.config['seed']}: {cause}; it goes on with a GPU to itself")
+        self.secluded.add(job.id)
+        self.alone.add(job.id)
+        self.sharing.crowded(job)
+        self.put_back(job)
 
     def put_back(self, job: Job) -> None:
         """To where it waited before."""

@@ -2,9 +2,11 @@
 
 A worker says how much of its GPU was free when it came and, once a trial was evaluated, what that one takes; that is
 kept beside the paces. One whose need is not known yet is taken for half the GPU, and no second one joins it before it
-has told. Where one keeps the GPU busy it has it alone; so has a group that is trained as one.
+has told. Where one keeps the GPU busy it has it alone; so has a group that is trained as one, and what ran out of
+memory beside others. A step in smaller pieces, as memory made it, is the same to rounding (vitcore.memory.shrinking).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,13 +23,14 @@ BUSY = 4e12  # FLOPs of a train step that no device is through with before its k
 
 
 class Sharing:
-    """What is known of GPUs, by their names in CUDA_VISIBLE_DEVICES, and of trials, by pace."""
+    """What is known of GPUs, by their names in CUDA_VISIBLE_DEVICES, and of trials, by `paces.memory_key`."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
         self.device: Device | None = None
         self.free: dict[str, int] = {}  # bytes before anything of ours ran
         self.needs: dict[str, Json] = {}  # bytes of a process at their peak, FLOPs of a step
+        self.raised: Counter[str] = Counter()  # how often such trials ran out of memory beside others, in this run
         self.keys: dict[str, str] = {}  # by trial: the same few are asked about again and again
 
     def meet(self, gpu: str, device: str, free: int) -> None:
@@ -38,17 +41,21 @@ class Sharing:
             self.needs = paces.measured(self.runs, device, paces.MEMORY) | self.needs
 
     def learn(self, job: Job, took: int, flops: float) -> None:
-        """Of a trial that had a process of its own; the most that any of its pace took is kept."""
+        """Of a trial that had a process of its own; the most that any of its like took is kept."""
         key = self.key(job)
         if self.device is None or took <= self.needs.get(key, {"bytes": 0})["bytes"]:
             return
         self.needs[key] = {"bytes": took, "flops": flops, "arm": job.arm, "when": store.now()}
         paces.write(self.runs, self.device, paces.MEMORY, {key: self.needs[key]})
 
+    def crowded(self, job: Job) -> None:
+        """One ran out of memory beside others: in this run its like is taken for twice as large."""
+        self.raised[self.key(job)] += 1
+
     def key(self, job: Job) -> str:
         """What trials have in common that take the same."""
         if job.id not in self.keys:
-            self.keys[job.id] = paces.key(job.config)
+            self.keys[job.id] = paces.memory_key(job.config, job.evals)
         return self.keys[job.id]
 
     def knows(self, job: Job) -> bool:
@@ -63,12 +70,12 @@ class Sharing:
             return True
         if gpu not in self.free or any(len(jobs) > 1 for jobs in [*there, more]):
             return False
-        needs = [self.needs.get(self.key(job)) for jobs in [*there, more] for job in jobs]
-        known = [need for need in needs if need is not None]
-        if len(needs) - len(known) > 1 or any(need["flops"] > BUSY for need in known):
+        keys = [self.key(job) for jobs in [*there, more] for job in jobs]
+        known = [key for key in keys if key in self.needs]
+        if len(keys) - len(known) > 1 or any(self.needs[key]["flops"] > BUSY for key in known):
             return False
-        peaks = [need["bytes"] for need in known]
-        if len(known) < len(needs):
+        peaks = [self.needs[key]["bytes"] * 2.0 ** self.raised[key] for key in known]
+        if len(known) < len(keys):
             peaks.append(max(UNKNOWN * self.free[gpu], AMPLY * max(peaks, default=0)))
         return fit(self.free[gpu], [*peaks, *[IDLE] * idle])
 

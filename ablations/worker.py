@@ -52,6 +52,7 @@ class Worker:
         self.gpu: bool = order["gpu"]
         self.channel = channel
         self.plugins = plugins.load([Path(file) for file in order["plugins"]])
+        self.shared = False  # whether others may use its GPU while a trial is trained
         self.broken = False  # nothing more can be done in this process
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
         self.watch = lease.Watch()
@@ -59,7 +60,8 @@ class Worker:
         self.told_to_stop = False
         self.last_report = 0.0
         self.about: Json = {}  # which of several trials an event is about
-        self.gauged: Config | None = None  # the trial in training, until it is told what it takes of the GPU
+        self.gauged: Config | None = None  # the trial that is trained, where it takes some of a GPU
+        self.told = 0  # how many bytes of it, at most so far
 
     def stop(self) -> bool:
         return self.told_to_stop or os.getppid() != self.parent
@@ -77,17 +79,17 @@ class Worker:
             self.gauge()
 
     def gauge(self) -> None:
-        """Tells, once a trial, what it takes of the GPU, so that others may share it (ablations.sharing)."""
-        if self.gauged is not None and (took := memory.peak()) is not None:
-            flops = 3 * measure(self.gauged)["flops"] * self.gauged.batch
-            self.emit("memory", took=took, flops=flops)
-        self.gauged = None
+        """Tells what the trial takes of the GPU, and when that is more, so that others may share it."""
+        if self.gauged is None or (took := memory.peak()) is None or took <= self.told:
+            return
+        self.told = took
+        self.emit("memory", took=took, flops=3 * measure(self.gauged)["flops"] * self.gauged.batch)
 
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
 
-        finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
-        attempt; interrupted: the run directory cannot be written.
+        finished, diverged, failed; again: it is to be tried once more; crowded: so, and alone; stopped, as it was told
+        to; held by another attempt; interrupted: the run directory cannot be written.
         """
         trial = store.trial(self.runs, job["id"], self.scratch)
         try:
@@ -101,7 +103,7 @@ class Worker:
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
         """A new attempt; None where the trial is over, or another's."""
-        self.gauged = None
+        self.gauged, self.told = None, 0
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
@@ -221,12 +223,24 @@ class Worker:
             spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
             cause, again = spent or cause, not spent
         self.broken |= fault.fatal
+        if self.crowded(error):
+            return self.give_back(attempt, cause, trace)
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:
             return self.emit(
                 "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
             )
         self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
+
+    def crowded(self, error: Exception) -> bool:
+        """Whether memory ran out where others may have taken it."""
+        return self.shared and faults.classify(error).kind == faults.MEMORY
+
+    def give_back(self, attempt: store.Attempt, cause: str, trace: str) -> None:
+        """The trial is to be handed over again, alone; its log says why. The attempt counts for nothing."""
+        with contextlib.suppress(OSError), (attempt.path / "log").open("a") as log:
+            log.write(trace)
+        self.emit("crowded", cause=cause)
 
     def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
         """The evals that a trained trial owes, and the event that says how that ended, after `seconds` of training."""
@@ -240,12 +254,16 @@ class Worker:
                     if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     evaluating.evaluate(trial, name, self.data_dir, self.code)
+            self.gauge()
             self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
         except TimeoutError as error:
             self.emit("held", cause=str(error))
         except Exception as error:  # as of an attempt: the cause is recorded, the others go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
+            if self.crowded(error):
+                evals.forgive(trial, [name])
+                return self.emit("crowded", cause=f"eval {name}: {faults.line(error)}")
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
             evals.fail(trial, name, cause, traceback.format_exc(), self.code)
             self.emit("failed", cause=cause)
@@ -298,6 +316,7 @@ def main() -> None:
     worker.emit("ready", **(sight() if order["shares"] else {}))
     for line in sys.stdin:
         job = json.loads(line)
+        worker.shared = job.get("shared", False)
         if "together" in job:
             company.serve(worker, job["together"])
         else:

@@ -4,20 +4,24 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_company import Quiet, jobs
 
-from ablations import launch, machine, paces, runner
+from ablations import attempts, launch, machine, paces, runner
 from ablations.jobs import Job
 from ablations.launch import Place
 from ablations.paces import Device
 from ablations.sharing import BUSY, Sharing, fit
 from ablations.worker import Worker
+from results import store
 from vitcore import memory
 from vitcore.config import Config
+from vitcore.memory import OutOfMemory
 
 GIB = 2**30
 GPU = "NVIDIA H200"
@@ -290,6 +294,89 @@ def test_what_may_be_trained_as_one_waits_for_a_gpu(tmp_path: Path, monkeypatch:
     assert made.on("0") == [single, kin[0]]
 
 
+def test_out_of_memory_beside_others_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits where it waited, has a GPU to itself, and is told so: what fails then has failed. Its like is larger."""
+    some = arms(5, 1)
+    known(tmp_path, (some[0], 2.0, 1e9))
+    made = pool(tmp_path, monkeypatch, some, 4)
+    made.begin()
+    assert made.on("0") == some[:4]
+    assert all(made.order(slot)["shared"] for slot in made.slots)
+    made.handle(made.slots[1], {"event": "crowded", "cause": "out of memory at micro-batch 1"})
+    assert list(made.waiting) == [some[1], some[4]]
+    made.dispatch()
+    assert made.on("0") == [some[0], some[2], some[3]]  # of 4 GiB each
+    for job in (some[0], some[2]):
+        made.end(job)
+    made.dispatch()
+    assert made.on("0") == [some[4], some[3]]
+    for job in (some[3], some[4]):
+        made.end(job)
+    made.dispatch()
+    assert made.on("0") == [some[1]]
+    assert not any(made.order(slot)["shared"] for slot in made.slots if slot.jobs)
+    made.waiting.append(some[0])
+    made.dispatch()
+    assert made.on("0") == [some[1]]
+
+
+def test_a_gpu_or_core_of_its_own_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs out of memory there has failed at once."""
+    for gpus in ("01", ""):
+        made = pool(tmp_path, monkeypatch, arms(2, 1), 2, gpus=gpus)
+        made.begin()
+        assert [made.order(slot)["shared"] for slot in made.slots] == [False, False]
+
+
+def worker(folder: Path, channel: io.StringIO) -> Worker:
+    order: dict[str, Any] = {"plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
+    return Worker({"runs": folder, "data_dir": None, **order}, channel)
+
+
+def events(channel: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in channel.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_neighbours_took_is_held_against_no_trial(
+    shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No attempt of it has failed, and the next goes on from what it saved; alone it has."""
+
+    def too_much(*_: Any, **__: Any) -> Any:
+        raise OutOfMemory("out of memory at micro-batch 1")
+
+    monkeypatch.setattr("ablations.worker.train", too_much)
+    (job,), channel = jobs(1), io.StringIO()
+    made = worker(tmp_path, channel)
+    made.shared = shared
+    made.serve(json.loads(json.dumps(asdict(job))))
+    last = events(channel)[-1]
+    assert (last["event"], last["cause"]) == ("crowded" if shared else "failed", "out of memory at micro-batch 1")
+    (attempt,) = store.trial(tmp_path, job.id).attempts()
+    ended = attempts.how(attempt, made.code)
+    assert (ended is None) == shared
+    assert (attempt / "failure.json").exists() != shared
+    assert runner.outcome(tmp_path, job, made.code)[0] == ("todo" if shared else "failed")
+
+
+def test_an_eval_is_not_failed_by_neighbours_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still owed, and how often it was begun is forgotten; alone it has failed."""
+
+    def too_much(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("ablations.evaluating.evaluate", too_much)
+    (job,), channel = jobs(1), io.StringIO()
+    owing = job.also(["fewshot"])
+    for shared in [True] * 4 + [False]:
+        made = worker(tmp_path, channel)
+        made.shared = shared
+        made.serve(json.loads(json.dumps(asdict(owing))))
+        assert events(channel)[-1]["event"] == ("crowded" if shared else "failed")
+        assert runner.outcome(tmp_path, owing, made.code)[0] == ("todo" if shared else "failed")
+
+
 def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU each core has its worker at once, whatever is known."""
     for module in (runner, launch):
@@ -304,18 +391,51 @@ def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert made.at_work() == [1, 1, 1]
 
 
-def test_a_worker_tells_once_what_a_trial_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its first evaluation, which may take more than a step; nothing where there is no GPU."""
+def test_a_worker_tells_what_a_trial_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first evaluation, which may take more than a step, and where it takes more later; nothing without a
+    GPU."""
     channel = io.StringIO()
-    order: dict[str, Any] = {"plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
-    worker = Worker({"runs": tmp_path, "data_dir": None, **order}, channel)
-    config = Config(**jobs(1)[0].config)
-    for taken in (None, 5 * GIB):
+    made = worker(tmp_path, channel)
+    made.gauged = Config(**jobs(1)[0].config)
+    for taken, accuracy in [(None, 0.5), (5 * GIB, None), (5 * GIB, 0.5), (5 * GIB, 0.6), (6 * GIB, 0.6)]:
         monkeypatch.setattr(memory, "peak", lambda taken=taken: taken)
-        worker.gauged = config
-        for accuracy in (None, 0.5, 0.6):
-            worker.last_report = math.inf  # no progress is due
-            worker.report(1, accuracy)
-    (event,) = map(json.loads, channel.getvalue().splitlines())
-    assert event == {"event": "memory", "took": 5 * GIB, "flops": pytest.approx(event["flops"])}
-    assert 0 < event["flops"] < BUSY
+        made.last_report = math.inf  # no progress is due
+        made.report(1, accuracy)
+    told = events(channel)
+    assert [(event["event"], event["took"]) for event in told] == [("memory", 5 * GIB), ("memory", 6 * GIB)]
+    assert all(0 < event["flops"] < BUSY for event in told)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_evals_that_are_owed_are_told_of_too(trained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the trial is over; where nothing was trained they say nothing of what a trial takes."""
+    taken = 2 * GIB
+
+    def larger(*_: Any) -> None:
+        nonlocal taken
+        taken = 7 * GIB
+
+    (job,), channel = jobs(1), io.StringIO()
+    made = worker(tmp_path, channel)
+    monkeypatch.setattr(memory, "peak", lambda: taken)
+    monkeypatch.setattr("ablations.worker.device_of", lambda config: "cuda")
+    monkeypatch.setattr("ablations.evaluating.evaluate", larger)
+    if not trained:
+        made.serve(json.loads(json.dumps(asdict(job))))
+        channel.truncate(channel.seek(0))
+    made.serve(json.loads(json.dumps(asdict(job.also(["fewshot"])))))
+    told = [event.get("took", event["event"]) for event in events(channel)]
+    assert [each for each in told if each not in ("progress", "started")] == (
+        [2 * GIB, 7 * GIB, "finished"] if trained else ["finished"]
+    )
+
+
+def test_what_stays_on_the_gpu_tells_trials_apart(tmp_path: Path) -> None:
+    """A tenth of the images takes less than all, and evals may take more than a step: each is measured."""
+    (job,), (tenth,) = jobs(1), jobs(1, data_fraction=0.1)
+    sharing = known(tmp_path, (tenth, 1.0, 1e9))
+    assert sharing.knows(tenth)
+    assert not sharing.knows(job)
+    assert not sharing.knows(jobs(1, data_fraction=0.1, val_fraction=0.2)[0])
+    assert not sharing.knows(replace(tenth, id="another", evals=("test@16",)))
+    assert paces.key(job.config) == paces.key(tenth.config)
