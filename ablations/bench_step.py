@@ -5,6 +5,7 @@ equal before, so that nothing is fast by being wrong.
 """
 
 import time
+import warnings
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from vitcore.train import Training
 
 Json = dict[str, Any]
 CHECKED = 5  # first steps, whose losses are compared
+WATCHED = 3  # last steps, in which it is counted how often a GPU is waited for
+WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of it
 # Relative. Two roundings to bf16 grow apart; PyTorch's convolutions on a GPU are TF32, and timm's patches are one.
 TOLERANCE = {("cpu", "float32"): 1e-5, ("cuda", "float32"): 1e-3, ("cpu", "bf16"): 2e-2, ("cuda", "bf16"): 2e-2}
 OURS = "vitcore"
@@ -37,7 +40,7 @@ class Ours(Training):
 
 def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
     """Rates, ratios, floor and input of `config`. Raises ValueError where the losses of a rival are not ours."""
-    config = with_steps(config, CHECKED + rounds * calls)
+    config = with_steps(config, CHECKED + rounds * calls + WATCHED)
     ours = Ours(config, data)
     rivals, left_out = found(config, data, compiled)
     first_steps = check_equal(config, {OURS: ours, **rivals})
@@ -55,8 +58,25 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
         "first_steps_seconds": first_steps,  # with what had to be compiled
         "floor": floor and floor_share(floor, config, seconds),
         "input": input_share(config, data, seconds, rounds, left_out),
+        "waits_per_step": waits(ours.advance, WATCHED, ours.device),
         "left_out": left_out,
     }
+
+
+def waits(call: Call, calls: int, device: torch.device) -> float | None:
+    """How often a call makes the host wait until the GPU is through with all that it was given; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for _ in range(calls):
+                call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum(str(warning.message).startswith(WAITS) for warning in told) / calls
 
 
 def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
