@@ -5,6 +5,7 @@ equal before, so that nothing is fast by being wrong.
 """
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,8 @@ from vitcore.train import Training
 Json = dict[str, Any]
 CHECKED = 5  # first steps, whose losses are compared
 WARM_UP = 1  # steps after them, before any is timed: what was compiled without TF32 is compiled with it
+WATCHED = 3  # last steps, in which it is counted how often a GPU is waited for
+WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of it
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
 OURS = "vitcore"
 
@@ -39,7 +42,7 @@ class Ours(Training):
 
 def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
     """Rates, ratios, floor and input of `config`. Raises ValueError where the losses of a rival are not ours."""
-    config = with_steps(config, CHECKED + WARM_UP + rounds * calls)
+    config = with_steps(config, CHECKED + WARM_UP + rounds * calls + WATCHED)
     ours = Ours(config, data)
     rivals, left_out = found(config, data, compiled)
     first_steps = check_equal(config, {OURS: ours, **rivals})
@@ -60,8 +63,25 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
         "first_steps_seconds": first_steps,  # with what had to be compiled
         "floor": floor and floor_share(floor, config, seconds),
         "input": input_share(config, data, seconds, rounds, left_out),
+        "waits_per_step": waits(ours.advance, WATCHED, ours.device),
         "left_out": left_out,
     }
+
+
+def waits(call: Call, calls: int, device: torch.device) -> float | None:
+    """How often a call makes the host wait until the GPU is through with all that it was given; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for _ in range(calls):
+                call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum(str(warning.message).startswith(WAITS) for warning in told) / calls
 
 
 def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:

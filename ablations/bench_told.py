@@ -102,7 +102,7 @@ def accuracy(value: float | None) -> str:
 
 def step(found: Json) -> list[str]:
     left_out = [f"{name} is left out: {why}" for name, why in found["left_out"].items()]
-    return [markdown(steps(found)), *filter(None, [floor(found), inputs(found)]), "\n".join(left_out)]
+    return [markdown(steps(found)), *filter(None, [floor(found), inputs(found), waits(found)]), "\n".join(left_out)]
 
 
 def steps(found: Json) -> Grid:
@@ -160,6 +160,12 @@ def inputs(found: Json) -> str:
     ours, theirs = (spread(pil["images_per_second"][name], "{:,.0f}") for name in (OURS, "torchvision"))
     ratio = spread(pil["ratio"], "{:.1f}x")
     return f"{alone} {pil['augment']}: {ours} images/s, torchvision with PIL on a core {theirs}: {ratio}."
+
+
+def waits(found: Json) -> str:
+    """Of the host for a GPU: with any, its queue runs empty."""
+    count = found["waits_per_step"]
+    return "" if count is None else f"The host waits for the GPU {count:.3g} times a step."
 
 
 def machine(found: Json) -> str:

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ablations import (
     bench_script,
     bench_start,
     bench_step,
+    bench_told,
 )
 from ablations.bench_images import images
 from ablations.bench_memory import Source, taken
@@ -249,8 +251,27 @@ def test_bench_comes_with_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert {"seconds_per_step", "share", "backends", "share_of_flops", "share_of_peak"} <= found["floor"].keys()
     assert found["floor"]["share_of_flops"] == 1
     assert {"images_per_second", "share", "pil"} <= found["input"].keys()
+    assert found["waits_per_step"] is None
     for side in found["sides"]:
         assert side["seconds_per_step"].keys() == {"median", "low", "high"}
+
+
+def test_a_step_that_waits_for_a_gpu_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What CUDA warns of as waiting, a step, of no other warning; PyTorch's mode is as it was then. None on a CPU."""
+    mode = ["default"]
+
+    def step() -> None:
+        warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+        assert mode[-1] == "warn"
+
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", mode.append)
+    assert bench_step.waits(step, 3, torch.device("cuda")) == 1
+    assert mode == ["default", "warn", "default"]
+    assert bench_step.waits(step, 3, torch.device("cpu")) is None
+    assert bench_told.waits({"waits_per_step": 2 / 3}) == "The host waits for the GPU 0.667 times a step."
+    assert bench_told.waits({"waits_per_step": None}) == ""
 
 
 def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

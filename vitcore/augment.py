@@ -1,8 +1,8 @@
 """What becomes of training images before they are standardised. One class and one line of AUGMENT each.
 
 Every choice is a pure function of the image's key, (seed, epoch, place in the dataset): neither the batch that an
-image is in nor a resumption changes what it becomes. Choices are made on the CPU, so that no device has to be waited
-for; bytes are moved on the device that they are on.
+image is in nor a resumption changes what it becomes. Choices are made on the CPU and `sent`, so that no device has to be
+waited for; bytes are moved on the device that they are on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from vitcore import image_ops
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
 from vitcore.crops import cut, random_boxes
+from vitcore.device import sent
 from vitcore.noise import code, decided
 from vitcore.variant import Variant
 
@@ -249,7 +250,7 @@ def flip(images: Tensor, keys: Tensor) -> Tensor:
         for place in chosen.tolist():
             images[place] = images[place].flip(2)
         return images
-    chosen = chosen.to(images.device)
+    chosen = sent(chosen, images.device)
     images[chosen] = images[chosen].flip(3)
     return images
 
@@ -263,7 +264,7 @@ def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:
 
 def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
     """Every place of a window is a view; one is gathered for each image."""
-    top, left = places.to(images.device).unbind(1)
+    top, left = sent(places, images.device).unbind(1)
     windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
@@ -285,13 +286,13 @@ def padded(images: Tensor, shift: Shift) -> Tensor:
     """(B, C, H + 2 pad, W + 2 pad)"""
     if shift.fill == "zeros":
         return F.pad(images, [shift.pad] * 4)
-    across, down = (reflected(size, shift.pad).to(images.device) for size in (images.shape[3], images.shape[2]))
+    across, down = (reflected(size, shift.pad, images.device) for size in (images.shape[3], images.shape[2]))
     return images[:, :, down[:, None], across]
 
 
-def reflected(size: int, pad: int) -> Tensor:
+def reflected(size: int, pad: int, device: torch.device) -> Tensor:
     """pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad"""
-    places = torch.arange(-pad, size + pad).abs()
+    places = torch.arange(-pad, size + pad, device=device).abs()
     return torch.minimum(places, 2 * (size - 1) - places)
 
 
@@ -319,12 +320,15 @@ def signs(keys: Tensor, elements: int) -> Tensor:
 
 def operate(images: Tensor, operations: list[Operation], choices: Tensor, levels: Tensor, sign: Tensor) -> Tensor:
     """In place, on each image the operation of its choice at its level and sign, all (B,), on the CPU."""
-    for number, operation in enumerate(operations):
-        chosen = (choices == number).nonzero()[:, 0]
+    table = torch.stack([operation.amounts for operation in operations])  # (operations, LEVELS)
+    signed = torch.tensor([operation.signed for operation in operations])
+    amounts = table[choices, levels] * sign.where(signed[choices], 1)
+    places = choices.argsort(stable=True)  # those of one operation beside each other, sent at once
+    counts = torch.bincount(choices, minlength=len(operations)).tolist()
+    parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))
+    for operation, chosen, amount in zip(operations, *parts, strict=True):
         if len(chosen):
-            amount = operation.amounts[levels[chosen]] * (sign[chosen] if operation.signed else 1)
-            chosen = chosen.to(images.device)
-            images[chosen] = operation.apply(images[chosen], amount.to(images.device))
+            images[chosen] = operation.apply(images[chosen], amount)
     return images
 
 

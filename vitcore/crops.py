@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.device import sent
 from vitcore.noise import bits, code
 
 TRIES = 10
@@ -33,8 +34,8 @@ class Window(NamedTuple):
             return middle.contiguous()
         if images.device.type == "cpu":
             return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
-        boxes = torch.tensor([[0, 0, self.crop, self.crop]]).expand(len(images), 4)
-        return by_products(middle, boxes, self.size)
+        box = sent(torch.tensor([[0, 0, self.crop, self.crop]]), images.device)
+        return by_products(middle, box.expand(len(images), 4), self.size)
 
 
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
@@ -62,7 +63,7 @@ def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     by matrix products, whose rounding differs by a level at most.
     """
     if images.device.type != "cpu":
-        groups = zip(torch.split(images, GROUP), torch.split(boxes, GROUP), strict=True)
+        groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
         return torch.cat([by_products(some, own, size) for some, own in groups])
     pieces = images.new_empty((*images.shape[:2], size, size))  # channels first
     for image, (top, left, height, width), piece in zip(images, boxes.tolist(), pieces, strict=True):
@@ -72,8 +73,8 @@ def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """The same: resampling a box is linear, and rows and columns are independent."""
-    top, left, height, width = boxes.to(images.device).unbind(dim=1)
+    """The same, of boxes on the images' device: resampling a box is linear, and rows and columns are independent."""
+    top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
     plain = images.to(torch.float32, memory_format=torch.contiguous_format)

@@ -33,6 +33,7 @@ from vitcore.datasets import (
     read_digits,
     read_torchvision,
 )
+from vitcore.device import sent
 from vitcore.imagefolder import describe_folder, read_folder
 from vitcore.memory import room
 from vitcore.pack import NAME, find, lacking, manifest, names, opened
@@ -70,7 +71,7 @@ class Images:
 
     def at(self, places: Indices | slice) -> Images:
         """Those at some places, in that order."""
-        where = places if isinstance(places, slice) else torch.from_numpy(places).to(self.labels.device)
+        where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 

@@ -30,6 +30,15 @@ def torch_device(config: Config) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host, there; on a CPU itself. The host waits for no GPU.
+
+    A copy from pageable memory would wait for all that the GPU was given before; PyTorch's allocator keeps the block of
+    pinned memory until the copy is through.
+    """
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
 def hardware(config: Config) -> str:
     """What a trial runs on, by its maker's name."""
     if device_of(config) == "cuda":

@@ -56,8 +56,9 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
     """Each pixel from where its `matrix` (B, 2, 3) says, in pixels from the centre of the image."""
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
-    points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), torch.ones(rows, columns).to(x)], dim=-1)
-    scaled = matrix / torch.tensor([[columns / 2], [rows / 2]], device=images.device)  # to the sides at -1 and 1
+    points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
+    sides = torch.linspace(columns / 2, rows / 2, 2, device=images.device)  # made there: nothing is copied
+    scaled = matrix / sides[:, None]  # to the sides at -1 and 1
     grid = (points.view(1, -1, 3) @ scaled.transpose(1, 2)).view(-1, rows, columns, 2)
     return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
 

@@ -26,7 +26,7 @@ from vitcore.average import Average
 from vitcore.compiling import compiled
 from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
-from vitcore.device import computing, in_precision, torch_device
+from vitcore.device import computing, in_precision, sent, torch_device
 from vitcore.divergence import DivergedError, Suspicion
 from vitcore.measure import measure
 from vitcore.memory import shrinking
@@ -38,6 +38,7 @@ from vitcore.optim import optimizer, set_rate
 from vitcore.ranks import ALONE, Alone
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
+from vitcore.stream import Stored
 from vitcore.transfer import Weights, take_over, weights_for
 from vitcore.updates import clip
 
@@ -251,18 +252,20 @@ class Training:
 
     def drawn(self) -> tuple[Tensor, Tensor, Keys]:
         """Its bytes, its labels, and the keys of its images on the CPU, where any choice is made of them."""
-        config, places = self.config, self.places(self.step)
-        pixels, labels = self.images(self.step), self.data.train.labels[torch.from_numpy(places).to(self.device)]
+        config, train, places = self.config, self.data.train, self.places(self.step)
+        there = sent(torch.from_numpy(places), self.device)
+        pixels = self.images(self.step) if isinstance(train.pixels, Stored) else train.pixels[there]
+        labels = train.labels[there]
         if not self.augment.cuts:
-            pixels = self.data.train.seen(pixels)
+            pixels = train.seen(pixels)
         if not (config.augment != "none" or config.dropout or config.drop_path or self.goal.keyed):
             return pixels, labels, None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
-        return pixels, labels, image_keys(config.seed, epochs, self.data.train.index[places])
+        return pixels, labels, image_keys(config.seed, epochs, train.index[places])
 
     def targeted(self, pixels: Tensor, images: Tensor, labels: Tensor, keys: Keys) -> Batch:
         """Of augmented bytes, and of these standardised, with what they are compared with; mixed."""
-        keys = keys if keys is None else keys.to(self.device)
+        keys = keys if keys is None else sent(keys, self.device)
         targets = self.goal.targets(pixels, labels, keys)
         if self.config.mixup or self.config.cutmix:
             images, targets = mix(images, targets, self.config, self.step)
@@ -331,7 +334,7 @@ class Training:
         kept, start = [], 0
         for pixels in images.batches(size):
             labels = images.labels[start : start + len(pixels)]
-            some = None if keys is None else keys[start : start + len(pixels)].to(self.device)
+            some = None if keys is None else sent(keys[start : start + len(pixels)], self.device)
             targets = self.goal.targets(pixels, labels, some)
             logits = self.forward(self.data.standardise(pixels), some)
             kept.append((self.goal.answers(logits, targets), targets))
