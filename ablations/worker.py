@@ -5,6 +5,7 @@ to the log of its attempt. It stops at a step boundary, with a checkpoint, on SI
 """
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -313,6 +314,7 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
+    gc.freeze()  # what was imported stays: to look through it after each trial takes as long as a short one
     worker.emit("ready", **(sight() if order["shares"] else {}))
     for line in sys.stdin:
         job = json.loads(line)

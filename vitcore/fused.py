@@ -12,6 +12,7 @@ Shapes: K members, B images a batch, H heads, T tokens, d_h width of a head; * a
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -65,17 +66,12 @@ def train_fused(
     Raises ValueError for configs that cannot be members of one group (see `refuse`); what the device raises of a step.
     """
     refuse(configs)
-    parents = parents or [None] * len(configs)
     with computing(configs[0]), Group(torch_device(configs[0])) as group:
-        images, share = together(configs, data_dir), CHECKPOINT_SHARE / len(configs)
-        courses = {}
-        for number, (config, run, data, parent) in enumerate(zip(configs, runs, images, parents, strict=True)):
-            make = partial(Member, group, config, data, weights_for(config, parent))
-            courses[number] = course(make, run, stop, checkpoint_seconds, share)
+        courses = begun(group, configs, runs, data_dir, parents or [None] * len(configs), stop, checkpoint_seconds)
         ended: dict[int, Outcome | Exception] = {}
         order = sorted(courses, key=lambda number: repr(rates(configs[number])))  # equals are neighbours in the stack
-        while running := [number for number in order if number not in ended]:
-            ready = [member for number in running if (member := following(courses[number], number, ended))]
+        while running := [number for number in order if number in courses]:
+            ready = [*filter(None, (following(courses, number, ended) for number in running))]
             for number in running:
                 if number in ended:
                     with group.off_the_clock():
@@ -85,14 +81,34 @@ def train_fused(
     return [ended[number] for number in range(len(configs))]
 
 
-def following(one: Course, number: int, ended: dict[int, Outcome | Exception]) -> Training | None:
-    """The training before its next step; None where it ended, which is noted."""
+def begun(
+    group: Group,
+    configs: Sequence[Config],
+    runs: Sequence[Run],
+    data_dir: Path | None,
+    parents: Sequence[bytes | None],
+    stop: Callable[[], bool],
+    checkpoint_seconds: float,
+) -> dict[int, Course]:
+    """The course of each, which alone keeps its images."""
+    images, share = together(configs, data_dir), CHECKPOINT_SHARE / len(configs)
+    courses = {}
+    for number, (config, run, data, parent) in enumerate(zip(configs, runs, images, parents, strict=True)):
+        make = partial(Member, group, config, data, weights_for(config, parent))
+        courses[number] = course(make, run, stop, checkpoint_seconds, share)
+    return courses
+
+
+def following(courses: dict[int, Course], number: int, ended: dict[int, Outcome | Exception]) -> Training | None:
+    """The training before its next step; None where its course is over, which is noted."""
     try:
-        return next(one)
+        return next(courses[number])
     except StopIteration as end:
         ended[number] = end.value
     except Exception as error:  # of its run or its data: the others go on, and the caller learns of it
+        traceback.clear_frames(error.__traceback__)  # who keeps it keeps nothing of the training
         ended[number] = error
+    del courses[number]
     return None
 
 
@@ -224,7 +240,7 @@ class Group:
         """One step of each."""
         if self.stack is None or self.members != members:
             self.settle()
-            self.members = list(members)
+            self.members, self.stack = list(members), None  # no two stacks in memory
             self.stack = Stack(members)
         gradients = partial(self.stack.gradients, batch_of_each(members))
         width = min(self.width or len(members), len(members))

@@ -1,6 +1,7 @@
 """Out of memory: the same work in smaller pieces. And how much of it images may take, and how much is taken."""
 
 import ctypes
+import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
             if size == 1:
                 raise OutOfMemory("out of memory at micro-batch 1") from error
         size //= 2  # after the except: only now are the tensors in the error's frames free
+        gc.collect()  # and those of what refers to itself
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # blocks of the sizes that no longer occur
 
@@ -79,6 +81,7 @@ def free() -> int | None:
 def begin_peak() -> None:
     """From here on `peak` is new, and what earlier tensors left is the GPU's again."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        gc.collect()  # what refers to itself, as a compiled model does, holds tensors until then
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 

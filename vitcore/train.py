@@ -35,7 +35,7 @@ from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
 from vitcore.objective import OBJECTIVE
 from vitcore.optim import optimizer, set_rate
-from vitcore.ranks import ALONE, Alone
+from vitcore.ranks import ALONE, Alone, Places
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 from vitcore.stream import Stored
@@ -191,6 +191,8 @@ class Training:
         self.augment = AUGMENT[config.augment](config)
         self.optimizer = optimizer(self.model, config)
         self.order = Order(len(data.train), config.seed)
+        # No bound method: what refers to itself stays in memory until Python happens to look for it.
+        self.places = partial(places, self.order, config.batch, self.part)
         self.images = data.train.reader(self.places, config.steps)
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
         self.indivisible = TIED if ties_images(self.model) else ""
@@ -238,10 +240,6 @@ class Training:
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Logits (B, classes), or as the objective says, in float32, whatever the precision on the way there."""
         return in_precision(self.config, self.model, images, keys)
-
-    def places(self, step: int) -> Indices:
-        """Where this rank's images of a step stand in the training data."""
-        return self.order.places(step * self.config.batch, self.config.batch)[self.part]
 
     def batch(self) -> Batch:
         """This rank's part of that of the step to come, augmented and mixed."""
@@ -413,6 +411,11 @@ class Training:
             self.micro_batch if self.micro_batch < self.config.batch else 0,
             self.suspicion.refuted_step or None,
         )
+
+
+def places(order: Order, batch: int, part: Places, step: int) -> Indices:
+    """Where a rank's images of a step stand in the training data."""
+    return order.places(step * batch, batch)[part]
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:

@@ -1,0 +1,163 @@
+"""What a training held is free once it is over, without waiting for Python to look for what refers to itself."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from vitcore import Config, memory, train
+from vitcore.contracts import tiny
+from vitcore.fused import Stack, train_fused, unfit
+from vitcore.memory import shrinking
+from vitcore.run import Memory, Outcome
+from vitcore.train import Training
+from vitcore.variants import VARIANTS
+
+LARGE = ("resnet",)  # its channels are the paper's at any width
+ENTRIES = [(slot, name) for slot, variants in VARIANTS.items() for name in variants if name not in LARGE]
+
+
+def small(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 6, "batch": 10, "evaluations": 2}
+    return Config(**(defaults | {"device": "cpu"} | settings))
+
+
+class Watch:
+    """The trainings that were made, their models, weights and images, without keeping any of them."""
+
+    def __init__(self) -> None:
+        self.trainings: list[weakref.ref[Any]] = []
+        self.parts: list[weakref.ref[Any]] = []
+
+    def see(self, training: Training) -> None:
+        self.trainings.append(weakref.ref(training))
+        data, optimizer = training.data, training.optimizer
+        held = [training.model, *training.model.parameters(), training.losses, training.order, optimizer]
+        held += [part.pixels for part in (data.train, data.val, data.test)]
+        self.parts += [weakref.ref(one) for one in held]
+
+    def alive(self) -> list[str]:
+        return [type(one).__name__ for reference in self.trainings + self.parts if (one := reference()) is not None]
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Python looks for nothing in the meantime."""
+    seen, honest = Watch(), Training.__init__
+
+    def init(self: Training, *args: Any) -> None:
+        honest(self, *args)
+        seen.see(self)
+
+    train(small(steps=1))  # what is imported late is, with what its own errors hold
+    monkeypatch.setattr(Training, "__init__", init)
+    gc.collect()
+    gc.disable()
+    yield seen
+    gc.enable()
+
+
+@pytest.mark.parametrize(("slot", "name"), ENTRIES)
+def test_a_training_leaves_with_its_model_and_images(watch: Watch, slot: str, name: str) -> None:
+    """Whatever its parts are."""
+    pytest.importorskip("timm.models.resnetv2")  # an import inside of a training keeps frames of it, once
+    config = tiny(slot, name).model_copy(update={"steps": 2, "evaluations": 1, "ema": 0.9})
+    assert train(config).status == "finished"
+    assert len(watch.trainings) == 1
+    assert watch.alive() == []
+
+
+def test_a_training_that_diverged_has_left_before_it_is_tried_again(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them may not fit into memory: the second is made when nothing of the first is left."""
+    before, honest = list[int](), Training.__init__
+
+    def init(self: Training, *args: Any) -> None:
+        before.append(sum(reference() is not None for reference in watch.trainings))
+        honest(self, *args)
+
+    monkeypatch.setattr(Training, "__init__", init)
+    assert train(small(lr=1e30), Memory()).status == "diverged"
+    assert before == [0, 0]
+    assert watch.alive() == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"precision": "bf16"}, {"dropout": 0.1, "augment": "flip", "ema": 0.9}])
+def test_members_leave_with_their_group(watch: Watch, settings: dict[str, Any]) -> None:
+    """One of which diverges, and is tried again; another ends before the others."""
+    configs = [small(seed=seed, lr=lr, **settings) for seed, lr in enumerate([1e-3, 1e30, 1e-3])]
+    configs.append(small(seed=3, steps=3, **settings))
+    outcomes = train_fused(configs, [Memory() for _ in configs])
+    assert [outcome.status for outcome in outcomes if isinstance(outcome, Outcome)] == [
+        *("finished", "diverged", "finished", "finished")
+    ]
+    assert len(watch.trainings) == 5
+    assert watch.alive() == []
+
+
+def test_an_error_of_a_member_keeps_nothing(watch: Watch) -> None:
+    """Of itself, of the others or of the images: who is told of it may keep it."""
+
+    class Refuses(Memory):
+        def log(self, line: dict[str, Any]) -> None:
+            raise OSError("no room")
+
+    outcomes = train_fused([small(seed=seed) for seed in range(2)], [Memory(), Refuses()])
+    assert isinstance(outcomes[1], OSError)
+    assert watch.alive() == []
+
+
+def test_an_error_of_all_leaves_with_its_cause(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it was told."""
+
+    def step(self: Stack) -> None:
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(Stack, "step", step)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        train_fused([small(seed=seed) for seed in range(2)], [Memory(), Memory()])
+    assert watch.alive() == []
+
+
+def test_a_check_leaves_nothing(watch: Watch) -> None:
+    """Of the four trainings that it compares."""
+    assert unfit(small()) == ""
+    assert watch.alive() == []
+
+
+def test_what_refers_to_itself_is_gone_before_less_is_tried() -> None:
+    """Tensors held by a cycle are memory that the next attempt can have."""
+
+    class Holder:
+        def __init__(self) -> None:
+            self.own, self.tensor = self, torch.zeros(1)
+
+    held: list[weakref.ref[Any]] = []
+
+    def work(size: int) -> int:
+        if size > 1:
+            held.append(weakref.ref(Holder()))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return sum(reference() is not None for reference in held)
+
+    gc.disable()
+    try:
+        assert shrinking(work, 8) == (0, 1)
+    finally:
+        gc.enable()
+    assert len(held) == 3
+
+
+def test_a_new_peak_begins_without_what_refers_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collected before the cache is emptied, or its blocks could not be."""
+    calls: list[str] = []
+    monkeypatch.setattr(memory.gc, "collect", lambda: calls.append("collect"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
+    memory.begin_peak()
+    assert calls == ["collect", "empty_cache", "reset_peak_memory_stats"]
