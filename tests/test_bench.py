@@ -5,7 +5,9 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,10 @@ from ablations.bench_memory import Source, taken
 from ablations.bench_rivals import KINDS, Rival
 from vitcore import device, train
 from vitcore.augment import AUGMENT
-from vitcore.config import Config, merge
+from vitcore.config import Config, ConfigError, merge
 from vitcore.measure import measure
 from vitcore.schedule import learning_rate
+from vitcore.stream import Stored
 from vitcore.train import Training
 
 timm = pytest.importorskip("timm")
@@ -176,6 +179,44 @@ def test_the_precision_of_products_is_as_before() -> None:
     bench_floor.Floor(config()).run()
     assert torch.get_float32_matmul_precision() == before
     assert bench_floor.error_of("highest") < 1e-6
+
+
+def test_on_a_gpu_the_floor_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of all its calls, captured once after warm-up in a stream of its own; on the CPU it is called."""
+    told: list[str] = []
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None: ...
+
+        def wait_stream(self, other: Any) -> None:
+            told.append("waits")
+
+    class Graph:
+        def replay(self) -> None:
+            told.append("replayed")
+
+    @contextmanager
+    def captures(graph: Graph) -> Iterator[None]:
+        told.append("captures")
+        yield
+        told.append("captured")
+
+    gpu = torch.device("cuda")
+    for name, fake in {"Stream": Stream, "current_stream": Stream, "CUDAGraph": Graph, "graph": captures}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    calls = bench_floor.repeated(lambda: told.append("called"), 2)
+    run = bench_floor.ready(calls, gpu)
+    assert told == ["waits", *["called"] * 6, "waits", "captures", "called", "called", "captured"]
+    run()
+    assert told[-1] == "replayed"
+    assert bench_floor.ready(calls, torch.device("cpu")) is calls
+
+    def fails() -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    with pytest.raises(ValueError, match=r"^no CUDA graph of it: operation not permitted$"):
+        bench_floor.ready(fails, gpu)
 
 
 def test_sides_are_timed_in_turn() -> None:
