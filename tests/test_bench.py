@@ -249,6 +249,26 @@ def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(bench_input.pil_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
 
 
+def test_pil_reads_the_images_of_its_batches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a pack: the others stay on disk."""
+
+    class Shards:
+        shape = (16, 16, 3)
+
+        def read(self, places: Any, out: Any) -> None:
+            out[:] = 0
+            read.extend(places)
+
+    read: list[int] = []
+    one = config(**COLOUR, augment="flip-crop")
+    data = images(one, None, random=True)
+    stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
+    training = Training(one, replace(data, train=stored))
+    assert bench_input.pil_batch(training)().shape == (8, 3, 16, 16)
+    assert len(read) == one.batch
+    assert set(read) == set(training.order.places(0, one.batch))
+
+
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     """A float a parameter, whichever side, each in a process of its own: here there may be freed memory to take."""
@@ -412,6 +432,13 @@ def test_what_the_loop_cannot_be_is_one_line(
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert message in errors
     assert not list(tmp_path.iterdir())
+
+
+def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its script has all images in memory, theirs are streamed."""
+    monkeypatch.setattr(bench_loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
+    with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
+        bench_loop.check_alike(config(), Source())
 
 
 @pytest.mark.slow
