@@ -506,6 +506,24 @@ def test_a_process_starts_once_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["graphs"] == [2, 2]
 
 
+def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither PyTorch's nor Triton's, which would be found wherever the first one is."""
+    seen: list[dict[str, str]] = []
+
+    def run(command: list[str], env: dict[str, str], **how: Any) -> subprocess.CompletedProcess[str]:
+        seen.append(env)
+        return subprocess.CompletedProcess(command, 0, '{"first": 0.0, "graphs": [1, 1]}', "")
+
+    for name in CACHES:
+        monkeypatch.setenv(name, "/full")
+    monkeypatch.setattr(bench_start.subprocess, "run", run)
+    bench_start.start(config(), Source(), str(tmp_path))
+    assert [Path(seen[0][name]).is_relative_to(tmp_path) for name in CACHES] == [True, True]
+
+
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
 def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
     """Of two seeds; nothing is compiled that was not asked for."""
     before = time.time()
