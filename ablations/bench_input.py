@@ -28,7 +28,7 @@ def beside_pil(config: Config, data: Data, rounds: int, calls: int) -> tuple[Sec
 
 
 def pil_batch(training: Training) -> Callable[[], Tensor]:
-    """What a DataLoader without workers does for a batch of such images."""
+    """What a DataLoader without workers does for the images of the step to come, read beforehand."""
     from PIL import Image  # late: comes with torchvision
     from torchvision import transforms
 
@@ -40,12 +40,11 @@ def pil_batch(training: Training) -> Callable[[], Tensor]:
         transforms.ToTensor(),
         transforms.Normalize(mean, std),
     ])  # fmt: skip
-    arrays = (
-        torch.cat([*train.batches(512)]).cpu().permute(0, 2, 3, 1).squeeze(-1).numpy()
-    )  # (n, H, W, C), or (n, H, W)
+    places = training.order.places(training.step * config.batch, config.batch)
+    seen = torch.cat([*train.at(places).batches(512)]).cpu()
+    arrays = seen.permute(0, 2, 3, 1).squeeze(-1).numpy()  # (B, H, W, C), or (B, H, W)
 
     def batch() -> Tensor:
-        places = training.order.places(training.step * config.batch, config.batch)
-        return torch.stack([transform(Image.fromarray(arrays[place])) for place in places])  # (B, C, H, W)
+        return torch.stack([transform(Image.fromarray(array)) for array in arrays])  # (B, C, H, W)
 
     return batch

@@ -30,7 +30,7 @@ from ablations.probing import with_steps
 from ablations.provenance import HOME
 from results import store
 from vitcore.config import Config, ConfigError, merge
-from vitcore.data import load
+from vitcore.data import load, pack_of
 from vitcore.device import computing, device_of
 from vitcore.interop import timm_arguments
 from vitcore.train import evaluation_steps
@@ -68,7 +68,9 @@ def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) 
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raises ValueError where the script's training is another one."""
+    """Raises ValueError where the script's training is another one, or its images are none that it can have."""
+    if pack_of(config.data, source.data_dir) is not None:
+        raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
     if config.schedule != "cosine":

@@ -64,7 +64,7 @@ def start(config: Config, source: Source, cache: str) -> tuple[float, list[int]]
     done = subprocess.run(
         [sys.executable, "-m", "ablations.bench_start"],
         input=json.dumps(order),
-        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache},
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")},
         capture_output=True,
         text=True,
     )

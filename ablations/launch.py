@@ -3,13 +3,16 @@
 A worker imports torch first, which takes seconds. A plan takes as long: those started ahead are ready when it is made.
 """
 
+import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -78,8 +81,29 @@ def start(place: Place, own: Environment, on_cpu: bool) -> Start:
     data = {"ABLATE_DATA": str(place.data_dir)} if place.data_dir else {}
     return Start(
         [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
-        os.environ | own | data | {"PYTHONPATH": os.pathsep.join(path)},
+        compile_caches(place.runs) | os.environ | own | data | {"PYTHONPATH": os.pathsep.join(path)},
     )
+
+
+def compile_caches(runs: Path) -> Environment:
+    """Where torch.compile keeps what it made, for workers on other nodes too; by itself, in the node's own /tmp.
+
+    A user who says where it goes is heard. Its files are of their content, and moved into place whole.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return {}  # Triton's is then inside of it
+    folder = runs.absolute() / "compiled" / processor()
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+
+
+@cache
+def processor() -> str:
+    """8 hex digits for a kind of CPU: what is compiled for one may use instructions that another has not."""
+    told = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        told = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(f"{platform.machine()} {told}".encode()).hexdigest()[:8]
 
 
 def environments(ranks: int, on_cpu: bool, asked: int | None) -> Iterator[Environment]:

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +37,10 @@ from ablations.bench_memory import Source, taken
 from ablations.bench_rivals import KINDS, Rival
 from vitcore import device, train
 from vitcore.augment import AUGMENT
-from vitcore.config import Config, merge
+from vitcore.config import Config, ConfigError, merge
 from vitcore.measure import measure
 from vitcore.schedule import learning_rate
+from vitcore.stream import Stored
 from vitcore.train import Training
 
 timm = pytest.importorskip("timm")
@@ -180,6 +183,44 @@ def test_the_precision_of_products_is_as_before() -> None:
     assert bench_floor.error_of("highest") < 1e-6
 
 
+def test_on_a_gpu_the_floor_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of all its calls, captured once after warm-up in a stream of its own; on the CPU it is called."""
+    told: list[str] = []
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None: ...
+
+        def wait_stream(self, other: Any) -> None:
+            told.append("waits")
+
+    class Graph:
+        def replay(self) -> None:
+            told.append("replayed")
+
+    @contextmanager
+    def captures(graph: Graph) -> Iterator[None]:
+        told.append("captures")
+        yield
+        told.append("captured")
+
+    gpu = torch.device("cuda")
+    for name, fake in {"Stream": Stream, "current_stream": Stream, "CUDAGraph": Graph, "graph": captures}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    calls = bench_floor.repeated(lambda: told.append("called"), 2)
+    run = bench_floor.ready(calls, gpu)
+    assert told == ["waits", *["called"] * 6, "waits", "captures", "called", "called", "captured"]
+    run()
+    assert told[-1] == "replayed"
+    assert bench_floor.ready(calls, torch.device("cpu")) is calls
+
+    def fails() -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    with pytest.raises(ValueError, match=r"^no CUDA graph of it: operation not permitted$"):
+        bench_floor.ready(fails, gpu)
+
+
 def test_sides_are_timed_in_turn() -> None:
     """A, B, B, A: each side has a value a round, over all of its calls."""
     order: list[str] = []
@@ -208,6 +249,26 @@ def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torchvision.transforms.RandomHorizontalFlip, "forward", lambda self, image: image)
     monkeypatch.setattr(training, "augment", AUGMENT["none"](one))
     torch.testing.assert_close(bench_input.pil_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
+
+
+def test_pil_reads_the_images_of_its_batches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a pack: the others stay on disk."""
+
+    class Shards:
+        shape = (16, 16, 3)
+
+        def read(self, places: Any, out: Any) -> None:
+            out[:] = 0
+            read.extend(places)
+
+    read: list[int] = []
+    one = config(**COLOUR, augment="flip-crop")
+    data = images(one, None, random=True)
+    stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
+    training = Training(one, replace(data, train=stored))
+    assert bench_input.pil_batch(training)().shape == (8, 3, 16, 16)
+    assert len(read) == one.batch
+    assert set(read) == set(training.order.places(0, one.batch))
 
 
 @pytest.mark.slow
@@ -394,6 +455,13 @@ def test_what_the_loop_cannot_be_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its script has all images in memory, theirs are streamed."""
+    monkeypatch.setattr(bench_loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
+    with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
+        bench_loop.check_alike(config(), Source())
+
+
 @pytest.mark.slow
 def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The same trainings on our sides, to rounding; the scripts in this process; a table of all."""
@@ -457,6 +525,24 @@ def test_a_process_starts_once_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(Path(cache).exists() for cache in caches)
     assert [value["median"] for value in found["ratio"].values()] == [0.2, 0.1]
     assert found["graphs"] == [2, 2]
+
+
+def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither PyTorch's nor Triton's, which would be found wherever the first one is."""
+    seen: list[dict[str, str]] = []
+
+    def run(command: list[str], env: dict[str, str], **how: Any) -> subprocess.CompletedProcess[str]:
+        seen.append(env)
+        return subprocess.CompletedProcess(command, 0, '{"first": 0.0, "graphs": [1, 1]}', "")
+
+    for name in CACHES:
+        monkeypatch.setenv(name, "/full")
+    monkeypatch.setattr(bench_start.subprocess, "run", run)
+    bench_start.start(config(), Source(), str(tmp_path))
+    assert [Path(seen[0][name]).is_relative_to(tmp_path) for name in CACHES] == [True, True]
+
+
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
