@@ -197,6 +197,27 @@ def test_pruning_forgets_no_look(tmp_path: Path) -> None:
     assert anew["looks"] == [5]
 
 
+def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
+    """Of arms that stand against the recipe's own config, as it is; the trials are the same without."""
+    known = """
+    at_twice_the_steps: {how: measured, source: by hand, n: 5, differences: {patch=2: -0.01, pool=cls: 0.02}}
+    """
+    study = "{question: q, baseline: {patch: 4}, factors: {patch: axis, pool: [cls, gap]}}"
+
+    def stated(recipe: str, study: str = study, **overrides: object) -> dict[str, float]:
+        plan = planning.build(design(tmp_path, study, recipe, **overrides), [0])
+        there = {arm["name"]: arm["at_twice_the_steps"] for arm in plan["arms"]}
+        assert all(one["origin"] == "measured: by hand, n = 5" for one in there.values() if one)
+        return {name: one["difference"] for name, one in there.items() if one}
+
+    assert stated(RECIPE + known) == stated(RECIPE + known, device="cpu") == {"patch=2": -0.01, "pool=cls": 0.02}
+    assert stated(RECIPE) == stated(RECIPE + known, steps=8) == {}
+    assert stated(RECIPE + known, study.replace("{patch: 4}", "{patch: 4, position: 2d}")) == {}
+    assert stated(RECIPE + known, study[:-1] + ", budget: epochs}") == {}
+    without, told = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, RECIPE + known))
+    assert [arm["trials"] for arm in without["arms"]] == [arm["trials"] for arm in told["arms"]]
+
+
 MISTAKES = [
     (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
     (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),
