@@ -275,13 +275,19 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_packaged_study_plans_on_every_recipe(
     study: str, recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Adding a study or a recipe tests it; of packs the manifests are enough."""
+    """Adding a study or a recipe tests it; of packs the manifests are enough.
+
+    Whole plans, whose models take a second each to count, of one recipe here and of digits in test_confounds.py.
+    """
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe(recipe), {})
     planning.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
+    if recipe == "imagenet":
+        plan = planning.build(made, [0])
+        assert [arm["name"] for arm in plan["arms"]] == names(made)
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
