@@ -256,11 +256,22 @@ def arm_entry(
         "key": arm_key(arm.config),
         "config": written,
         "published": published(design, arm),
+        "at_twice_the_steps": at_twice_the_steps(design, arm, baseline),
         **measured,
         "train_flops": training_flops(arm.config) * arm.config.steps,
         "notes": footnotes(arm, baseline, design.study.budget),
         "trials": trials(arm.config, written, seeds, stages.get(parent)),
     }
+
+
+def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
+    """What the recipe states of the arm, where it is compared with the recipe's own config as it was there."""
+    known, study = design.recipe.at_twice_the_steps, design.study
+    stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
+    if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
+        return None
+    same = arm_key(baseline.config) == arm_key(Config(**design.recipe.config))
+    return known.of(arm.name) if same and not arm.change.co_changes else None
 
 
 def family_of(design: Design, arm: Arm) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
@@ -68,6 +69,22 @@ class Spread(Figure):
     metric: str = "test_accuracy"
     sd: Positive
     freedom: Count
+
+
+class AtTwiceTheSteps(Figure):
+    """How far arms are from the recipe's own config after twice its steps: differences of test_accuracy, as shares.
+
+    One of another sign than at the recipe's steps tells how fast an arm learns, not how well.
+    """
+
+    n: Count | None = None
+    differences: dict[str, Difference]  # by arm, named as in tables
+
+    def of(self, arm: str) -> Json | None:
+        """For an arm's entry in plan.json."""
+        seeds = f", n = {self.n}" if self.n else ""
+        known = arm in self.differences
+        return {"difference": self.differences[arm], "origin": f"{self.origin}{seeds}"} if known else None
 
 
 Costs = dict[Literal["cpu", "gpu"], Took]

@@ -70,6 +70,7 @@ class Recipe(Options):
     expected: list[stated.Expected] = []
     cost: stated.Costs = {}
     spread: stated.Spread | None = None
+    at_twice_the_steps: stated.AtTwiceTheSteps | None = None
     resources: Values = {}  # what a SLURM profile leaves open, by the profile's own keys
 
 

@@ -55,6 +55,8 @@ def table(study: StudyResults) -> Table:
     of = {row["arm"]: row for row in rows}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
+    for arm in plan["arms"]:
+        of[arm["name"]]["notes"] += verdict.of_speed(arm, of[arm["name"]]["delta"], units.unit(plan["metric"]))
     rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
         "study": plan["study"],

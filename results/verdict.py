@@ -1,5 +1,8 @@
 """Verdicts: the word for a difference, and a note wherever word and interval seem to disagree."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from results import stats
 from results.stats import Estimate
 from results.units import Unit
@@ -78,6 +81,15 @@ def disagreements(
     elif images is not None and not excludes_zero(images):
         notes.append("resolved on these test images; the interval over seeds and images contains 0")
     return notes
+
+
+def of_speed(arm: Mapping[str, Any], difference: float | None, unit: Unit) -> list[str]:
+    """Where the recipe states that after twice its steps the difference has the other sign."""
+    there = arm.get("at_twice_the_steps")  # None in plans written before the field existed
+    if there is None or difference is None or difference * there["difference"] >= 0:
+        return []
+    other = f"{unit.signed(there['difference'])}{unit.of_difference}"
+    return [f"optimisation speed: at twice the steps the difference is {other} ({there['origin']})"]
 
 
 def excludes_zero(difference: Estimate) -> bool:

@@ -11,7 +11,7 @@ from test_studies import RECIPE, design
 from ablations import confounds
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
-from ablations.study import Design
+from ablations.study import Design, packaged, read_recipe, read_study
 from vitcore import ViT
 from vitcore.config import Config
 from vitcore.measure import initial_weights
@@ -201,12 +201,12 @@ def test_arms_planned_before_declarations_were_written_are_judged_by_their_names
         planning.prepare(design(tmp_path, one), tmp_path / "other", 1)
 
 
-def test_every_packaged_study_declares_what_it_changes(tmp_path: Path) -> None:
-    """A difference that nobody declared would be an error here."""
-    for study in ("position-embedding", "pooling", "dataset-scale"):
-        from ablations.study import read_recipe, read_study
-
-        planning.build(Design(read_study(study), read_recipe("digits"), {}), [0])
+@pytest.mark.parametrize("study", packaged("studies"))
+def test_every_packaged_study_declares_what_it_changes(study: str) -> None:
+    """A difference that nobody declared would be an error here, as would an arm that cannot be."""
+    plan = planning.build(Design(read_study(study), read_recipe("digits"), {}), [0])
+    assert {arm["baseline"] for arm in plan["arms"]} <= {arm["name"] for arm in plan["arms"]}
+    assert all(arm["params"] > 0 for arm in plan["arms"])
 
 
 def test_what_a_setting_brings_along_is_declared_with_it(tmp_path: Path) -> None:

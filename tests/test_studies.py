@@ -197,6 +197,27 @@ def test_pruning_forgets_no_look(tmp_path: Path) -> None:
     assert anew["looks"] == [5]
 
 
+def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
+    """Of arms that stand against the recipe's own config, as it is; the trials are the same without."""
+    known = """
+    at_twice_the_steps: {how: measured, source: by hand, n: 5, differences: {patch=2: -0.01, pool=cls: 0.02}}
+    """
+    study = "{question: q, baseline: {patch: 4}, factors: {patch: axis, pool: [cls, gap]}}"
+
+    def stated(recipe: str, study: str = study, **overrides: object) -> dict[str, float]:
+        plan = planning.build(design(tmp_path, study, recipe, **overrides), [0])
+        there = {arm["name"]: arm["at_twice_the_steps"] for arm in plan["arms"]}
+        assert all(one["origin"] == "measured: by hand, n = 5" for one in there.values() if one)
+        return {name: one["difference"] for name, one in there.items() if one}
+
+    assert stated(RECIPE + known) == stated(RECIPE + known, device="cpu") == {"patch=2": -0.01, "pool=cls": 0.02}
+    assert stated(RECIPE) == stated(RECIPE + known, steps=8) == {}
+    assert stated(RECIPE + known, study.replace("{patch: 4}", "{patch: 4, position: 2d}")) == {}
+    assert stated(RECIPE + known, study[:-1] + ", budget: epochs}") == {}
+    without, told = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, RECIPE + known))
+    assert [arm["trials"] for arm in without["arms"]] == [arm["trials"] for arm in told["arms"]]
+
+
 MISTAKES = [
     (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
     (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),
@@ -254,13 +275,19 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_packaged_study_plans_on_every_recipe(
     study: str, recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Adding a study or a recipe tests it; of packs the manifests are enough."""
+    """Adding a study or a recipe tests it; of packs the manifests are enough.
+
+    Whole plans, whose models take a second each to count, of one recipe here and of digits in test_confounds.py.
+    """
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe(recipe), {})
     planning.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
+    if recipe == "imagenet":
+        plan = planning.build(made, [0])
+        assert [arm["name"] for arm in plan["arms"]] == names(made)
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))

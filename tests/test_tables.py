@@ -640,3 +640,22 @@ def test_an_incomplete_study_answers_so_far() -> None:
     """The answer says how many trials it stands on."""
     text = sentences.answer(with_hole("missing", "not started"))
     assert text.startswith("On digits, n = 4 to 5 seeds an arm, so far (19 of 20 trials are over):")
+
+
+def test_a_sign_that_flips_at_twice_the_steps_is_footnoted() -> None:
+    """As optimisation speed; nothing is said of one that stays, nor where a plan knows of no other length."""
+    plan = synthetic.position()
+    arms = {arm["name"]: arm for arm in plan["arms"]}
+    for name, difference in (("position=2d", -0.006), ("position=none", -0.1)):
+        arms[name]["at_twice_the_steps"] = {"difference": difference, "origin": "measured: by hand, n = 5"}
+    arms["position=relative"]["at_twice_the_steps"] = None
+    rows = {row["arm"]: row for row in made(plan)["rows"]}
+    assert rows["position=2d"]["delta"] > 0 > rows["position=none"]["delta"]
+    assert {name: [note for note in row["notes"] if "speed" in note] for name, row in rows.items()} == {
+        "position=none": [],
+        "position=1d": [],
+        "position=2d": [
+            "optimisation speed: at twice the steps the difference is -0.60 points (measured: by hand, n = 5)"
+        ],
+        "position=relative": [],
+    }
