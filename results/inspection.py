@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from results.figures.distance import distance
 from results.figures.filters import filters
 from results.figures.page import compose
 from results.figures.rollout import rollout
-from results.figures.similarity import centre, pairs
-from results.figures.style import COLUMN, FULL, style
+from results.figures.similarity import beside, centre, in_common, pairs
+from results.figures.style import COLUMN, current, style
 from results.grid import Cell, Grid
 from results.inside import Inspection
 from results.plots import FORMATS, UNSTAMPED
@@ -49,8 +50,7 @@ def several(inside: Inspection) -> bool:
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
     """Writes what there is to draw. Raises ValueError for a format that is none of FORMATS."""
-    if format not in FORMATS:
-        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
+    check(format)
     paths = []
     for name in drawable(inside):
         paths.append(folder / f"{name}.{format}")
@@ -65,13 +65,41 @@ def drawable(inside: Inspection) -> list[str]:
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
     """One figure under its title, and where it is `described` the trial; equal inspections give equal bytes."""
     title, _, drawing = FIGURES[name]
+    if not described:
+        return written(partial(drawing, inside), format, COLUMN, title, "")
+    width = current().width if name == "rollout" else current().column
+    return written(partial(drawing, inside), format, width, title if current().heading else "", subtitle(inside))
+
+
+def written(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, under: str) -> bytes:
+    """What is drawn on a page so many inches wide, as a file."""
     stream = io.BytesIO()
     with style():
-        page = Figure(figsize=(FULL if name == "rollout" and described else COLUMN, 3.0), layout="constrained")
-        notes = drawing(inside, page)
-        compose(page, title, subtitle(inside) if described else "", notes)
+        page = Figure(figsize=(width, 3.0), layout="constrained")
+        compose(page, title, under, drawing(page))
         page.savefig(stream, format=format, metadata=UNSTAMPED[format])
     return stream.getvalue()
+
+
+def draw_beside(insides: Sequence[Inspection], names: Sequence[str], folder: Path, format: str = "png") -> list[Path]:
+    """Writes the position maps of several trials in one figure, as in Figure 10; nothing where they share no site.
+
+    names: what each is called. Raises ValueError for a format that is none of FORMATS.
+    """
+    check(format)
+    if len(insides) < 2 or not in_common(insides):
+        return []
+    drawing = partial(beside, insides, names)
+    path = folder / f"position-beside.{format}"
+    under = f"{len(insides)} trials, each patch beside all others"
+    title = "Position embeddings side by side" if current().heading else ""
+    store.write_bytes(path, written(drawing, format, current().width, title, under))
+    return [path]
+
+
+def check(format: str) -> None:
+    if format not in FORMATS:
+        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
 
 
 def subtitle(inside: Inspection) -> str:

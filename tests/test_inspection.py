@@ -1,6 +1,7 @@
 """`ablate inspect` and the report's section: arrays read back, figures of all kinds drawn, mistakes one clear line."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -250,6 +251,94 @@ def test_damaged_arrays_are_not_drawn(runs: Path, ablate: Ablate) -> None:
         inside.read(trial)
     assert ablate("inspect", trial.id, "--runs", str(runs), "--out", "figures")[0] == 0
     assert inside.read(trial).facts["images"] == 128
+
+
+# -- without the run directory -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def carried(tmp_path: Path) -> tuple[Path, list[str]]:
+    """An export of a study of which two arms were inspected, and the ids of those trials."""
+    plan = synthetic.position(seeds=2)
+    runs = synthetic.write(tmp_path / "theirs", plan)
+    ids = [synthetic.trial_id(plan, arm, 0) for arm in ("position=1d", "position=2d")]
+    for one, case in zip(ids, ("digits", "as the paper's"), strict=True):
+        trial = store.trial(runs, one)
+        evals.write(trial, "inspect", trial.result()["weights_sha256"], dict(CASES[case].facts), CASES[case].arrays)
+    studies = load(runs)
+    export.write(studies, tmp_path / "all.parquet", inside.found(runs, studies))
+    shutil.rmtree(runs)
+    return tmp_path / "all.parquet", ids
+
+
+def test_an_export_is_looked_into_without_torch(carried: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Of two trials by the beginnings of their ids: the figures of each, and their positions side by side."""
+    file, ids = carried
+    words = ["ablate", "inspect", *(one[:8] for one in ids), "--runs", str(file), "--format", "pdf"]
+    code = (
+        f"import sys; sys.argv = {words}\n"
+        "from ablations import cli; cli.app(standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.pdf")}
+    names = ("filters", "position", "attention-distance", "rollout")
+    assert drawn == {f"{one}/{name}.pdf" for one in ids for name in names} | {"position-beside.pdf"}
+    assert "whole model" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["zzz"], "no trial 'zzz' in all.parquet: of 2 of its trials it holds what `ablate inspect` found"),
+        (["", "--images", "5"], "--images 5: not of all.parquet, which holds what was computed before"),
+    ],
+)
+def test_what_an_export_has_not_is_one_line(
+    ablate: Ablate, carried: tuple[Path, list[str]], words: list[str], said: str
+) -> None:
+    """A trial that it does not carry, or another number of images."""
+    status, _, errors = ablate("inspect", *words, "--runs", "all.parquet")
+    assert status == 2
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_style_is_that_of_inspections_too(ablate: Ablate, carried: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Their size, their colours, and no title where it wants none."""
+    file, ids = carried
+    (tmp_path / "paper.yaml").write_text(
+        "size: {column: 2.5, width: 5}\ntitle: false\ncolours: {palette: ['#123456', '#654321', '#abcdef']}\n"
+    )
+    words = ("inspect", ids[1], "--runs", str(file), "--format", "svg", "--out")
+    for out, more in (("plain", []), ("styled", ["--style", "paper.yaml"])):
+        status, _, errors = ablate(*words, out, *more)
+        assert status == 0, errors
+    plain, styled = ((tmp_path / out / "attention-distance.svg").read_text() for out in ("plain", "styled"))
+    assert ('width="244.8pt"' in plain, 'width="180pt"' in styled) == (True, True)
+    assert 'width="360pt"' in (tmp_path / "styled/rollout.svg").read_text()
+    assert "#123456" in styled
+    assert "#123456" not in plain
+    assert inspection.picture(CASES["digits"], "rollout", "svg", described=False).count(b"#abcdef") == 0
+
+
+def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
+    """A panel a trial with its own numbers; the colours mean the same in all, also of biases of other sizes."""
+    small, large = made_up(sites=("bias",)), made_up((4, 4), sites=("bias",))
+    large.arrays["bias_pairs"][:] *= 7
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    similarity.beside([small, large], ["lr=0.001", "lr=0.01"], figure)
+    panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
+    assert [ax.get_title(loc="left") for ax in panels] == ["lr=0.001", "lr=0.01"]
+    limits = {ax.images[0].get_clim() for ax in panels}
+    most = float(np.abs(large.arrays["bias_pairs"]).max())
+    assert limits == {(-most, most)}
+    drawn = np.asarray(panels[1].images[0].get_array())
+    np.testing.assert_allclose(drawn[:4, :4], large.arrays["bias_pairs"][0].reshape(4, 4))
+    assert inspection.draw_beside([small, CASES["digits"]], ["a", "b"], tmp_path) == []
+    (path,) = inspection.draw_beside([small, large], ["a", "b"], tmp_path, "svg")
+    again = inspection.draw_beside([small, large], ["a", "b"], tmp_path / "again", "svg")
+    assert path.read_bytes() == again[0].read_bytes()
 
 
 # -- the report --------------------------------------------------------------------------------------------------------

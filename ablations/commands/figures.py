@@ -72,25 +72,58 @@ def report(
 
 
 def inspect(
-    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="A finished trial: its id, or how that begins.")],
-    runs: options.Runs = None,
-    out: Annotated[Path | None, typer.Option(help="A folder.  [default: figures/ in the trial's own]")] = None,
+    trials: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRIAL...",
+            help="Finished trials: the id of each, or how that begins. Several: their positions side by side too.",
+        ),
+    ],
+    runs: options.Source = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder, of several trials with one for each.  [default: figures/ in the trial's own]"),
+    ] = None,
     images: Annotated[int | None, typer.Option(min=1, help="Test images to look at.  [default: 128]")] = None,
     format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    style: options.StyleFile = None,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Figures from a trial's weights: filters, position, attention distance, rollout; its layers in a table."""
-    from ablations.inspecting import find, look
+    """Figures from trials' weights: filters, position, attention distance, rollout; their layers in a table.
+
+    Of an exported file: from what it carries of trials that were inspected before, without torch.
+    """
+    from ablations.inspecting import exported, found_in, told_apart
     from results import inspection
 
-    place = make_place(runs, data_dir, plugin)
-    inside = look(find(place.runs, trial), place, images)
-    target = out or place.runs / "trials" / inside.trial / "figures"
-    paths = inspection.draw(inside, target, format.value)
+    source = source_path(runs)
+    if source.is_file() and images is not None:
+        raise ValueError(f"--images {images}: not of {source}, which holds what was computed before")
+    with styled(style, source):
+        if source.is_file():
+            here = exported(source, trials)
+        else:
+            here = found_in(make_place(runs, data_dir, plugin), trials, images)
+        found = [inside for inside, _ in here]
+        folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
+        drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]
+        beside = inspection.draw_beside(found, told_apart(here), out or Path("figures"), format.value)
     if as_json:
-        show_json([{"trial": inside.trial, "figures": [str(path) for path in paths], **inside.facts}])
+        written = [[str(path) for path in (*paths, *beside)] for paths in drawn]
+        show_json([{"trial": a.trial, "figures": b, **a.facts} for a, b in zip(found, written, strict=True)])
         return
-    print(inspection.table(inside))
-    print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
+    for inside, paths in zip(found, drawn, strict=True):
+        print(inspection.table(inside))
+        print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
+    for path in beside:
+        print(path)
+
+
+def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
+    """Where the figures of a trial go that is one of `count`."""
+    if source.is_file() or out:
+        folder = out or Path("figures")
+        return folder / trial if count > 1 else folder
+    return source.absolute() / "trials" / trial / "figures"
