@@ -1,8 +1,8 @@
 """What becomes of training images before they are standardised. One class and one line of AUGMENT each.
 
 Every choice is a pure function of the image's key, (seed, epoch, place in the dataset): neither the batch that an
-image is in nor a resumption changes what it becomes. Choices are made on the CPU and `sent`, so that no device has to be
-waited for; bytes are moved on the device that they are on.
+image is in nor a resumption changes what it becomes. Choices are made on the CPU and `sent`, so that no device has to
+be waited for; bytes are moved on the device that they are on.
 """
 
 from __future__ import annotations
