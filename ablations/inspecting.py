@@ -58,10 +58,15 @@ def exported(file: Path, prefixes: Sequence[str]) -> list[tuple[Inspection, Conf
 
 
 def told_apart(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """What to call each beside the others: the settings in which they differ, else its id."""
-    keys = list(dict.fromkeys(key for _, config in trials for key in config))
-    differ = [key for key in keys if any(config.get(key) != trials[0][1].get(key) for _, config in trials)]
-    return [", ".join(f"{key}={config.get(key)}" for key in differ) or inside.trial for inside, config in trials]
+    """What to call each beside the others: the settings that all have and in which they differ, else its id.
+
+    An option that only one has follows from a part that only one has.
+    """
+    flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
+    common = [key for key in flat[0] if all(key in one for one in flat)]
+    differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
+    named = [", ".join(f"{key}={one[key]}" for key in differ) for one in flat]
+    return [name or inside.trial for name, (inside, _) in zip(named, trials, strict=True)]
 
 
 def look(trial: store.Trial, place: Place, images: int | None) -> Inspection:

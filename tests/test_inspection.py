@@ -14,6 +14,7 @@ import synthetic
 from in_process import called
 from matplotlib.figure import Figure
 
+from ablations.inspecting import told_apart
 from results import evals, export, inside, inspection, lease, report, store
 from results.figures import images, similarity
 from results.figures.rollout import shade
@@ -320,6 +321,18 @@ def test_a_style_is_that_of_inspections_too(ablate: Ablate, carried: tuple[Path,
     assert "#123456" in styled
     assert "#123456" not in plain
     assert inspection.picture(CASES["digits"], "rollout", "svg", described=False).count(b"#abcdef") == 0
+
+
+def test_trials_beside_others_are_called_by_what_differs() -> None:
+    """Options of parts too, where all have them; equal ones by their ids."""
+    case = CASES["digits"]
+    adamw = {"optimizer": "adamw", "lr": 0.001, "width": 8, "options": {"optimizer.beta1": 0.9, "stem.form": "a"}}
+    sgd = {"optimizer": "sgd", "lr": 0.1, "width": 8, "options": {"optimizer.momentum": 0.9, "stem.form": "b"}}
+    assert told_apart([(case, adamw), (case, sgd)]) == [
+        "optimizer=adamw, lr=0.001, stem.form=a",
+        "optimizer=sgd, lr=0.1, stem.form=b",
+    ]
+    assert told_apart([(case, sgd), (case, sgd)]) == [case.trial, case.trial]
 
 
 def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:

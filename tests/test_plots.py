@@ -24,8 +24,23 @@ from scipy import stats
 
 from ablations.commands.figures import Axis
 from results import export, plots, tables
-from results.figures import flops, frame, labels, lines
-from results.figures.families import training_flops
+from results.figures import (
+    axis,
+    compute,
+    curves,
+    distance,
+    families,
+    filters,
+    flops,
+    frame,
+    intervals,
+    labels,
+    lines,
+    new_size,
+    rollout,
+    shape,
+    similarity,
+)
 from results.figures.page import wrapped
 from results.figures.style import COLUMN, DASHES, FULL, style
 from results.names import AXES
@@ -202,6 +217,50 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
         assert done.returncode == 0, done.stderr
         digests.add(done.stdout)
     assert len(digests) == 1
+
+
+def panels() -> dict[str, Callable[[Axes], Axes]]:
+    """Every panel that figures are made of, given frames and arrays alone."""
+    study, grown = complete("scale"), complete("families")
+    table = tables.table(study)
+    rows, points = lines.place(frame.arms(study, table)), frame.seeds(study, table["metric"])
+    dashed, history = rows.assign(dash="-"), curves.evaluations(study, "val_accuracy")
+    sizes = rows.assign(at=[8.0 * 2**k for k in range(len(rows))], x=8, series=rows["arm"])
+    ways = rows.assign(series=["baseline", *["depth"] * (len(rows) - 1)], aside=0.0)
+    grown_rows = families.placed(grown, tables.table(grown))
+    grown_rows, grown_points = grown_rows.assign(at=grown_rows["flops"]), frame.seeds(grown, "test_accuracy")
+    image = np.linspace(0, 1, 48).reshape(4, 4, 3)
+    return {
+        "lines over an axis": lambda ax: lines.over_axis(rows, points, ax, "test_accuracy", "data_fraction"),
+        "compute on a second axis": lambda ax: axis.compute(rows, ax),
+        "intervals": lambda ax: intervals.interval_rows(rows, points, ax, "test_accuracy"),
+        "published": lambda ax: intervals.published_rows(rows.assign(published=60.0), ax, "a paper"),
+        "training": lambda ax: curves.training_curves(dashed, history, ax, "val_accuracy", "epoch"),
+        "new sizes": lambda ax: new_size.over_sizes(sizes, points, ax, "test_accuracy", 8.0),
+        "compute": lambda ax: compute.against_compute(rows.assign(at=rows["flops"]), points, ax),
+        "shape": lambda ax: shape.over_relative_compute(ways, points, ax),
+        "families": lambda ax: families.over_compute(
+            grown_rows, grown_points, dict.fromkeys(grown_rows["series"]), ax, "test_accuracy"
+        ),
+        "filters": lambda ax: filters.tiles(np.random.default_rng(0).normal(size=(5, 3, 4, 4)), ax),
+        "distance": lambda ax: distance.by_depth(np.arange(1.0, 7.0).reshape(3, 2), 5.0, ax),
+        "rollout": lambda ax: rollout.looked_at(image, ax, image[..., 0]),
+        "attention": lambda ax: rollout.attended(image[..., 0], ax),
+        "similarity": lambda ax: similarity.grid_of_grids(np.eye(6).reshape(2, 3, 2, 3), "tokens", ax),
+        "similarity by head": lambda ax: similarity.by_layer_and_head(np.zeros((2, 3, 2, 2)), "bias", ax),
+    }
+
+
+@pytest.mark.parametrize("name", panels())
+def test_a_panel_stands_in_a_figure_of_one_s_own(name: str) -> None:
+    """From frames alone it draws on the Axes that it is given, on nothing else, and gives them back."""
+    figure = Figure(figsize=(6, 3))
+    other, mine = figure.subplots(1, 2)
+    assert panels()[name](mine) is mine
+    figure.draw_without_rendering()
+    assert mine.has_data()
+    assert not other.has_data()
+    assert figure.axes == [other, mine]
 
 
 @pytest.mark.parametrize("name", plots.FIGURES)
@@ -539,7 +598,7 @@ def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
     arm = complete("families").plan["arms"][0]
     old = {key: value for key, value in arm.items() if key != "train_flops"}
     old["config"] = arm["config"] | {"steps": 1320, "batch": 32}
-    assert training_flops(old) == training_flops(arm) == 3 * 400_000 * 1320 * 32
+    assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
 def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> None:

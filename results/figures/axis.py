@@ -6,16 +6,7 @@ from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
 from results.figures.frame import arms, each, seeds, x_of
-from results.figures.lines import (
-    draw_lines,
-    extent,
-    marks,
-    metric_axis,
-    nothing_yet,
-    place,
-    swept_axis,
-    values,
-)
+from results.figures.lines import marks, over_axis, place, values
 from results.figures.page import legend_above
 from results.figures.style import GREY
 from results.study import StudyResults
@@ -28,15 +19,11 @@ def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(2.6)
     ax = figure.subplots()
     one_line = frame["series"].nunique() == 1
-    swept_axis(frame, ax, x_of(study.plan), judged(frame) if one_line else values(frame))
+    points, labels = seeds(study, table["metric"]), judged(frame) if one_line else values(frame)
+    over_axis(frame, points, ax, table["metric"], x_of(study.plan), labels)
     compute(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)
-    points = seeds(study, table["metric"])
-    draw_lines(frame, points, ax)
-    metric_axis(ax, table["metric"], *extent(frame, points))
-    if not (frame["n"] > 0).any():
-        nothing_yet(ax)
     if one_line:
         return []
     legend_above(ax, "")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -16,11 +18,21 @@ if TYPE_CHECKING:
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:
     """A mark a head; the dashed line is a head that attends to all patches alike."""
-    distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]
+    distances = inside.arrays["distance"]
+    figure.set_figheight(2.4)
+    legend_above(by_depth(distances, inside.facts["uniform_distance"], figure.subplots()), "")
+    heads = distances.shape[1]
+    every = "" if heads <= len(current().palette) else f", {heads} heads a layer"
+    return [
+        f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "
+        "the rest of each row scaled to 1"
+    ]
+
+
+def by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> Axes:
+    """distances (layers, heads), and what attention to all patches alike would give: pixels."""
     depth, heads = distances.shape
     palette = current().palette
-    figure.set_figheight(2.4)
-    ax = figure.subplots()
     for head in range(heads):
         named = heads <= len(palette)
         ax.plot(
@@ -39,9 +51,4 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
     ax.xaxis.set_major_locator(MaxNLocator(min(depth, 12), integer=True, min_n_ticks=1))
     ax.set_xlabel("network depth (layer)")
     ax.set_ylabel("mean attention distance (pixels)")
-    legend_above(ax, "")
-    every = "" if heads <= len(palette) else f", {heads} heads a layer"
-    return [
-        f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "
-        "the rest of each row scaled to 1"
-    ]
+    return ax

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.images import bare, colours, stretched
@@ -20,17 +21,23 @@ PAPER = 0.85
 def filters(inside: Inspection, figure: Figure) -> list[str]:
     """Each component in its own colours: its smallest value black, its largest white (over all channels)."""
     components, share = inside.arrays["filters"], inside.arrays["filters_share"]
-    columns = min(COLUMNS, len(components))
-    picture = tiled([colours(stretched(one)) for one in components], columns)
-    figure.set_figheight((figure.get_figwidth() - 0.2) * picture.shape[0] / picture.shape[1])
-    ax = bare(figure.subplots())
-    ax.imshow(picture, interpolation="nearest")
-    ax.set_frame_on(False)
+    ax = figure.subplots()
+    tiles(components, ax)
+    height, width = ax.images[0].get_size()
+    figure.set_figheight((figure.get_figwidth() - 0.2) * height / width)
     what = "component" if len(components) == 1 else f"{len(components)} principal components"
     return [
         f"First {what} of {inside.facts['filters_of']}, largest first, with {share.sum():.0%} of its variance "
         f"({share[0]:.0%} in the first); each stretched to its own range, sign arbitrary"
     ]
+
+
+def tiles(components: np.ndarray, ax: Axes) -> Axes:
+    """components (K, C, H, W): each as a picture, in rows."""
+    bare(ax).set_frame_on(False)
+    pictures = [colours(stretched(one)) for one in components]
+    ax.imshow(tiled(pictures, min(COLUMNS, len(pictures))), interpolation="nearest")
+    return ax
 
 
 def tiled(tiles: list[np.ndarray], columns: int) -> np.ndarray:

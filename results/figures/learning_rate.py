@@ -17,17 +17,7 @@ from results.figures.curves import (
     training_curves,
 )
 from results.figures.frame import arms, seeds, signed, written, x_of
-from results.figures.lines import (
-    axis_name,
-    draw_lines,
-    extent,
-    marks,
-    metric_axis,
-    nothing_yet,
-    place,
-    swept_axis,
-    values,
-)
+from results.figures.lines import axis_name, marks, over_axis, place
 from results.figures.page import legend_above, narrow
 from results.study import StudyResults
 from results.tables import Table
@@ -40,13 +30,8 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
     final, *others = panels(figure, 2 if evaluated(study) else 1)
-    points = seeds(study, table["metric"])
-    swept_axis(frame, final, x, values(frame))
-    draw_lines(frame, points, final)
-    metric_axis(final, table["metric"], *extent(frame, points))
+    over_axis(frame, seeds(study, table["metric"]), final, table["metric"], x)
     legend_above(final, "at the end of training")
-    if not (frame["n"] > 0).any():
-        nothing_yet(final)
     notes = [marks(x), *at_own_values(study, table)]
     return notes + [line for training in others for line in over_training(study, frame, training)]
 

@@ -101,6 +101,21 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
+def over_axis(
+    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
+) -> Axes:
+    """The metric over the setting `field`: `draw_lines` between axes that fit them.
+
+    frame: rows of `arms` with `at`; seeds: rows of `seeds`; labels: of the ticks, if not the values of `field`.
+    """
+    swept_axis(frame, ax, field, labels or values(frame))
+    draw_lines(frame, seeds, ax)
+    metric_axis(ax, metric, *extent(frame, seeds))
+    if not (frame["n"] > 0).any():
+        nothing_yet(ax)
+    return ax
+
+
 def room(frame: pd.DataFrame, ax: Axes) -> float:
     """The points of paper that series may spread over at a place: all of them stay inside the axes."""
     ends = ax.transData.transform([(frame["at"].min(), 0.0), (frame["at"].max(), 0.0)])[:, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.images import bare, colours, stretched
@@ -14,6 +15,8 @@ from results.figures.style import current
 if TYPE_CHECKING:
     from results.inside import Inspection
 
+WHOLE = (0.0, 1.0, 0.0, 1.0)  # images and maps of them, whatever their sizes, over each other
+
 
 def rollout(inside: Inspection, figure: Figure) -> list[str]:
     """Each image; itself, darkened where little of it reaches the output; and what reaches it, alone."""
@@ -22,15 +25,11 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
     shown = min(len(images), 4 if narrow(figure) else 8)
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
     axes = figure.subplots(3, shown, squeeze=False)
-    whole = {"extent": (0, 1, 0, 1)}
     for k in range(shown):
         picture = colours(images[k] / max(1, images.max()))  # digits, for one, end at 16
-        for ax in axes[:, k]:
-            bare(ax)
-        axes[0, k].imshow(picture, interpolation="nearest", **whole)
-        axes[1, k].imshow(picture, interpolation="nearest", **whole)
-        axes[1, k].imshow(shade(maps[k]), interpolation="bilinear", **whole)
-        axes[2, k].imshow(stretched(maps[k]), interpolation="nearest", cmap="viridis", vmin=0, vmax=1, **whole)
+        looked_at(picture, axes[0, k])
+        looked_at(picture, axes[1, k], maps[k])
+        attended(maps[k], axes[2, k])
         axes[0, k].set_title(caption(int(labels[k]), int(predicted[k])), size=current().small)
     for ax, name in zip(axes[:, 0], ("input", "seen", "attention"), strict=True):
         ax.set_ylabel(name)
@@ -38,6 +37,20 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
         f"Attention rollout (half attention, half residual, heads averaged) from the {inside.facts['rollout_of']}; "
         "yellow and bright: most of the output, blue and black: least, each image by its own range"
     ]
+
+
+def looked_at(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None) -> Axes:
+    """picture (H, W, 3) of 0 to 1; darkened where little of `share` (rows, columns) is."""
+    bare(ax).imshow(picture, interpolation="nearest", extent=WHOLE)
+    if share is not None:
+        ax.imshow(shade(share), interpolation="bilinear", extent=WHOLE)
+    return ax
+
+
+def attended(share: np.ndarray, ax: Axes) -> Axes:
+    """share (rows, columns), by its own range."""
+    bare(ax).imshow(stretched(share), interpolation="nearest", cmap="viridis", vmin=0, vmax=1, extent=WHOLE)
+    return ax
 
 
 def shade(share: np.ndarray) -> np.ndarray:

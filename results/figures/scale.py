@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.frame import arms, seeds, x_of
-from results.figures.lines import draw_lines, extent, marks, metric_axis, nothing_yet, place, plain, swept_axis, values
+from results.figures.lines import marks, over_axis, place, plain, values
 from results.figures.page import legend_above, narrow
 from results.study import StudyResults
 from results.tables import Table
@@ -24,25 +23,14 @@ def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     panels = 2 if beside else 1
     figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
     axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
-    over_data(study, table, axes[0])
+    over_axis(frame, seeds(study, table["metric"]), axes[0], table["metric"], x, ticks(frame, x, study.history))
     legend_above(axes[0], equal_steps(study.trials))
     notes = [marks(x)] if frame["series"].nunique() > 1 else []
     if not beside:
         return notes
-    over_data(beside, untested(table_of(beside)), axes[1])
+    frame, points = place(arms(beside, untested(table_of(beside)))), seeds(beside, FEW_SHOT)
+    over_axis(frame, points, axes[1], FEW_SHOT, x, ticks(frame, x, study.history))
     return [*notes, "Few-shot accuracy is described, not tested: only the baseline's marks are filled."]
-
-
-def over_data(study: StudyResults, table: Table, ax: Axes) -> Axes:
-    """The table's metric over the study's axis, a line a series."""
-    frame, x = place(arms(study, table)), x_of(study.plan)
-    swept_axis(frame, ax, x, ticks(frame, x, study.history))
-    points = seeds(study, table["metric"])
-    draw_lines(frame, points, ax)
-    metric_axis(ax, table["metric"], *extent(frame, points))
-    if not (frame["n"] > 0).any():
-        nothing_yet(ax)
-    return ax
 
 
 def few_shot(study: StudyResults, metric: str) -> StudyResults | None:
