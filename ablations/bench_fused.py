@@ -14,10 +14,12 @@ from typing import Any
 from ablations.bench_clock import Call, interleaved, spread
 from ablations.bench_loop import SEQUENTIAL, Study, check_alike
 from ablations.bench_memory import Source
+from ablations.bench_step import CHECKED
 from ablations.fused_pace import ALONE, FUSED, beside
+from ablations.probing import with_steps
 from vitcore.config import Config, ConfigError, merge
-from vitcore.device import torch_device
-from vitcore.fused import refuse, together, train_fused, unfit
+from vitcore.device import computing, torch_device
+from vitcore.fused import refuse, together, train_fused, unequal_as_declared, unfit
 from vitcore.run import Memory, Outcome
 from vitcore.train import train
 
@@ -25,13 +27,20 @@ Json = dict[str, Any]
 
 
 def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, source: Source) -> Json:
-    """`steps` steps a round, then whole trainings. Raises ValueError where they cannot be trained as one, with why."""
+    """`steps` steps a round, then whole trainings.
+
+    Raises ValueError where they cannot be trained as one, or the first steps' losses are not those alone, with why.
+    """
     configs = [Config(**merge(settings, {"seed": seed})) for seed in range(members)]
     refuse(configs)
     check_alike(configs[0], source)
     if why := unfit(configs[0], source.data_dir):
         raise ConfigError(f"--fused {members}: {why}")
-    step = beside(configs, together(configs, source.data_dir), max(rounds, 5), steps)
+    images = together(configs, source.data_dir)
+    with computing(configs[0]):
+        if why := unequal_as_declared([with_steps(config, CHECKED) for config in configs], images, CHECKED):
+            raise ConfigError(f"--fused {members}: {why}")
+    step = beside(configs, images, max(rounds, 5), steps)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         study = Study(Path(folder), settings, configs, source, [configs[0].position])
         accuracy: dict[str, float] = {}

@@ -23,6 +23,7 @@ from ablations import (
     bench,
     bench_clock,
     bench_floor,
+    bench_fused,
     bench_input,
     bench_loop,
     bench_memory,
@@ -35,7 +36,7 @@ from ablations import (
 from ablations.bench_images import images
 from ablations.bench_memory import Source, taken
 from ablations.bench_rivals import KINDS, Rival
-from vitcore import device, train
+from vitcore import device, folding, train
 from vitcore.augment import AUGMENT
 from vitcore.config import Config, ConfigError, merge
 from vitcore.measure import measure
@@ -488,6 +489,17 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)
     assert [accuracy[name] for name in ours] == [accuracy["one after the other"]] * 2
     assert all(name in output for name in sides)
+
+
+def test_members_that_are_not_trials_alone_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16 too, whatever their speed: one line, before anything is timed."""
+    honest = folding.linear
+    monkeypatch.setattr(folding, "linear", lambda *args: honest(*args) * 1.05)
+    monkeypatch.setattr(bench_fused, "unfit", lambda *_: "")
+    settings = {"width": 16, "depth": 1, "heads": 2, "steps": 4, "batch": 10, "precision": "bf16", "device": "cpu"}
+    settings["head_init"] = "lecun-normal"
+    with pytest.raises(ValueError, match=r"^--fused 2: losses of the first 5 steps are "):
+        bench_fused.bench(settings, 2, 1, 1, Source())
 
 
 @pytest.mark.slow

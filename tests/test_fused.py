@@ -1,6 +1,8 @@
 """Trainings as one: each member ends as alone, whatever the parts, the settings, and what becomes of the others."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import vmap
 
-from vitcore import Config, fused, train
+from vitcore import Config, folding, fused, train
 from vitcore.config import ConfigError, merge
 from vitcore.contracts import EQUAL, tiny
 from vitcore.data import load
-from vitcore.fused import Folding, Group, Member, Stack, train_fused, unfit
+from vitcore.folding import LOWER, PROMOTED, Folding, known, taken_in
+from vitcore.fused import TRIED, Group, Member, Stack, together, train_fused, unequal_as_declared, unfit
 from vitcore.kin import KIN, PACE
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
@@ -23,6 +26,7 @@ from vitcore.run import Memory, Outcome
 from vitcore.train import Training
 from vitcore.variants import VARIANTS
 
+BIASED = ("relative", "relative-bias")
 LARGE = ("resnet",)  # its channels are the paper's at any width
 MARKS = {name: pytest.mark.slow for name in LARGE}
 
@@ -187,6 +191,88 @@ def test_members_end_as_alone(name: str) -> None:
         same(one, other)
 
 
+def in_bf16(config: Config) -> str:
+    """What its first steps in bfloat16 have together that they have not alone."""
+    start = {"precision": "bf16", "steps": TRIED, "evaluations": 1, "head_init": "lecun-normal"}
+    pair = [config.model_copy(update=start | {"seed": seed}) for seed in range(2)]
+    return unequal_as_declared(pair, together(pair, None))
+
+
+@pytest.mark.parametrize(("slot", "name"), ENTRIES)
+def test_every_variant_has_the_types_of_one_alone(slot: str, name: str) -> None:
+    """In bfloat16 each operation returns what it returns alone, and the losses are as near as that allows.
+
+    Attention with a learned bias goes another way alone on a CPU; that is told, so that such trials stay alone.
+    """
+    assert (in_bf16(tiny(slot, name)) == "") == (name not in BIASED)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stem": "conv", "stem.norm": "batch"},
+        {"position": "1d", "position.combine": "concat"},
+        {"qk_norm": True, "layer_scale": 0.1, "registers": 2, "head": "mlp", "final_norm": "after", "dropout": 0.1},
+    ],
+)
+def test_settings_have_the_types_of_one_alone(settings: dict[str, Any]) -> None:
+    """Norms whose input is bfloat16 and whose weights are not among them."""
+    assert in_bf16(small(**settings)) == ""
+
+
+def test_autocast_below_vmap_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which float64 shows nothing of: there, nothing is cast."""
+    monkeypatch.setattr(folding, "taken_in", lambda *_: None)
+    monkeypatch.setattr(folding, "linear", F.linear)
+    assert unfit(small()) == ""
+    assert unfit(small(precision="bf16")) == "linear returns float32 together, and bfloat16 alone"
+
+
+def test_losses_in_bfloat16_are_those_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a value that is rounded the other way; more is told, whatever the types are."""
+    config = small(precision="bf16")
+    monkeypatch.setitem(fused.NEAR, "bf16", 1e-3)
+    assert in_bf16(config) == ""
+    honest = folding.linear
+    monkeypatch.setattr(folding, "linear", lambda *args: honest(*args) * 1.02)
+    assert in_bf16(config).startswith("losses of the first 2 steps are ")
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0), (None, 0, 0), (0, None, 0), (0, 0, None)])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.usefixtures("double")
+def test_linear_layers_of_members_are_those_of_each(biased: bool, axes: tuple[int | None, ...]) -> None:
+    """Output and gradients beside a loop over the members, what has no axis shared by all."""
+    members, shapes = 3, ((2, 5, 8), (4, 8), (4,))
+    leaves = [
+        torch.randn(*(shape if axis is None else (members, *shape)), requires_grad=True)
+        for shape, axis in zip(shapes, axes, strict=True)
+    ][: 2 + biased]
+    axes = axes[: 2 + biased]
+    found = vmap(folding.linear, in_dims=axes)(*leaves)
+    each = [F.linear(*(t if a is None else t[i] for t, a in zip(leaves, axes, strict=True))) for i in range(members)]
+    direction = torch.randn_like(found)
+    torch.testing.assert_close(found, torch.stack(each), rtol=1e-12, atol=1e-12)
+    gradients = torch.autograd.grad(torch.stack(each), leaves, direction)
+    for one, other in zip(torch.autograd.grad(found, leaves, direction), gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_autocast_is_as_pytorch_states_it() -> None:
+    """Beside its own header: what is cast to less precision, on a GPU to float32, or to neither."""
+    text = (Path(torch.__file__).parent / "include/ATen/autocast_mode.h").read_text()
+    stated = {
+        what: {name for name in re.findall(r"\b_\((\w+)", lines) if not name.startswith("_") and "_cell" not in name}
+        for what, lines in re.findall(r"#define AT_FORALL_(\w+)\(_\)((?:.*\\\n)+.*)", text)
+    }
+    assert {*stated["LOWER_PRECISION_FP"], "convolution"} == {*LOWER, "convolution"}
+    assert stated["PROMOTE"] <= PROMOTED
+    on_gpu = (stated["FP32"] | stated["FP32_SET_OPT_DTYPE"]) & known("cuda")
+    assert {"layer_norm", "softmax", "logsumexp"} <= on_gpu
+    assert {taken_in(name, "cuda", torch.bfloat16) for name in on_gpu} == {torch.float32}
+    assert {taken_in(name, "cpu", torch.bfloat16) for name in ("layer_norm", "softmax", "gelu", "cat")} == {None}
+
+
 def test_rounding_is_all_that_differs_in_float32() -> None:
     """Losses of the first steps agree to a float's last digits."""
     configs = [small(seed=seed, steps=5, evaluations=5) for seed in range(3)]
@@ -349,7 +435,7 @@ def test_attention_of_members_is_that_of_each(mask: str, shared: bool) -> None:
     if shape is not None:
         leaves.append(torch.randn(*(shape if shared else (members, *shape)), requires_grad=True))
     axes = (0, 0, 0, *([None if shared else 0] if shape is not None else []))
-    with Folding():
+    with Folding("cpu"):
         found = vmap(F.scaled_dot_product_attention, in_dims=axes)(*leaves)
     expected = torch.stack(
         [

@@ -6,7 +6,7 @@ what is stacked. All else (order, augmentation, dropout, schedule, evaluations, 
 member's own training, as vitcore.train has it: its weights and its optimiser's state are rows of the stack, so that
 a checkpoint of one kind resumes the other.
 
-Shapes: K members, B images a batch, H heads, T tokens, d_h width of a head; * any shape of a weight.
+Shapes: K members, B images a batch; * any shape of a weight.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.overrides import TorchFunctionMode
 
 from vitcore.average import Average
 from vitcore.config import ConfigError
 from vitcore.data import Data, load
 from vitcore.device import computing, in_precision, torch_device
+from vitcore.folding import Folding, Types
 from vitcore.kin import PLAIN, common
 from vitcore.memory import out_of_memory, room, shrinking
 from vitcore.optim import OPTIMIZER, set_rate
@@ -47,6 +46,9 @@ AnyTraining = TypeVar("AnyTraining", bound=Training)
 EQUAL = 1e-9  # how near to a training alone one with others comes, in float64
 COUNT = "step"  # what an optimiser keeps of a weight that is no tensor of its shape
 TRIED = 2  # steps: the second finds what the first left
+# How near the losses of the first steps are, relative. In bfloat16 a value in thousands is rounded the other way, which
+# by the third step has been seen to make 0.001 of a small batch's loss; the types of all results are compared besides.
+NEAR = {"float32": 1e-5, "bf16": 1e-2}
 
 
 def train_fused(
@@ -128,30 +130,65 @@ def unfit(config: Config, data_dir: Path | None = None) -> str:
     """Why trials of this config cannot be trained together; "" where they can.
 
     Two of them take two steps in float64, together and alone: where what that leaves differs, a part of the model or
-    the optimiser does something that cannot be mapped over members. Raises what is no verdict on the config: memory
-    that ran out, a device that is lost.
+    the optimiser does something that cannot be mapped over members. In bfloat16, which float64 shows nothing of, they
+    take two more, whose operations and losses are compared. Raises what is no verdict on the config: memory that ran
+    out, a device that is lost.
     """
     start = {"head_init": "lecun-normal", "warmup": 0.0, "init_from": "none"}  # gradients reach all from the first step
     pair = [config.model_copy(update=start | {"seed": seed}) for seed in range(2)]
-    device = torch_device(config)
     try:
         refuse(pair)
-        with computing(config), Group(device) as group:
-            images = [exact(data) for data in together(pair, data_dir)]
-            alone = [in_float64(Training(one, data)) for one, data in zip(pair, images, strict=True)]
-            members = [in_float64(Member(group, one, data, None)) for one, data in zip(pair, images, strict=True)]
-            for _ in range(TRIED):
-                group.advance(members)
-                group.stack = None  # the next step finds what this one left in the members
-                for training in alone:
-                    training.advance()
+        with computing(config):
+            images = together(pair, data_dir)
+            if (why := unequal_in_float64(pair, images)) or config.precision == "float32":
+                return why
+            return unequal_as_declared(pair, images)
     except Exception as error:  # whatever a part meets under vmap: its trials are trained alone
         if out_of_memory(error):
             raise
-        if device.type == "cuda":
+        if torch_device(config).type == "cuda":
             torch.cuda.synchronize()  # raises again where the device is lost
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def unequal_in_float64(configs: Sequence[Config], images: Sequence[Data]) -> str:
+    """What two steps together leave that is another number than alone."""
+    with Group(torch_device(configs[0])) as group:
+        doubles = [exact(data) for data in images]
+        alone = [in_float64(Training(one, data)) for one, data in zip(configs, doubles, strict=True)]
+        members = [in_float64(Member(group, one, data, None)) for one, data in zip(configs, doubles, strict=True)]
+        both(group, members, alone)
     return next((why for one, other in zip(alone, members, strict=True) if (why := unequal(one, other))), "")
+
+
+def unequal_as_declared(configs: Sequence[Config], images: Sequence[Data], steps: int = TRIED) -> str:
+    """The operation whose result is of another type together than alone, or by how much losses of first steps differ.
+
+    In the precision of the config.
+    """
+    with Group(torch_device(configs[0])) as group:
+        alone = [Training(one, data) for one, data in zip(configs, images, strict=True)]
+        members = [Member(group, one, data, None) for one, data in zip(configs, images, strict=True)]
+        types = Types(alone[0].model), Types(members[0].model)
+        both(group, members, alone, steps)
+    for (name, expected), (_, found) in zip(types[0].seen, types[1].seen, strict=True):
+        if expected != found:
+            return f"{name} returns {found} together, and {expected} alone".replace("torch.", "")
+    near = NEAR[configs[0].precision]
+    for one, other in zip(members, alone, strict=True):
+        off = (one.losses[:steps] / other.losses[:steps] - 1).abs().max().item()
+        if not off <= near:
+            return f"losses of the first {steps} steps are {off:.2g} from those alone, relative, and not {near:g}"
+    return ""
+
+
+def both(group: Group, members: Sequence[Member], alone: Sequence[Training], steps: int = TRIED) -> None:
+    """Some steps of each, together and alone."""
+    for _ in range(steps):
+        group.advance(members)
+        group.stack = None  # the next step finds what this one left in the members
+        for training in alone:
+            training.advance()
 
 
 def unequal(one: Training, other: Training) -> str:
@@ -321,7 +358,7 @@ class Stack:
             return functional_call(self.model, dict(weights), inputs)  # type: ignore[no-any-return]
 
         def of_all(*inputs: Tensor) -> Tensor:
-            with Folding():
+            with Folding(batch.images.device.type):
                 return vmap(of_one)(weights, *inputs)
 
         inputs = [batch.images] if batch.keys is None else [batch.images, batch.keys]
@@ -417,58 +454,3 @@ def alike(members: Sequence[Training]) -> Iterator[tuple[int, int]]:
 
 def differ(one: Training, other: Training) -> bool:
     return (one.step, rates(one.config)) != (other.step, rates(other.config))
-
-
-class Folding(TorchFunctionMode):
-    """Inside, attention of all members is one call: PyTorch's own rule for a mapped one loops over them on the CPU."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is F.scaled_dot_product_attention:
-            return attention(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, **options: Any
-) -> Tensor:
-    """scaled_dot_product_attention, its members folded into the batch."""
-    if dropout_p:
-        raise ConfigError("attention that draws by itself cannot be trained together: vitcore.noise has dropout")
-    return Folded.apply(q, k, v, attn_mask, options)  # type: ignore[no-any-return]
-
-
-class Folded(torch.autograd.Function):
-    """Only its rule under vmap is ever used: there, attention is PyTorch's, with PyTorch's gradient."""
-
-    @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: dict[str, Any]) -> Tensor:
-        raise NotImplementedError("under vmap only")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        axes: Sequence[int | None],
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[Tensor, int]:
-        """q, k, v: of one member (B, H, T, d_h); mask: what expands to (B, H, T, T)."""
-        K = info.batch_size
-        q, k, v = (of_each(tensor, axis, K) for tensor, axis in zip((q, k, v), axes, strict=False))  # (K, B, H, T, d_h)
-        B = q.shape[1]
-        if mask is not None and (axes[3] is not None or mask.ndim > 3):  # else it is one for all images of all members
-            mask = of_each(mask, axes[3], K)
-            mask = mask.reshape(K, *[1] * (5 - mask.ndim), *mask.shape[1:])
-            mask = mask.expand(K, B, *mask.shape[2:]).flatten(0, 1)
-        folded = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), mask, **options)
-        return folded.view(K, B, *folded.shape[1:]), 0
-
-
-def of_each(tensor: Tensor, axis: int | None, members: int) -> Tensor:
-    """Each member's tensor (K, *)."""
-    return tensor.expand(members, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
