@@ -131,9 +131,9 @@ def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch)
     """Through dynamo and the joint graph, evaluations and checkpoint included: names and losses are those of eager."""
     asked: list[nn.Module] = []
 
-    def without_kernels(model: nn.Module) -> Callable[..., Any]:
+    def without_kernels(model: nn.Module, attention: str) -> Callable[..., Any]:
         asked.append(model)
-        return compiled(model, backend="aot_eager")
+        return compiled(model, backend="aot_eager", attention=attention)
 
     monkeypatch.setattr(sys.modules["vitcore.train"], "compiled", without_kernels)
     settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}
