@@ -584,7 +584,8 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
         assert [line.get_xdata()[0], line.get_xdata()[-1]] == pytest.approx([end / 1e12 for end in ends])
         laws = [
             stats.linregress(np.log(seed["compute"]), np.log(1 - seed["test_accuracy"]))
-            for _, seed in own.groupby("seed")
+            for _, seed in own[own["test_accuracy"] < 1].groupby("seed")  # no error has no logarithm
+            if len(seed) >= families.SIZES
         ]
         expected = [100 * (1 - np.mean([np.exp(law.intercept) * end**law.slope for law in laws])) for end in ends]
         assert [line.get_ydata()[0], line.get_ydata()[-1]] == pytest.approx(expected)

@@ -11,6 +11,7 @@ import pytest
 import synthetic
 
 from results import report
+from results.names import FIGURES
 from results.study import StudyResults
 
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -245,7 +246,7 @@ def test_an_unknown_figure_costs_only_itself() -> None:
     """The study keeps its table, the others their figures; a line says what was asked for and what there is."""
     text = report.render([synthetic.results(synthetic.patch_size(figure="patch")), with_holes()], MADE)
     page = Page(text)
-    expected = "No figure: figure=patch of study patch-size: one of intervals, learning-rate, axis, scale, compute"
+    expected = f"No figure: figure=patch of study patch-size: one of {', '.join(FIGURES)}"
     assert page.text.count(expected) == 1
     assert len(re.findall(r"<svg", text)) == 2
     assert any(row.startswith("patch=4") for row in page.rows)
