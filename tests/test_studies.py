@@ -275,19 +275,22 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_packaged_study_plans_on_every_recipe(
     study: str, recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Adding a study or a recipe tests it; of packs the manifests are enough.
-
-    Whole plans, whose models take a second each to count, of one recipe here and of digits in test_confounds.py.
-    """
+    """Adding a study or a recipe tests it; of packs the manifests are enough. Whole plans: test_confounds.py."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe(recipe), {})
     planning.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
-    if recipe == "imagenet":
-        plan = planning.build(made, [0])
-        assert [arm["name"] for arm in plan["arms"]] == names(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", packaged("studies"))
+def test_every_packaged_study_plans_whole_on_imagenet(study: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that is measured of its models, which takes a second each; on digits test_confounds.py does so."""
+    monkeypatch.setenv("ABLATE_DATA", str(packs))
+    made = Design(read_study(study), read_recipe("imagenet"), {})
+    assert [arm["name"] for arm in planning.build(made, [0])["arms"]] == names(made)
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
