@@ -275,16 +275,16 @@ def carried(tmp_path: Path) -> tuple[Path, list[str]]:
 def test_an_export_is_looked_into_without_torch(carried: tuple[Path, list[str]], tmp_path: Path) -> None:
     """Of two trials by the beginnings of their ids: the figures of each, and their positions side by side."""
     file, ids = carried
-    words = ["ablate", "inspect", *(one[:8] for one in ids), "--runs", str(file), "--format", "pdf"]
+    words = ["ablate", "inspect", *(one[:8] for one in ids), "--runs", str(file), "--format", "svg"]
     code = (
         f"import sys; sys.argv = {words}\n"
         "from ablations import cli; cli.app(standalone_mode=False); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.pdf")}
+    drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.svg")}
     names = ("filters", "position", "attention-distance", "rollout")
-    assert drawn == {f"{one}/{name}.pdf" for one in ids for name in names} | {"position-beside.pdf"}
+    assert drawn == {f"{one}/{name}.svg" for one in ids for name in names} | {"position-beside.svg"}
     assert "whole model" in done.stdout
 
 
