@@ -11,19 +11,19 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from ablations import fusing, launch
+from ablations import launch
 from ablations.jobs import Job
-from ablations.launch import Ahead, Place, Process, environments, hang_up
-from ablations.machine import gpus, memory_kills, nodes
-from ablations.sharing import Sharing
+from ablations.launch import Ahead, Place, Process, hang_up
+from ablations.machine import memory_kills
+from ablations.slots import Slot, by_ranks, on_cpu, slots
+from ablations.turns import Turns
 from results import chain, evals, store
 
 Json = dict[str, Any]
@@ -45,34 +45,6 @@ class Display(Protocol):
 
 
 @dataclass
-class Slot:
-    """A place in the pool: its worker's process, and what that is busy with."""
-
-    number: int
-    environment: dict[str, str]
-    process: Process | None = None
-    jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
-    handed: int = 0  # how many that were
-    ready: bool = False
-    failed_starts: int = 0  # in a row
-    said: str = ""  # the last line on its standard error while it starts
-
-    @property
-    def gpu(self) -> str:
-        """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
-        return self.environment.get(launch.VISIBLE, "")
-
-    @property
-    def idle(self) -> bool:
-        """Whether its process has no work, or begins."""
-        return self.process is not None and not self.jobs
-
-    def job(self, event: Json) -> Job | None:
-        """The one that an event is about: of several it says which."""
-        return next((job for job in self.jobs if event.get("id", job.id) == job.id), None)
-
-
-@dataclass
 class Tally:
     """How the trials asked for ended."""
 
@@ -81,49 +53,6 @@ class Tally:
     blocked: dict[str, str] = field(default_factory=dict)  # what they start from failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
-
-
-# -- how many ---------------------------------------------------------------------------------------------------------
-
-
-def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
-    """The workers of `launch.environments`, never more than trials.
-
-    Of several on one GPU all but one wait for `Sharing` to admit them. The jobs take as many GPUs each. Raises
-    ValueError where there are fewer.
-    """
-    check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
-    ranks = max((job.ranks for job in jobs), default=1)
-    found = islice(environments(ranks, on_cpu(jobs), asked), len(jobs))
-    return [Slot(number, own) for number, own in enumerate(found)]
-
-
-def on_cpu(jobs: Iterable[Job]) -> bool:
-    return all(job.config["device"] == "cpu" for job in jobs)
-
-
-def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raises ValueError for a trial of more GPUs than `count` nodes of `each` have, or of unequal shares of them."""
-    for job in jobs:
-        if job.ranks == 1:
-            continue
-        if job.config["device"] != "cpu" and job.ranks > each * count:
-            total = f"{each * count}" + (f" ({each} on each of {count} nodes)" if count > 1 else "")
-            raise ValueError(f"gpus={job.ranks}: {where} there are {total}; as many processes without one: device=cpu")
-        if job.ranks % count:
-            raise ValueError(f"gpus={job.ranks}: {where} there are {count} nodes: a multiple of that")
-
-
-def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Those that take as many GPUs together: what others start from first, then the most; otherwise in their order."""
-
-    def turn(job: Job) -> tuple[int, int]:
-        return len(job.parents), -job.ranks
-
-    asked = list(jobs)
-    if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
-        return [asked]
-    return [list(group) for _, group in groupby(sorted(asked, key=turn), key=turn)]
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
@@ -161,19 +90,11 @@ class Pool:
         self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
-        self.waiting: deque[Job] = deque(jobs)
-        self.rank = {job.id: place for place, job in enumerate(jobs)}
+        self.turns = Turns(jobs, slots, place.runs, place.fuse)
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
         self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
         self.tally = Tally()
         self.warned: set[str] = set()
-        self.sharing = Sharing(place.runs)
-        self.fuse = fusing.most(place.fuse, gpu=any(slot.gpu for slot in slots))
-        self.kins: dict[str, str] = {}  # by trial
-        self.apart: set[str] = set()  # kin that does not pay as one, or died so
-        self.overtaken: Counter[str] = Counter()  # how often others went before the first that waits, by trial
-        self.alone: set[str] = set()  # trials that failed among others: the next time they go alone
-        self.secluded: set[str] = set()  # trials that ran out of memory beside others: they get a GPU to themselves
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.memory_kills = memory_kills()
         self.stopping = False
@@ -186,7 +107,7 @@ class Pool:
         asked = time.monotonic()
         with self.signals():
             try:
-                while not self.stopping and (self.waiting or self.held or any(slot.jobs for slot in self.slots)):
+                while not self.stopping and (self.turns.waiting or self.held or any(slot.jobs for slot in self.slots)):
                     self.stopping = self.stopping or time.monotonic() > deadline
                     if time.monotonic() - asked > CALLED_OFF_SECONDS:
                         asked, self.stopping = time.monotonic(), self.stopping or called_off()
@@ -216,69 +137,13 @@ class Pool:
         for key, (due, job) in list(self.held.items()):
             if due <= now:
                 del self.held[key]
-                self.waiting.append(job)
+                self.turns.waiting.append(job)
         for slot in self.slots:
-            if slot.ready and not slot.jobs and (following := self.next_job(slot)):
-                self.hand(slot, [following, *([] if self.beside(slot) else self.company(following))])
+            if slot.ready and not slot.jobs and (lead := self.turns.next(slot, self.may_begin)):
+                self.hand(slot, [lead, *self.turns.company(slot, lead, self.ready)])
         for slot in self.slots:
-            if slot.process is None and self.wanted(slot):
+            if slot.process is None and self.turns.wanted(slot):
                 self.start(slot)
-
-    def next_job(self, slot: Slot) -> Job | None:
-        """The first waiting trial that there is room for and that may begin, no longer waiting."""
-        while (job := self.candidate(slot, self.beside(slot), self.idle(slot))) is not None:
-            first = self.waiting[0]
-            if job is not first and not self.may_begin(first):
-                continue  # overtaken is who could have gone
-            if self.may_begin(job):
-                self.waiting.remove(job)
-                self.overtaken[first.id] += job is not first
-                del self.overtaken[job.id]
-                return job
-        return None
-
-    def candidate(self, slot: Slot, there: Sequence[Sequence[Job]], idle: int, taken: Sequence[Job] = ()) -> Job | None:
-        """The first that waits, but for those `taken`, which the memory of a GPU admits beside those `there`.
-
-        idle: how many other processes of ours are on it, without work.
-        """
-        if any(job.id in self.secluded for jobs in there for job in jobs):
-            return None
-        refused = set[str]()  # of thousands that wait few differ in what they take
-        for job in islice(self.waiting, 1 if self.drains(slot) else None):
-            kind = self.sharing.key(job) if there else ""
-            if kind in refused or job in taken or (there and job.id in self.secluded):
-                continue
-            if not there or (self.sharing.admits(slot.gpu, there, [job], idle) and not self.may_fuse(job)):
-                return job
-            refused.add(kind)
-        return None
-
-    def drains(self, slot: Slot) -> bool:
-        """Whether its GPU waits until the first of the waiting fits, which was overtaken as often as there are places.
-
-        That is the GPU with the fewest at work; the others go on.
-        """
-        if not self.waiting or self.overtaken[self.waiting[0].id] < max(1, len(self.slots)):
-            return False
-        at_work = Counter({one.gpu: 0 for one in self.slots})
-        at_work.update(one.gpu for one in self.slots if one.jobs)
-        return slot.gpu == min(at_work, key=at_work.__getitem__)
-
-    def may_fuse(self, job: Job) -> bool:
-        """Whether a trial of which nothing is known yet had better have a GPU, for there it may be trained as one.
-
-        Not once that did not pay: the others of a study are like it.
-        """
-        if self.fuse < 2 or self.apart or job.id in self.alone or self.sharing.knows(job):
-            return False
-        kin = (one for one in self.waiting if one is not job and self.kin(one) == self.kin(job))
-        return fusing.sociable(job.config) and any(kin)
-
-    def kin(self, job: Job) -> str:
-        if job.id not in self.kins:
-            self.kins[job.id] = fusing.kin(job.config)
-        return self.kins[job.id]
 
     def may_begin(self, job: Job) -> bool:
         """Whether the disk does not call a waiting trial over: another run may have finished it.
@@ -287,69 +152,30 @@ class Pool:
         """
         state, reason = outcome(self.place.runs, job, self.place.code)
         if state != "todo":
-            self.waiting.remove(job)
+            self.turns.waiting.remove(job)
             kind = "finished" if state == "over" else state
             self.finish(job, kind, {"cause": reason, "elsewhere": True})
             return False
         start = chain.begin(self.place.runs, job.id, job.parents, chain.on_disk(self.place.runs, self.place.code))
         if start.kind != chain.READY:
-            self.waiting.remove(job)
+            self.turns.waiting.remove(job)
             self.await_parent(job, start)
         return start.kind == chain.READY
 
-    def neighbours(self, slot: Slot) -> list[Slot]:
-        """The others of its GPU; a core is a slot's own."""
-        return [one for one in self.slots if one is not slot and slot.gpu and one.gpu == slot.gpu]
-
-    def beside(self, slot: Slot) -> list[list[Job]]:
-        """What is at work on its GPU already."""
-        return [one.jobs for one in self.neighbours(slot) if one.jobs]
-
-    def idle(self, slot: Slot) -> int:
-        """How many other processes on its GPU have no work, or begin."""
-        return sum(one.idle for one in self.neighbours(slot))
-
-    def wanted(self, slot: Slot) -> bool:
-        """Whether a worker here would be handed a trial, once all that are without any have theirs.
-
-        The first of a GPU tells how much memory there is, and takes its work, before others are started.
-        """
-        there, idle, taken = self.beside(slot), self.idle(slot), list[Job]()
-        if not there:
-            return bool(self.waiting) and not idle
-        if len(self.waiting) <= sum(one.idle for one in self.slots):
-            return False
-        while len(taken) <= idle:
-            others = max(0, idle - len(taken) - 1)
-            if (job := self.candidate(slot, [*there, *([one] for one in taken)], others, taken)) is None:
-                return False
-            taken.append(job)
-        return True
+    def ready(self, job: Job) -> bool:
+        """The same, only asked."""
+        runs, code = self.place.runs, self.place.code
+        open_ones = chain.begin(runs, job.id, job.parents, chain.on_disk(runs, code))
+        return outcome(runs, job, code)[0] == "todo" and open_ones.kind == chain.READY
 
     def hand(self, slot: Slot, jobs: list[Job]) -> None:
         slot.jobs, slot.handed = jobs, len(jobs)
         self.send(slot)
 
-    def company(self, lead: Job) -> list[Job]:
-        """Waiting trials that may be trained with `lead` as one, no longer waiting."""
-        strangers = lead.id in self.alone or self.kin(lead) in self.apart
-        places = len({slot.gpu or slot.number for slot in self.slots})
-        waiting = [job for job in self.waiting if job.id not in self.alone]
-        look = chain.on_disk(self.place.runs, self.place.code)
-        found = [
-            job
-            for job in fusing.company(lead, waiting, places, fusing.OFF if strangers else self.fuse)
-            if outcome(self.place.runs, job, self.place.code)[0] == "todo"
-            and chain.begin(self.place.runs, job.id, job.parents, look).kind == chain.READY
-        ]
-        for job in found:
-            self.waiting.remove(job)
-        return found
-
     def await_parent(self, job: Job, start: chain.Start) -> None:
         """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
         mine = [
-            *self.waiting,
+            *self.turns.waiting,
             *(held for _, held in self.held.values()),
             *(job for slot in self.slots for job in slot.jobs),
         ]
@@ -394,7 +220,7 @@ class Pool:
         jobs = [asdict(job) for job in slot.jobs]
         if len(jobs) > 1:
             return {"together": jobs}
-        return jobs[0] | {"shared": bool(self.neighbours(slot)) and jobs[0]["id"] not in self.secluded}
+        return jobs[0] | {"shared": self.turns.shared(slot)}
 
     def listen(self, seconds: float) -> None:
         try:
@@ -409,7 +235,7 @@ class Pool:
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
             if "free" in event:
-                self.sharing.meet(slot.gpu, event["device"], event["free"])
+                self.turns.sharing.meet(slot.gpu, event["device"], event["free"])
         elif kind == "said":
             self.hear(slot, event["line"])
         elif kind == "died":
@@ -421,13 +247,13 @@ class Pool:
         elif job is not None and kind == "started":
             del self.deaths[job.id]
         elif job is not None and kind == "memory":
-            self.sharing.learn(job, event["took"], event["flops"])
+            self.turns.sharing.learn(job, event["took"], event["flops"])
         elif job is not None:
             slot.jobs.remove(job)
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
             if slot.handed > 1:
-                self.alone.add(job.id)
+                self.turns.alone.add(job.id)
             self.settle(job, event)
 
     def hear(self, slot: Slot, line: str) -> None:
@@ -446,13 +272,13 @@ class Pool:
             case "held":
                 self.hold(job, HELD_SECONDS)
             case "stopped":
-                self.waiting.append(job)
+                self.turns.waiting.append(job)
             case "apart":
-                self.apart.add(self.kin(job))
+                self.turns.part(job)
                 self.warn_once(f"not trained as one: {event['cause']}")
-                self.put_back(job)
+                self.turns.put_back(job)
             case "alone":
-                self.put_back(job)
+                self.turns.put_back(job)
             case "crowded":
                 self.seclude(job, event["cause"])
             case "again":
@@ -467,16 +293,7 @@ class Pool:
     def seclude(self, job: Job, cause: str) -> None:
         """It ran out of memory where others may have taken it: that is held against none, and it goes on alone."""
         self.display.say(f"{job.arm} seed {job.config['seed']}: {cause}; it goes on with a GPU to itself")
-        self.secluded.add(job.id)
-        self.alone.add(job.id)
-        self.sharing.crowded(job)
-        self.put_back(job)
-
-    def put_back(self, job: Job) -> None:
-        """To where it waited before."""
-        mine = self.rank[job.id]
-        later = (place for place, one in enumerate(self.waiting) if self.rank[one.id] > mine)
-        self.waiting.insert(next(later, len(self.waiting)), job)
+        self.turns.seclude(job)
 
     def hold(self, job: Job, seconds: float) -> None:
         """It waits, without a worker."""
@@ -535,14 +352,14 @@ class Pool:
         if self.deaths[job.id] >= DEATHS:
             return self.interrupt(job, f"its workers died {DEATHS} times before it began, the last of {how}")
         self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
-        self.waiting.append(job)
+        self.turns.waiting.append(job)
 
     def part(self, jobs: Sequence[Job], how: str) -> None:
         """Their worker died over trials as one: an event that is held against none; each goes on alone."""
-        self.apart.add(self.kin(jobs[0]))
+        self.turns.part(jobs[0])
         self.display.say(f"the worker of {len(jobs)} trials as one died ({how}); each goes on alone")
         for job in jobs:
-            self.put_back(job)
+            self.turns.put_back(job)
 
     def dismiss(self) -> None:
         """Every worker stops at its next step with a checkpoint, or is killed after a minute."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, handed, provenance, retrying, runner, stalling, strict_yaml
+from ablations import estimate, handed, provenance, retrying, runner, slots, stalling, strict_yaml
 from ablations.campaign import Campaign, Look
 from ablations.clock import clock
 from ablations.jobs import jobs
@@ -32,7 +32,7 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
 def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
     """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
     asked = retrying.to_do(place.runs, jobs(plans), place.code)
-    runner.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
+    slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
     if profile.nodes > 1 and any(job.ranks == 1 for job in asked):

@@ -18,6 +18,7 @@ from ablations.jobs import Job
 from ablations.launch import Place
 from ablations.paces import Device
 from ablations.provenance import sources, versions
+from ablations.slots import Slot
 from ablations.worker import Worker
 from results import lease, store
 from vitcore import Config, fused
@@ -114,12 +115,12 @@ def test_what_does_not_pay_is_trained_alone(tmp_path: Path) -> None:
 def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
     """The queue stays in the order it had, whichever of them was asked for first."""
     some = jobs(5)
-    pool = runner.Pool(some, Place(tmp_path, None, fuse=3), [runner.Slot(0, {})], Quiet())
-    lead = pool.next_job(pool.slots[0])
+    pool = runner.Pool(some, Place(tmp_path, None, fuse=3), [Slot(0, {})], Quiet())
+    lead = pool.turns.next(pool.slots[0], pool.may_begin)
     assert lead is not None
-    for job in [lead, *pool.company(lead)]:
+    for job in [lead, *pool.turns.company(pool.slots[0], lead, pool.ready)]:
         pool.settle(job, {"event": "apart", "cause": "slow"})
-    assert list(pool.waiting) == some
+    assert list(pool.turns.waiting) == some
 
 
 @pytest.mark.parametrize(
@@ -129,9 +130,9 @@ def test_given_back_they_wait_where_they_were(tmp_path: Path) -> None:
 def test_fusing_is_tried_on_gpus_or_where_it_is_asked_for(tmp_path: Path, asked: str, gpu: bool, taken: int) -> None:
     """A core is kept busy by one trial: there nobody tries it who was not told to."""
     lead, *others = jobs(10)
-    slot = runner.Slot(0, {"CUDA_VISIBLE_DEVICES": "0"} if gpu else {})
+    slot = Slot(0, {"CUDA_VISIBLE_DEVICES": "0"} if gpu else {})
     pool = runner.Pool(others, Place(tmp_path, None, fuse=fusing.asked(asked)), [slot], Quiet())
-    assert pool.company(lead) == others[:taken]
+    assert pool.turns.company(pool.slots[0], lead, pool.ready) == others[:taken]
 
 
 @pytest.mark.parametrize("word", ["1", "0", "-2", "on", "", "2.5", "\u0662"])
@@ -183,29 +184,29 @@ def test_a_trial_that_failed_before_goes_alone(tmp_path: Path) -> None:
 def test_a_member_that_failed_is_handed_over_alone(tmp_path: Path) -> None:
     """It has company no more in this run; the others have."""
     some = jobs(4)
-    slot = runner.Slot(0, {}, jobs=some[:2], handed=2, ready=True)
+    slot = Slot(0, {}, jobs=some[:2], handed=2, ready=True)
     pool = runner.Pool(some[2:], Place(tmp_path, None, fuse=4), [slot], Quiet())
-    pool.rank = {job.id: place for place, job in enumerate(some)}
+    pool.turns.rank = {job.id: place for place, job in enumerate(some)}
     pool.handle(slot, {"event": "alone", "id": some[1].id})
     assert slot.jobs == some[:1]
-    assert pool.next_job(slot) == some[1]
-    assert pool.company(some[1]) == []
-    pool.put_back(some[1])
-    assert pool.company(some[0]) == some[2:]
+    assert pool.turns.next(slot, pool.may_begin) == some[1]
+    assert pool.turns.company(pool.slots[0], some[1], pool.ready) == []
+    pool.turns.put_back(some[1])
+    assert pool.turns.company(pool.slots[0], some[0], pool.ready) == some[2:]
 
 
 def test_a_group_whose_worker_died_goes_on_alone(tmp_path: Path) -> None:
     """One event, which is none of its members' deaths; kin is not put together again in this run."""
     some, display = jobs(5), Quiet()
     process = subprocess.Popen(["true"], stdin=subprocess.PIPE, text=True)
-    slot = runner.Slot(0, {}, process=process, jobs=some[:3], handed=3, ready=True)
+    slot = Slot(0, {}, process=process, jobs=some[:3], handed=3, ready=True)
     pool = runner.Pool(some[3:], Place(tmp_path, None, fuse=3), [slot], display)
-    pool.rank = {job.id: place for place, job in enumerate(some)}
+    pool.turns.rank = {job.id: place for place, job in enumerate(some)}
     pool.handle(slot, {"event": "died", "code": -9})
     process.wait()
     assert display.said == ["the worker of 3 trials as one died (signal SIGKILL); each goes on alone"]
-    assert (list(pool.waiting), sum(pool.deaths.values()), slot.jobs) == (some, 0, [])
-    assert pool.company(some[4]) == []
+    assert (list(pool.turns.waiting), sum(pool.deaths.values()), slot.jobs) == (some, 0, [])
+    assert pool.turns.company(pool.slots[0], some[4], pool.ready) == []
 
 
 def test_what_all_raise_gives_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 from in_process import called
 from torch import Tensor
 
-from ablations import estimate, faults, plugins, ranks, runner, shunning
+from ablations import estimate, faults, plugins, ranks, runner, shunning, slots
 from ablations.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.jobs import Job
 from ablations.launch import Place
@@ -430,15 +430,15 @@ def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch:
     """Four GPUs: a worker for as many as each trial takes, with those alone in sight."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
-    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in runner.slots(jobs, None)] == devices
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.slots(jobs, None)] == devices
     with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
-        runner.slots([job(gpus=5, device="auto")], None)
+        slots.slots([job(gpus=5, device="auto")], None)
 
 
 def test_trials_of_as_many_gpus_run_together() -> None:
     """The widest first, otherwise in their order."""
     jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
-    assert [[one.config["seed"] for one in group] for group in runner.by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
+    assert [[one.config["seed"] for one in group] for group in slots.by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
 
 
 def test_hours_are_of_all_gpus(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ablations import plan as planning
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.launch import Place
+from ablations.slots import Slot
 from ablations.study import Design, read_recipe, read_study
 from ablations.worker import Worker
 from results import lease, store
@@ -295,7 +296,7 @@ def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monke
     """The other takes over all the trials; why is said in the worker's last words."""
     monkeypatch.setattr(runner, "FAILED_STARTS", 1)
     jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
-    slots = [runner.Slot(0, {}), runner.Slot(1, {"BROKEN": "1"})]
+    slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
     tally = runner.Pool(jobs, picky(tmp_path), slots, display).run(lambda job: None, math.inf, lambda: False)
     assert len(tally.done) == len(jobs)
     (said,) = display.said

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 import synthetic
 
-from ablations import cleaning, runner, settings
+from ablations import cleaning, runner, settings, slots
 from ablations.jobs import Job
 from ablations.launch import Place
 from results import lease, store
@@ -108,7 +108,7 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     one = job(1500)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Silent()
-    pool = runner.Pool([one], place, runner.slots([one], 1), display)
+    pool = runner.Pool([one], place, slots.slots([one], 1), display)
     display.running = lambda *_: setattr(pool, "stopping", True)  # type: ignore[method-assign]
     assert pool.run(lambda job: None, float("inf")).stopped
     assert list((tmp_path / "scratch" / one.id / "0001").rglob("*.safetensors"))

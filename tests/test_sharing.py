@@ -12,11 +12,12 @@ import pytest
 import torch
 from test_company import Quiet, jobs
 
-from ablations import attempts, launch, machine, paces, runner
+from ablations import attempts, launch, machine, paces, runner, slots
 from ablations.jobs import Job
 from ablations.launch import Place
 from ablations.paces import Device
 from ablations.sharing import BUSY, Sharing, fit
+from ablations.slots import Slot
 from ablations.worker import Worker
 from results import store
 from vitcore import memory
@@ -144,10 +145,10 @@ def test_what_was_measured_is_known_to_the_next_run(tmp_path: Path) -> None:
 class Started(runner.Pool):
     """A pool whose workers are on record alone."""
 
-    def start(self, slot: runner.Slot) -> None:
+    def start(self, slot: Slot) -> None:
         slot.process = object()  # type: ignore[assignment]  # nothing is asked of it but whether it is there
 
-    def send(self, slot: runner.Slot) -> None: ...
+    def send(self, slot: Slot) -> None: ...
 
     def at_work(self) -> list[int]:
         """How many trials each worker that was started has."""
@@ -178,10 +179,10 @@ def pool(
     folder: Path, patch: pytest.MonkeyPatch, some: Sequence[Job], workers: int, gpus: Sequence[str] = "0", fuse: int = 1
 ) -> Started:
     """Of so many workers on GPUs of 10 GiB."""
-    for module in (runner, launch):
+    for module in (slots, launch):
         patch.setattr(module, "gpus", lambda: list(gpus))
     patch.setattr(launch, "cores", lambda: 16)
-    made = Started(some, Place(folder, None, fuse=fuse), runner.slots(some, workers), Quiet())
+    made = Started(some, Place(folder, None, fuse=fuse), slots.slots(some, workers), Quiet())
     made.on_over = lambda job: None
     return made
 
@@ -211,7 +212,7 @@ def test_a_gpu_takes_more_once_the_first_has_told(tmp_path: Path, monkeypatch: p
     assert made.at_work() == [1] * 4
     made.handle(made.slots[1], {"event": "stopped"})
     assert made.at_work() == [1] * 4
-    assert len(made.waiting) == 4
+    assert len(made.turns.waiting) == 4
 
 
 def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,10 +232,10 @@ def test_arms_that_are_not_known_are_learnt_beside_others(tmp_path: Path, monkey
     made = pool(tmp_path, monkeypatch, some, 6)
     made.begin()
     assert made.on("0") == some[:1]
-    made.sharing.learn(some[0], GIB // 2, 1e9)
+    made.turns.sharing.learn(some[0], GIB // 2, 1e9)
     made.begin()
     assert made.on("0") == [some[0], some[1], some[3], some[6]]  # the second arm is new, the first is known
-    made.sharing.learn(some[1], GIB // 2, 1e9)
+    made.turns.sharing.learn(some[1], GIB // 2, 1e9)
     made.begin()
     assert made.on("0") == [some[place] for place in (0, 1, 3, 6, 2, 4)]
 
@@ -279,7 +280,7 @@ def test_what_is_overtaken_may_begin(tmp_path: Path, monkeypatch: pytest.MonkeyP
     made.begin()
     assert made.on("0") == small[:2]
     assert made.tally.done == [large.id]
-    assert list(made.waiting) == small[2:]
+    assert list(made.turns.waiting) == small[2:]
 
 
 def test_what_may_be_trained_as_one_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +290,7 @@ def test_what_may_be_trained_as_one_waits_for_a_gpu(tmp_path: Path, monkeypatch:
     made = pool(tmp_path, monkeypatch, [single, *kin], 5, fuse=2)
     made.begin()
     assert made.on("0") == [single]
-    made.apart.add("of another arm")
+    made.turns.apart.add("of another arm")
     made.begin()
     assert made.on("0") == [single, kin[0]]
 
@@ -303,7 +304,7 @@ def test_out_of_memory_beside_others_is_tried_alone(tmp_path: Path, monkeypatch:
     assert made.on("0") == some[:4]
     assert all(made.order(slot)["shared"] for slot in made.slots)
     made.handle(made.slots[1], {"event": "crowded", "cause": "out of memory at micro-batch 1"})
-    assert list(made.waiting) == [some[1], some[4]]
+    assert list(made.turns.waiting) == [some[1], some[4]]
     made.dispatch()
     assert made.on("0") == [some[0], some[2], some[3]]  # of 4 GiB each
     for job in (some[0], some[2]):
@@ -315,7 +316,7 @@ def test_out_of_memory_beside_others_is_tried_alone(tmp_path: Path, monkeypatch:
     made.dispatch()
     assert made.on("0") == [some[1]]
     assert not any(made.order(slot)["shared"] for slot in made.slots if slot.jobs)
-    made.waiting.append(some[0])
+    made.turns.waiting.append(some[0])
     made.dispatch()
     assert made.on("0") == [some[1]]
 
@@ -379,11 +380,11 @@ def test_an_eval_is_not_failed_by_neighbours_either(tmp_path: Path, monkeypatch:
 
 def test_cores_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU each core has its worker at once, whatever is known."""
-    for module in (runner, launch):
+    for module in (slots, launch):
         monkeypatch.setattr(module, "gpus", list)
     monkeypatch.setattr(launch, "cores", lambda: 3)
     some = jobs(8)
-    places = runner.slots(some, None)
+    places = slots.slots(some, None)
     made = Started(some, Place(tmp_path, None), places, Quiet())
     assert made.at_work() == [0, 0, 0]
     for place in places:

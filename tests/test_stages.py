@@ -23,6 +23,7 @@ from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
 from ablations.launch import Place
 from ablations.paces import Device
+from ablations.slots import Slot
 from ablations.study import Design, read_recipe, read_study
 from results import chain, compare, comparison, lease, plots, store, tables
 from results.chain import BLOCKED, LOST, READY, WAITS
@@ -585,8 +586,9 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert runner.outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
     assert campaign.generations(runs, [owing], chain.on_disk(runs))[:1] == [[owing]]
     assert retrying.renew(runs, [parent, owing]) == []
-    slot = runner.Slot(0, {})
-    assert runner.Pool([owing], place(tmp_path), [slot], Quiet()).next_job(slot) == owing
+    slot = Slot(0, {})
+    pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
+    assert pool.turns.next(slot, pool.may_begin) == owing
     view = status.status(made, runs, status.Seen())
     assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
     assert retrying.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})

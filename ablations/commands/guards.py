@@ -24,9 +24,9 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
 
 def ensure_gpus(jobs: "list[Job]") -> None:
     """Raises ValueError before anything is written for a trial of more GPUs than there are."""
-    from ablations import machine, runner
+    from ablations import machine, slots
 
-    runner.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
+    slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
 def ensure_writable(runs: Path) -> None:

@@ -144,7 +144,7 @@ def train_here(
 ) -> "Tally":
     from rich.console import Console
 
-    from ablations import login, retrying, runner
+    from ablations import login, retrying, runner, slots
     from ablations.progress import Live
 
     renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
@@ -152,7 +152,7 @@ def train_here(
     with Live(Console(stderr=True), len(todo)) as display:
         if renewed:
             display.say(renewed)
-        wanted = max((len(runner.slots(group, workers)) for group in runner.by_ranks(todo)), default=0)
+        wanted = max((len(slots.slots(group, workers)) for group in slots.by_ranks(todo)), default=0)
         if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
             workers = login.MOST

@@ -1,0 +1,81 @@
+"""The places of the pool: one a core or one a GPU, or several on a GPU that small trials share."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import Any
+
+from ablations import launch
+from ablations.jobs import Job
+from ablations.launch import Process, environments
+from ablations.machine import gpus, nodes
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Slot:
+    """A place in the pool: its worker's process, and what that is busy with."""
+
+    number: int
+    environment: dict[str, str]
+    process: Process | None = None
+    jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
+    handed: int = 0  # how many that were
+    ready: bool = False
+    failed_starts: int = 0  # in a row
+    said: str = ""  # the last line on its standard error while it starts
+
+    @property
+    def gpu(self) -> str:
+        """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
+        return self.environment.get(launch.VISIBLE, "")
+
+    @property
+    def idle(self) -> bool:
+        """Whether its process has no work, or begins."""
+        return self.process is not None and not self.jobs
+
+    def job(self, event: Json) -> Job | None:
+        """The one that an event is about: of several it says which."""
+        return next((job for job in self.jobs if event.get("id", job.id) == job.id), None)
+
+
+def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
+    """The workers of `launch.environments`, never more than trials.
+
+    Of several on one GPU all but one wait for `Sharing` to admit them. The jobs take as many GPUs each. Raises
+    ValueError where there are fewer.
+    """
+    check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
+    ranks = max((job.ranks for job in jobs), default=1)
+    found = islice(environments(ranks, on_cpu(jobs), asked), len(jobs))
+    return [Slot(number, own) for number, own in enumerate(found)]
+
+
+def on_cpu(jobs: Iterable[Job]) -> bool:
+    return all(job.config["device"] == "cpu" for job in jobs)
+
+
+def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
+    """Raises ValueError for a trial of more GPUs than `count` nodes of `each` have, or of unequal shares of them."""
+    for job in jobs:
+        if job.ranks == 1:
+            continue
+        if job.config["device"] != "cpu" and job.ranks > each * count:
+            total = f"{each * count}" + (f" ({each} on each of {count} nodes)" if count > 1 else "")
+            raise ValueError(f"gpus={job.ranks}: {where} there are {total}; as many processes without one: device=cpu")
+        if job.ranks % count:
+            raise ValueError(f"gpus={job.ranks}: {where} there are {count} nodes: a multiple of that")
+
+
+def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Those that take as many GPUs together: what others start from first, then the most; otherwise in their order."""
+
+    def turn(job: Job) -> tuple[int, int]:
+        return len(job.parents), -job.ranks
+
+    asked = list(jobs)
+    if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
+        return [asked]
+    return [list(group) for _, group in groupby(sorted(asked, key=turn), key=turn)]
