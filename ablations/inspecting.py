@@ -15,6 +15,8 @@ Config = Mapping[str, Any]  # as a trial's config.json has it
 
 def find(runs: Path, prefix: str) -> store.Trial:
     """The one finished trial whose id begins so. Raises ValueError."""
+    if not runs.is_dir():
+        raise ValueError(f"{runs}: no such run directory or exported file")
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
     trial = store.trial(runs, only(prefix, there, f"{runs}: it has {len(there)} trials, named by 12 hex digits"))
     state = trial.state()

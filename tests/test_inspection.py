@@ -232,6 +232,14 @@ def test_trial_that_cannot_be_looked_at_is_one_line(ablate: Ablate, runs: Path, 
     assert errors.count("\n") == 1
 
 
+def test_where_nothing_is_there_is_nothing_to_look_into(ablate: Ablate) -> None:
+    """A file that is not there is said to be missing, as by `table`."""
+    status, _, errors = ablate("inspect", "zz", "--runs", "nothing.parquet")
+    assert status == 2
+    assert errors.endswith("nothing.parquet: no such run directory or exported file\n")
+    assert errors.count("\n") == 1
+
+
 def test_prefix_that_fits_several_trials_is_refused(ablate: Ablate, tmp_path: Path) -> None:
     """By number and the first of them."""
     for name in ("abc", "abd"):

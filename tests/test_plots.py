@@ -354,6 +354,28 @@ def test_crosses_of_nearly_equal_compute_stand_apart(name: str) -> None:
     assert np.diff(places).min() * 72 / figure.dpi > 7  # points of paper: the height of small letters
 
 
+def test_series_stand_nearer_to_their_place_than_to_the_next() -> None:
+    """Many of them at many places, in a column of a paper: a mark belongs to the tick that it is nearest to."""
+    kinds = [f"kind{k}" for k in range(8)]
+    plan = synthetic.make_plan(
+        "many",
+        {"position": kinds},
+        {"position": "kind0"},
+        curves={"lr": [0.1 * 2**k for k in range(8)]},
+        figure="scale",
+    )
+    figure = drawn(synthetic.results(plan))
+    ax = figure.axes[0]
+    ticks = ax.transData.transform([(tick, 0.0) for tick in ax.get_xticks()])[:, 0]
+    means = [line for line in ax.lines if line.get_linestyle() == "None" and len(line.get_xdata()) == 1]
+    drawn_at = np.array([line.get_transform().transform(line.get_xydata())[0, 0] for line in means])
+    meant = ax.transData.transform([(float(line.get_xdata()[0]), 0.0) for line in means])[:, 0]
+    assert len(means) == 64
+    nearest = ticks[np.abs(drawn_at[:, None] - ticks).argmin(axis=1)]
+    np.testing.assert_allclose(nearest, meant)
+    assert np.abs(drawn_at - meant).max() <= np.diff(ticks).min() / 4 + 1e-6
+
+
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
     """Of two baselines, one of them yet to finish, the line of the other would be read as everybody's."""
     plan = synthetic.make_plan(

@@ -21,6 +21,7 @@ import pytest
 
 from ablations import machine, runner
 from ablations import plan as planning
+from ablations.commands.running import failures
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.launch import Place
@@ -141,6 +142,22 @@ def test_killed_workers_leave_no_trace_in_the_results(
     assert kills > 0
     assert any("died (signal SIGKILL)" in line for line in display.said)
     assert outcomes(tmp_path / "storm", jobs) == calm
+
+
+def test_failures_are_told_with_their_cause_and_what_runs_them_again() -> None:
+    """A few by their ids; many by their studies, those alone that have some, with the cause of most."""
+
+    def plan(study: str, ids: str) -> dict[str, Any]:
+        arm = {"name": "a", "config": {}, "trials": [{"id": one, "seed": 0} for one in ids]}
+        return {"study": study, "name": f"{study}@digits+54cd58", "seeds": [0], "arms": [arm]}
+
+    plans = [plan("one", "abcd"), plan("other", "xyz")]
+    few = {"a": "OSError: no", "b": "OSError: no"}
+    assert failures(few, plans) == "2 trials failed (OSError: no): `ablate retry a b` lets them run again"
+    many = dict.fromkeys("abc", "OSError: no") | {"d": "KeyError: 'x'"}
+    said = "4 trials failed (3 of them: OSError: no): `ablate retry one@digits+54cd58` lets them run again"
+    assert failures(many, plans) == said
+    assert "`ablate retry a b c d`" in failures(many, [])
 
 
 PLUGIN = """

@@ -1,7 +1,9 @@
 """`ablate run`, `train`, `retry`: trials on this machine."""
 
+import shlex
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Json = dict[str, Any]
+MANY = 3  # failed trials that are named one by one
 
 
 def run(
@@ -51,7 +54,7 @@ def run(
         for planned in plans:
             jobs.write(place.runs, planned)
         tally = train_here(todo, place, workers, publishing(plans, arm, place.runs), ahead)
-    finish(tally, len(todo))
+    finish(tally, len(todo), plans)
 
 
 def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
@@ -159,8 +162,8 @@ def train_here(
         return runner.run(jobs, place, display, workers, on_over, ahead=ahead)
 
 
-def finish(tally: "Tally", asked: int) -> None:
-    """Exit status 0 only if all that was asked is done."""
+def finish(tally: "Tally", asked: int, plans: Sequence[Json] = ()) -> None:
+    """Exit status 0 only if all that was asked is done. plans: what the trials are of, if of studies."""
     if tally.stopped:
         left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
         print(
@@ -172,13 +175,23 @@ def finish(tally: "Tally", asked: int) -> None:
         causes = "; ".join(dict.fromkeys(tally.interrupted.values()))
         print(f"{len(tally.interrupted)} trials interrupted ({causes}): the same command goes on", file=sys.stderr)
     if tally.failed:
-        ids = " ".join(list(tally.failed)[:3])
-        print(f"{len(tally.failed)} trials failed: `ablate retry {ids}` lets them run again", file=sys.stderr)
+        print(failures(tally.failed, plans), file=sys.stderr)
     if tally.blocked:
         causes = "; ".join(dict.fromkeys(tally.blocked.values()))
         print(f"{len(tally.blocked)} trials blocked ({causes})", file=sys.stderr)
     if tally.failed or tally.interrupted or tally.blocked:
         raise typer.Exit(FAILED)
+
+
+def failures(failed: Mapping[str, str], plans: Sequence[Json]) -> str:
+    """How many failed, of which most often, and the command after which they run again: by study, if they are many."""
+    from ablations import jobs
+
+    cause, count = Counter(failed.values()).most_common(1)[0]
+    of = cause if count == len(failed) else f"{count} of them: {cause}"
+    names = [shlex.quote(plan["name"]) for plan in plans if failed.keys() & {job.id for job in jobs.jobs([plan])}]
+    again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
+    return f"{len(failed)} trials failed ({of}): `ablate retry {again}` lets them run again"
 
 
 def retry(

@@ -24,7 +24,8 @@ NAMES = {
     "depth": "depth (blocks)",
 }
 TICK = 0.9  # inches that a label of the axis may take before it is broken
-APART = 7.0  # points of paper between series that share a place on the axis
+APART = 5.5  # points of paper between series that share a place on the axis
+NEARER = 0.4  # of the way from a place to the next, all series of a place together
 MARK = 10.0  # points of paper for a mark and the seeds beside it
 GAP = 9.0  # points of paper between crosses, as wide as what is written above them
 
@@ -117,10 +118,12 @@ def over_axis(
 
 
 def room(frame: pd.DataFrame, ax: Axes) -> float:
-    """The points of paper that series may spread over at a place: all of them stay inside the axes."""
-    ends = ax.transData.transform([(frame["at"].min(), 0.0), (frame["at"].max(), 0.0)])[:, 0]
-    pixels = 2 * min(ends[0] - ax.bbox.x0, ax.bbox.x1 - ends[1])
-    return float(pixels) * 72 / ax.figure.dpi - MARK
+    """The points of paper that series may spread over at a place: inside the axes, and nearer to it than to others."""
+    ticks = np.array(sorted(set(frame["at"])))
+    at = ax.transData.transform(np.column_stack([ticks, np.zeros_like(ticks)]))[:, 0] * 72 / ax.figure.dpi
+    left, right = ax.bbox.x0 * 72 / ax.figure.dpi, ax.bbox.x1 * 72 / ax.figure.dpi
+    inside = 2 * min(at[0] - left, right - at[-1]) - MARK
+    return max(0.0, float(min([inside, *(NEARER * np.diff(at))])))
 
 
 def caption(rows: pd.DataFrame) -> str:
