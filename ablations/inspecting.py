@@ -1,7 +1,8 @@
 """`ablate inspect`: which trial is meant, and its inside, computed where it is not there already."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,28 @@ from ablations.launch import Place
 from results import inside, store
 from results.inside import Inspection
 
+Json = dict[str, Any]
 Config = Mapping[str, Any]  # as a trial's config.json has it
+
+
+def meant(names: Mapping[str, str], plans: Iterable[Json], arm: str, ready: Callable[[str], bool]) -> list[str]:
+    """The trials that words mean: of a study the first seed of each arm `ready` to be looked at, else the word itself.
+
+    names: what a plan is called that each word may mean; arm: a glob. Raises ValueError where a study has none.
+    """
+    known = {plan["name"]: plan for plan in plans}
+    found = []
+    for word, name in names.items():
+        if name not in known:
+            found.append(word)
+            continue
+        arms = [one for one in known[name]["arms"] if fnmatchcase(one["name"], arm)]
+        of_arms = [next(filter(ready, (trial["id"] for trial in one["trials"])), None) for one in arms]
+        if not any(of_arms):
+            there = ", ".join(one["name"] for one in arms or known[name]["arms"])
+            raise ValueError(f"--arm {arm}: no trial of {name} to look at (arms: {there})")
+        found += filter(None, of_arms)
+    return list(dict.fromkeys(found))
 
 
 def find(runs: Path, prefix: str) -> store.Trial:
@@ -30,21 +52,25 @@ def only(prefix: str, there: Sequence[str], where: str) -> str:
     """The one of the ids that begins so. Raises ValueError, which says `where` there is none."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
-        raise ValueError(f"no trial '{prefix}' in {where}")
+        raise ValueError(f"no trial or study '{prefix}' in {where}")
     if len(matching) > 1:
         some = ", ".join(matching[:3]) + (", ..." if len(matching) > 3 else "")
         raise ValueError(f"trial '{prefix}' is not unique: {len(matching)} begin so ({some})")
     return matching[0]
 
 
-def found_in(place: Place, prefixes: Sequence[str], images: int | None) -> list[tuple[Inspection, Config]]:
-    """What is found in these trials of a run directory, and what they are. Raises ValueError."""
-    trials = [find(place.runs, prefix) for prefix in prefixes]
+def of_folder(place: Place, names: Mapping[str, str], arm: str, images: int | None) -> list[tuple[Inspection, Config]]:
+    """What is found in the trials of a run directory that are `meant`, and what they are. Raises ValueError."""
+
+    def finished(key: str) -> bool:
+        return store.trial(place.runs, key).state().status == "finished"
+
+    trials = [find(place.runs, word) for word in meant(names, store.plans(place.runs), arm, finished)]
     return [(look(trial, place, images), trial.config()["config"]) for trial in trials]
 
 
-def exported(file: Path, prefixes: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """What an exported file carries of these trials: what was found in them, and what they are. Raises ValueError."""
+def of_export(file: Path, names: Mapping[str, str], arm: str) -> list[tuple[Inspection, Config]]:
+    """What an exported file carries of those: what was found in them, and what they are. Raises ValueError."""
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
@@ -55,7 +81,8 @@ def exported(file: Path, prefixes: Sequence[str]) -> list[tuple[Inspection, Conf
     }
     carried = export.read_inside(file)
     where = f"{file}: of {len(carried)} of its trials it holds what `ablate inspect` found"
-    found = [carried[only(prefix, sorted(carried), where)] for prefix in prefixes]
+    words = meant(names, [study.plan for study in studies], arm, carried.__contains__)
+    found = [carried[only(word, sorted(carried), where)] for word in words]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 
 

@@ -219,8 +219,8 @@ def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate,
 @pytest.mark.parametrize(
     ("prefix", "said"),
     [
-        ("zz", "no trial 'zz' in "),
-        ("", "no trial '' in "),
+        ("zz", "no trial or study 'zz' in "),
+        ("", "no trial or study '' in "),
         ("f", "has no weights to look at: missing (not started)"),
     ],
 )
@@ -296,20 +296,37 @@ def test_an_export_is_looked_into_without_torch(carried: tuple[Path, list[str]],
     assert "whole model" in done.stdout
 
 
+@pytest.mark.parametrize(("arm", "shown"), [("*", [0, 1]), ("position=2?", [1])])
+def test_a_study_means_the_first_seed_of_its_arms(
+    ablate: Ablate, carried: tuple[Path, list[str]], arm: str, shown: list[int]
+) -> None:
+    """Those that match and that there is something to see of; Figure 10 of the arms of a study is one command."""
+    file, ids = carried
+    name = load(file)[0].plan["study"]
+    status, output, errors = ablate("inspect", name, "--runs", str(file), "--arm", arm, "--format", "svg", "--json")
+    assert status == 0, errors
+    found = json.loads(output)
+    assert [one["trial"] for one in (found if len(shown) > 1 else [found])] == [ids[k] for k in shown]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["zzz"], "no trial 'zzz' in all.parquet: of 2 of its trials it holds what `ablate inspect` found"),
+        (["STUDY", "--arm", "position=none"], "--arm position=none: no trial of STUDY@digits to look at"),
+        (["STUDY", "--arm", "x"], "--arm x: no trial of STUDY@digits to look at (arms: position="),
+        (["all"], "no trial or study 'all' in all.parquet"),
+        (["zzz"], "no trial or study 'zzz' in all.parquet: of 2 of its trials it holds what `ablate inspect` found"),
         (["", "--images", "5"], "--images 5: not of all.parquet, which holds what was computed before"),
     ],
 )
 def test_what_an_export_has_not_is_one_line(
     ablate: Ablate, carried: tuple[Path, list[str]], words: list[str], said: str
 ) -> None:
-    """A trial that it does not carry, or another number of images."""
-    status, _, errors = ablate("inspect", *words, "--runs", "all.parquet")
+    """A trial or an arm that it does not carry, or another number of images."""
+    study = load(carried[0])[0].plan["study"]
+    status, _, errors = ablate("inspect", *(word.replace("STUDY", study) for word in words), "--runs", "all.parquet")
     assert status == 2
-    assert said in errors
+    assert said.replace("STUDY", study) in errors
     assert errors.count("\n") == 1
 
 

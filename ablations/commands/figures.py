@@ -10,6 +10,7 @@ from ablations.commands import options
 from ablations.commands.answer import show_json
 from ablations.commands.places import make_place, source_path
 from ablations.commands.sources import found, styled
+from ablations.commands.words import plan_names, split
 
 
 class FigureFormat(StrEnum):
@@ -72,13 +73,16 @@ def report(
 
 
 def inspect(
-    trials: Annotated[
+    words: Annotated[
         list[str],
         typer.Argument(
-            metavar="TRIAL...",
-            help="Finished trials: the id of each, or how that begins. Several: their positions side by side too.",
+            metavar="TRIAL|STUDY...",
+            help="Finished trials: the id of each, or how that begins; of a study the first seed of every arm. "
+            "Several: their positions side by side too.",
         ),
     ],
+    recipe: options.RecipeName = "digits",
+    arm: options.ArmGlob = "*",
     runs: options.Source = None,
     out: Annotated[
         Path | None,
@@ -95,17 +99,19 @@ def inspect(
 
     Of an exported file: from what it carries of trials that were inspected before, without torch.
     """
-    from ablations.inspecting import exported, found_in, told_apart
+    from ablations.inspecting import of_export, of_folder, told_apart
     from results import inspection
 
     source = source_path(runs)
     if source.is_file() and images is not None:
         raise ValueError(f"--images {images}: not of {source}, which holds what was computed before")
     with styled(style, source):
+        asked = split(words).studies
+        names = dict(zip(asked, plan_names(words, recipe) or asked, strict=True))
         if source.is_file():
-            here = exported(source, trials)
+            here = of_export(source, names, arm)
         else:
-            here = found_in(make_place(runs, data_dir, plugin), trials, images)
+            here = of_folder(make_place(runs, data_dir, plugin), names, arm, images)
         found = [inside for inside, _ in here]
         folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
         drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from results.figures.images import bare, colours, stretched
 from results.figures.page import narrow
-from results.figures.style import current
+from results.figures.style import LIGHT, current
 
 if TYPE_CHECKING:
     from results.inside import Inspection
 
-WHOLE = (0.0, 1.0, 0.0, 1.0)  # images and maps of them, whatever their sizes, over each other
+GAP = 0.06  # between images, of their sides
 
 
 def rollout(inside: Inspection, figure: Figure) -> list[str]:
@@ -24,32 +25,48 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
     labels, predicted = inside.arrays["labels"], inside.arrays["predicted"]
     shown = min(len(images), 4 if narrow(figure) else 8)
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
-    axes = figure.subplots(3, shown, squeeze=False)
+    rows = figure.subplots(3, 1)
     for k in range(shown):
         picture = colours(images[k] / max(1, images.max()))  # digits, for one, end at 16
-        looked_at(picture, axes[0, k])
-        looked_at(picture, axes[1, k], maps[k])
-        attended(maps[k], axes[2, k])
-        axes[0, k].set_title(caption(int(labels[k]), int(predicted[k])), size=current().small)
-    for ax, name in zip(axes[:, 0], ("input", "seen", "attention"), strict=True):
-        ax.set_ylabel(name)
+        left = k * (1 + GAP)
+        looked_at(picture, rows[0], left=left)
+        looked_at(picture, rows[1], maps[k], left)
+        attended(maps[k], rows[2], left)
+        words = caption(int(labels[k]), int(predicted[k]))
+        rows[0].text(left + 0.5, 1.04, words, size=current().small, ha="center", va="bottom")
+    for ax, name in zip(rows, ("input", "seen", "attention"), strict=True):
+        ax.set(xlim=(-0.01, shown * (1 + GAP) - GAP + 0.01), ylim=(-0.01, 1.01), ylabel=name)
     return [
         f"Attention rollout (half attention, half residual, heads averaged) from the {inside.facts['rollout_of']}; "
         "yellow and bright: most of the output, blue and black: least, each image by its own range"
     ]
 
 
-def looked_at(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None) -> Axes:
-    """picture (H, W, 3) of 0 to 1; darkened where little of `share` (rows, columns) is."""
-    bare(ax).imshow(picture, interpolation="nearest", extent=WHOLE)
+def looked_at(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, left: float = 0.0) -> Axes:
+    """picture (H, W, 3) of 0 to 1, a unit wide from `left` on; darkened where little of `share` (rows, columns) is."""
+    framed(ax, left).imshow(picture, interpolation="nearest", extent=square(left))
     if share is not None:
-        ax.imshow(shade(share), interpolation="bilinear", extent=WHOLE)
+        ax.imshow(shade(share), interpolation="bilinear", extent=square(left))
     return ax
 
 
-def attended(share: np.ndarray, ax: Axes) -> Axes:
-    """share (rows, columns), by its own range."""
-    bare(ax).imshow(stretched(share), interpolation="nearest", cmap="viridis", vmin=0, vmax=1, extent=WHOLE)
+def attended(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
+    """share (rows, columns), by its own range, a unit wide from `left` on."""
+    there: dict[str, Any] = {"interpolation": "nearest", "extent": square(left)}
+    framed(ax, left).imshow(stretched(share), cmap="viridis", vmin=0, vmax=1, **there)
+    return ax
+
+
+def square(left: float) -> tuple[float, float, float, float]:
+    """Where images and maps of them, whatever their sizes, lie over each other."""
+    return left, left + 1.0, 0.0, 1.0
+
+
+def framed(ax: Axes, left: float) -> Axes:
+    """Axes that hold nothing but pictures, each in a thin line."""
+    bare(ax)
+    ax.spines[:].set_visible(False)
+    ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))
     return ax
 
 
