@@ -15,13 +15,7 @@ NODES = 2000  # quantiles over which the spread that a table will find is averag
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
     """The fewest pairs that resolve it with 80% power, as `stats.resolvable_difference` says; None: over MOST_SEEDS."""
-    return fewest(lambda n: power_to_resolve(n, difference, sd, family) >= POWER)
-
-
-def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
-    """The probability that n pairs resolve it at 5% two-sided, in the first step of Holm: P(T'_{n-1} > t)."""
-    critical = stats.quantile(1 - 0.025 / family, n - 1)
-    return float(1 - special.nctdtr(n - 1, difference * math.sqrt(n) / sd, critical))
+    return fewest(lambda n: stats.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, looks: int = 1) -> int | None:

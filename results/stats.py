@@ -185,16 +185,20 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
     """
     if n < 2:
         return math.inf
-    critical = quantile(1 - 0.025 / family, n - 1)
-
-    def reached(effect: float) -> bool:
-        return bool(1 - special.nctdtr(n - 1, effect * math.sqrt(n), critical) >= power)
-
     high = 1.0
-    while not reached(high):
+    while power_to_resolve(n, high, 1.0, family) < power:
         high *= 2
     low = 0.0
     for _ in range(60):  # to the last digit of a double
         middle = (low + high) / 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+        low, high = (low, middle) if power_to_resolve(n, middle, 1.0, family) >= power else (middle, high)
     return high * sd
+
+
+def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
+    """The probability that n pairs resolve a difference at 5% two-sided, in the first step of Holm: P(T'_{n-1} > t)."""
+    critical, shift = quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
+    below = float(special.nctdtr(n - 1, shift, critical))
+    if math.isnan(below):  # what SciPy gives where the tail is too thin for it
+        return float(shift > critical)
+    return 1.0 - below

@@ -7,7 +7,23 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from results import power
+from results import power, stats
+
+
+@pytest.mark.parametrize("family", [1, 2, 7, 11, 30])
+def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
+    """From hopeless to certain: the distribution function gives no number in the thin tail, and none is not 0."""
+    for n in (2, 3, 5, 8, 40, 1000):
+        critical = scipy.stats.t.isf(0.025 / family, n - 1)
+        for sd in (0.05, 0.28, 0.42, 0.58, 0.83, 0.85, 0.86, 1.3, 3.0):
+            expected = scipy.stats.nct.sf(critical, n - 1, math.sqrt(n) / sd)
+            assert stats.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("sd", "family", "n"), [(0.85, 7, 13), (0.58, 7, 8), (0.42, 7, 6)])
+def test_ordinary_spreads_take_few_seeds(sd: float, family: int, n: int) -> None:
+    """Where a thousand seeds are certain to be enough, the fewest are found."""
+    assert power.seeds_to_resolve(1.0, sd, family) == n
 
 
 @pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])
