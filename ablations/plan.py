@@ -43,6 +43,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "overrides": design.overrides,
         "question": study.question,
         "source": study.source,
+        "published_of": study.published_of or study.source,
         "found": study.found,
         "description": recipe.description,
         "metric": design.metric,

@@ -50,6 +50,7 @@ class Study(Options):
     evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE (or @axis: the recipe's sizes)
     margin: float | None = Field(default=None, gt=0)
     published: dict[str, float] = {}
+    published_of: str = ""  # where these stand and what they are of; else the source
     claims: list[str] = []
     figure: str = "intervals"
 

@@ -196,12 +196,17 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
 
 def dagger(table: Table) -> str:
     """What † says of published numbers."""
-    return f"† {origin(table)}: another setting, shown beside ours, not compared."
+    return f"† {measured_in(table)}: another setting, shown beside ours, not compared."
 
 
 def origin(table: Table) -> str:
-    """Whose claims and published numbers they are: a study need not name a source."""
+    """Whose claims they are: a study need not name a source."""
     return table["source"] or "the study"
+
+
+def measured_in(table: Table) -> str:
+    """Where the published numbers stand, and what they are of."""
+    return table["published_of"] or "the study"
 
 
 # -- CSV -----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def beside(studies: Sequence[StudyResults]) -> Json:
         raise ValueError(f"{NAME}: no claim and no published number in {names}")
     return {
         "a": compare.described(studies),
-        "b": {"studies": sources(found)},
+        "b": {"studies": sources(found), "published_of": places(found)},
         "rows": rows,
         "claims": judged,
         "provenance": {},
@@ -44,6 +44,12 @@ def sources(found: Sequence[Table]) -> list[str]:
     """Of each study that has something to set beside, by whom."""
     there = [table for table in found if table["claims"] or any(row["published"] is not None for row in table["rows"])]
     return [f"{table['name']}: {layout.origin(table)}" for table in there]
+
+
+def places(found: Sequence[Table]) -> list[str]:
+    """Of each study that has published numbers, where they stand."""
+    there = [table for table in found if any(row["published"] is not None for row in table["rows"])]
+    return [f"{table['name']}: {layout.measured_in(table)}" for table in there]
 
 
 def claim_row(claim: Mapping[str, Any], table: Table) -> Json:
@@ -155,7 +161,8 @@ def arm_cells(row: Json) -> list[Cell]:
 
 
 def dagger(found: Json) -> list[str]:
-    return [f"† {'; '.join(found['b']['studies'])}: another setting, shown beside ours, not compared."]
+    of = "; ".join(found["b"]["published_of"])
+    return [f"† {of}: another setting, shown beside ours, not compared."] if of else []
 
 
 def tally(found: Json) -> list[str]:

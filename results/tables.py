@@ -69,6 +69,7 @@ def table(study: StudyResults) -> Table:
         "overrides": plan["overrides"],
         "question": plan["question"],
         "source": plan["source"],
+        "published_of": plan.get("published_of", plan["source"]),  # not in plans of before
         "seeds": plan["seeds"],
         "split": plan["split"],
         "family": plan["family"],

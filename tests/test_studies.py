@@ -265,6 +265,14 @@ def test_python_tag_runs_nothing(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
+@pytest.mark.parametrize("name", packaged("studies"))
+def test_published_numbers_are_of_one_place_each(name: str) -> None:
+    """A study after several sources says which of them its numbers are from."""
+    study = read_study(name)
+    assert not study.published or study.published_of or ";" not in study.source
+    assert study.published or not study.published_of
+
+
 @pytest.fixture(scope="module")
 def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return manifests(tmp_path_factory.mktemp("packs"))

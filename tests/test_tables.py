@@ -396,6 +396,13 @@ def test_markdown_lines_up_in_a_terminal() -> None:
     assert "† arXiv 2010.11929, Table 8: another setting" in text
 
 
+def test_published_numbers_say_where_they_stand() -> None:
+    """Which need not be where the claims do."""
+    text = render(made(synthetic.position(published_of="Table 9 (ViT-S)")), "md")
+    assert "† Table 9 (ViT-S): another setting" in text
+    assert "Claims of arXiv 2010.11929, Table 8:" in text
+
+
 def test_a_study_without_a_source_names_none() -> None:
     """Claims and published numbers are then those of the study."""
     text = render(made(synthetic.position(source="")), "md")

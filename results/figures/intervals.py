@@ -42,8 +42,8 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     interval_rows(frame, seeds(study, metric), panels[0], metric)
     (text_above if stacked else text_beside)(frame, panels[0], metric)
     if aside:
-        published_rows(frame, panels[1], wrapped(layout.origin(table), 1.35, current().small))
-    elsewhere = f"* published in another setting, its level is not comparable: {layout.origin(table)}."
+        published_rows(frame, panels[1], wrapped(layout.measured_in(table), 1.35, current().small))
+    elsewhere = f"* published in another setting, its level is not comparable: {layout.measured_in(table)}."
     marks = MARKS.format(baseline=diamond(frame))
     return [marks, elsewhere] if published and stacked else [marks]
 
