@@ -376,6 +376,44 @@ def test_series_stand_nearer_to_their_place_than_to_the_next() -> None:
     assert np.abs(drawn_at - meant).max() <= np.diff(ticks).min() / 4 + 1e-6
 
 
+def two_curves(first: list[float], second: list[float]) -> Axes:
+    """A scale figure of two stems whose five seeds are spread around these means, in %."""
+    plan = synthetic.make_plan(
+        "two", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"data_fraction": [0.1, 0.3, 1.0]}, figure="scale"
+    )
+    means = {
+        "patch": dict(zip((0.1, 0.3, 1.0), first, strict=True)),
+        "conv": dict(zip((0.1, 0.3, 1.0), second, strict=True)),
+    }
+    accuracies = {
+        arm["name"]: [
+            means[arm["values"]["stem"]][arm["values"]["data_fraction"]] / 100 + 0.005 * k for k in range(-2, 3)
+        ]
+        for arm in plan["arms"]
+    }
+    return drawn(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).axes[0]
+
+
+def test_a_line_that_is_above_another_looks_above_it() -> None:
+    """On a steep curve a line that is moved along to its mark may not: it stays at the true places."""
+    ax = two_curves([40, 70, 90], [41, 71, 91])
+    black, blue = (line for line in ax.lines if list(line.get_xdata()) == [0.1, 0.3, 1.0])
+    assert black.get_transform() == blue.get_transform() == ax.transData
+    assert list(blue.get_ydata() - black.get_ydata()) == pytest.approx([1, 1, 1])
+
+
+def test_only_marks_that_would_cover_each_other_stand_aside() -> None:
+    """A mark that is free stands on its line."""
+    ax = two_curves([40, 70, 90], [40, 20, 91])
+    means = [line for line in ax.lines if line.get_linestyle() == "None" and len(line.get_xdata()) == 1]
+    aside = {}
+    for mark in means:
+        moved, true = (to.transform(mark.get_xydata())[0, 0] for to in (mark.get_transform(), ax.transData))
+        aside[round(mark.get_xydata()[0, 0], 1), round(mark.get_xydata()[0, 1])] = moved - true
+    assert aside[0.3, 70] == aside[0.3, 20] == pytest.approx(0)
+    assert abs(aside[1.0, 90]) == abs(aside[1.0, 91]) > 0
+
+
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
     """Of two baselines, one of them yet to finish, the line of the other would be read as everybody's."""
     plan = synthetic.make_plan(

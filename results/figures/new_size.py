@@ -85,8 +85,8 @@ def over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str,
     swept_axis(frame, ax, SIZE, places)
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    draw_lines(frame, points, ax)
     metric_axis(ax, metric, *extent(frame, points))
+    draw_lines(frame, points, ax)
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
     return ax
