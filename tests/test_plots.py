@@ -45,6 +45,7 @@ from results.figures.page import wrapped
 from results.figures.style import COLUMN, DASHES, FULL, style
 from results.names import AXES
 from results.study import EVALUATION, StudyResults, load
+from results.style import Style, use
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
@@ -858,6 +859,61 @@ def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
     ax = drawn(study).axes[1]
     assert ax.get_legend_handles_labels()[1] == ["0.001", "0.002", "0.004"]
     assert [len(line.get_xdata()) for line in ax.lines].count(synthetic.EVALUATIONS) == 4
+
+
+TWO = Style(palette=("#4477AA", "#EE6677"))
+
+
+@pytest.mark.parametrize("chosen", [Style(), TWO, Style(colours={"pool=k1": "#0072B2", "pool=k7": "#000000"})])
+def test_no_two_series_look_alike(chosen: Style) -> None:
+    """More of them than colours: those of one colour have other marks, and other dashes."""
+    names = [f"pool=k{k}" for k in range(13)]
+    rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
+    with use(chosen):
+        found = lines.looks(rows).values()
+    assert len({(look.colour, look.marker) for look in found}) == 13
+    assert len({(look.colour, str(look.dash)) for look in found}) == 13
+    assert [look.marker for look in found].count("D") == 1
+
+
+@pytest.mark.parametrize("case", [complete, loss])
+@pytest.mark.parametrize("x", ["epoch", None])
+def test_no_two_lines_over_training_look_alike(case: Callable[[str], StudyResults], x: str | None) -> None:
+    """With a palette of one colour, where dashes stand for the rates already."""
+    study = case("learning-rate")
+    plan = study.plan
+    for arm in [arm for arm in plan["arms"] if arm["values"]["pool"] == "gap"]:
+        other = {"pool": "map", "lr": arm["values"]["lr"]}
+        synthetic.add_arm(
+            plan,
+            f"pool=map,lr={other['lr']}",
+            arm["config"] | other,
+            change="pool=map",
+            values=other,
+            baseline=arm["baseline"],
+        )
+    with use(Style(palette=("#4477AA",))):
+        page = plots.figure(synthetic.results(plan), tables.table(synthetic.results(plan)), FULL, x=x)
+    ax = page.axes[0 if x else 1]
+    drawn_lines = [line for line in ax.lines if len(line.get_xdata()) == synthetic.EVALUATIONS]
+    assert len(drawn_lines) == len(plan["arms"])
+    found = {(line.get_color(), str(line._dash_pattern), line.get_marker()) for line in drawn_lines}
+    assert len(found) == len(drawn_lines)
+
+
+def test_the_axis_of_training_curves_holds_what_is_drawn_and_no_more() -> None:
+    """One seed of an arm is far below their mean: without bands nothing of it is in the picture."""
+    study = loss("curves")
+    low = study.history["seed"] == 0
+    study.history["val_loss"] = 1.0
+    study.history.loc[low, "val_loss"] = 6.0
+    ax = drawn(study).axes[0]
+    assert max(line.get_ydata().max() for line in ax.lines if len(line.get_xdata())) == pytest.approx(2.0)
+    assert ax.get_ylim()[1] < 2.2
+    banded = complete("curves")
+    ax = drawn(banded).axes[0]
+    tops = [path.vertices[:, 1].max() for band in ax.collections for path in band.get_paths()]
+    assert max(tops) <= ax.get_ylim()[1] or ax.get_ylim()[1] >= 100
 
 
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:

@@ -45,20 +45,26 @@ class Look:
 def looks(frame: pd.DataFrame) -> dict[str, Look]:
     """A look a series, in plan order: black diamonds for the baseline's, the palette for the others.
 
-    The colour that a style gives to a series by name comes first.
+    The colour that a style gives to a series by name comes first. Those of one colour have other marks and other
+    dashes, as long as there are any.
     """
-    names, style = list(dict.fromkeys(frame["series"])), current()
-    baselines = set(frame["series"][frame["reference"]])
-    table, k = {}, 0
-    for name in names:
-        if name in baselines:
-            table[name] = Look(style.colour(name) or style.baseline, "D", "-")
-            continue
-        dash = DASHES[k // len(style.palette) % len(DASHES)]
-        colour = style.colour(name) or style.palette[k % len(style.palette)]
-        table[name] = Look(colour, MARKERS[k % len(MARKERS)], dash)
-        k += 1
+    style, baselines = current(), set(frame["series"][frame["reference"]])
+    table: dict[str, Look] = {}
+    k = 0  # of those that are no baseline's
+    for name in dict.fromkeys(frame["series"]):
+        baseline = name in baselines
+        colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])
+        alike = [look for look in table.values() if look.colour == colour]
+        marker = "D" if baseline else unused(MARKERS, k, [look.marker for look in alike])
+        table[name] = Look(colour, marker, unused(DASHES, 0, [look.dash for look in alike]))
+        k += not baseline
     return table
+
+
+def unused(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
+    """The first of the choices, from place `first` on and round, that fewest have."""
+    around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
+    return min(around, key=used.count)
 
 
 def axis_name(field: str) -> str:
