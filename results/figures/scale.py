@@ -56,16 +56,28 @@ def ticks(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
 
 
 def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """A label a size: the share of the training images over their number, where a trial tells it."""
-    counts = training_images(history).reindex(frame["arm"]).groupby(list(frame["at"])).median()
-    known = {at: "" if pd.isna(count) else f"\n{count:,.0f} images" for at, count in counts.items()}
-    return [f"{plain(100 * at)}%{known[at]}" for at in sorted(set(frame["at"]))]
+    """A label a size: the share of the training images over their number, where a trial tells it.
+
+    Folds are of unequal size, so that it is a range.
+    """
+    images, places = training_images(history), dict(zip(frame["arm"], frame["at"], strict=True))
+    images = images[images.index.isin(places.keys())]
+    counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
+    return [
+        f"{plain(100 * at)}%{counted(counts.loc[at]) if at in counts.index else ''}" for at in sorted(set(frame["at"]))
+    ]
+
+
+def counted(found: pd.Series) -> str:
+    """A line of a label: "1,294 images", "1,294\N{EN DASH}1,296 images"."""
+    low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
+    return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high} images"
 
 
 def training_images(history: pd.DataFrame) -> pd.Series:
-    """Arm -> images that an epoch sees; folds of unequal size differ by one, so it is the median of its trials."""
+    """Images that an epoch sees, of each trial: indexed by its arm."""
     seen = history[history["epoch"] > 0]
-    return (seen["images"] / seen["epoch"]).groupby(seen["arm"]).median()
+    return (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
 
 
 def equal_steps(trials: pd.DataFrame) -> str:
