@@ -458,6 +458,14 @@ def test_scale_counts_the_training_images() -> None:
     assert "steps differ: 660 to 1,320" in texts(drawn(study))
 
 
+def test_folds_of_unequal_size_are_a_range_of_images() -> None:
+    """A fifth of 1,797 images is no whole number: the median would be right for some folds alone."""
+    study = complete("scale")
+    other = study.history["seed"] == 3
+    study.history.loc[other, "epoch"] *= 1280 / 1278
+    assert "10%\n1,278\N{EN DASH}1,280 images" in texts(drawn(study))
+
+
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
     """Means at every evaluation; the band is SciPy's t interval over the seeds."""
     study = complete("learning-rate")
@@ -593,6 +601,20 @@ def test_curves_over_something_else_are_refused() -> None:
         plots.picture(complete("intervals"), "svg", x="hour")
 
 
+def test_seconds_of_unequal_machines_are_told_of() -> None:
+    """One trial took four times as long as others of the same FLOPs; over steps it does not matter."""
+    study = complete("curves")
+    said = "in trials of equal FLOPs"
+    with style():
+        assert said not in " ".join(texts(plots.figure(study, tables.table(study), FULL, x="seconds")))
+        slow = (study.history["arm"] == study.plan["arms"][0]["name"]) & (study.history["seed"] == 2)
+        step = (study.history["seconds"] / study.history["step"]).iloc[0]
+        study.history.loc[slow, "seconds"] *= 4
+        written = " ".join(texts(plots.figure(study, tables.table(study), FULL, x="seconds"))).replace("\n", " ")
+        assert f"a step took {step:.2g} to {4 * step:.2g} s {said}" in written
+        assert said not in " ".join(texts(plots.figure(study, tables.table(study), FULL, x="step")))
+
+
 def test_long_times_are_in_hours() -> None:
     """Ten hours are not 36,000 seconds."""
     study = complete("curves")
@@ -641,7 +663,8 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     )
     for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
         own = trials[trials["family"] == family]
-        ends = [own["compute"].min(), own["compute"].max()]
+        counted = [one for _, one in own[own["test_accuracy"] < 1].groupby("seed") if len(one) >= families.SIZES]
+        ends = [max(one["compute"].min() for one in counted), min(one["compute"].max() for one in counted)]
         assert [line.get_xdata()[0], line.get_xdata()[-1]] == pytest.approx([end / 1e12 for end in ends])
         laws = [
             stats.linregress(np.log(seed["compute"]), np.log(1 - seed["test_accuracy"]))
@@ -652,7 +675,30 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
         assert [line.get_ydata()[0], line.get_ydata()[-1]] == pytest.approx(expected)
         slope = f"{np.mean([-law.slope for law in laws]):.2f}"
         assert f"{family} {slope} [" in " ".join(texts(figure)).replace("\n", " ")
-    assert "No fit, fewer than 4 sizes: ResNet." in " ".join(texts(figure)).replace("\n", " ")
+    assert "No fit, fewer than 3 seeds with 4 sizes: ResNet." in " ".join(texts(figure)).replace("\n", " ")
+
+
+def perfect(study: StudyResults, seeds: int, arms: int) -> StudyResults:
+    """The first arms of the first family make no error at the first seeds."""
+    own = [arm["name"] for arm in study.plan["arms"] if arm["model_family"] == "ViT"][:arms]
+    study.trials.loc[study.trials["arm"].isin(own) & (study.trials["seed"] < seeds), "test_accuracy"] = 1.0
+    return study
+
+
+def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -> None:
+    """And what has no logarithm is counted."""
+    base = complete("families")
+    base.trials["test_accuracy"] = base.trials["test_accuracy"].clip(upper=0.99)
+    sizes = sum(arm["model_family"] == "ViT" for arm in base.plan["arms"])
+    for seeds, curves_drawn in ((1, 2), (3, 1)):
+        study = perfect(base, seeds, sizes - 3)
+        figure = drawn(study)
+        written = " ".join(texts(figure)).replace("\n", " ")
+        assert sum(len(line.get_xdata()) == 40 for line in figure.axes[0].lines) == curves_drawn
+        assert ("(4 of 5 seeds)" in written) == (seeds == 1)
+        assert ("No fit, fewer than 3 seeds with 4 sizes: ViT, ResNet." in written) == (seeds == 3)
+        count = seeds * (sizes - 3)
+        assert f"an error of 0 has no logarithm: {count} trial" in written
 
 
 def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:

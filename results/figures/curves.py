@@ -21,6 +21,7 @@ from results.units import unit
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
+EVEN = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
 MARKED = 8  # marks on a line, about
 SMALL: dict[str, Any] = {"markersize": 3.5}
 BANDS = 6  # at most: more of them hide each other, and the lines
@@ -40,7 +41,23 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
         if study.plan["curves"]:
             dashes_legend(lines, ax, f"{axis_name(x_of(study.plan))} ")
     legend_above(ax, "")
-    return [*said, note(lines)]
+    return [*said, note(lines), *(load_of_machines(study, list(lines["arm"])) if x == "seconds" else [])]
+
+
+def load_of_machines(study: StudyResults, arms: list[str]) -> list[str]:
+    """A warning where trials of equal FLOPs differ by more than EVEN in seconds a step, which no model explains."""
+    last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
+    pace = (last["seconds"] / last["step"]).dropna()
+    planned = {arm["name"]: (arm["flops"], arm["config"].get("batch")) for arm in study.plan["arms"]}
+    ranges = pace.groupby([str(planned[arm]) for arm in pace.index.get_level_values("arm")]).agg(["min", "max"])
+    ratio = ranges["max"] / ranges["min"]
+    if ratio.empty or ratio.max() <= EVEN:
+        return []
+    worst = ranges[ratio == ratio.max()].iloc[0]
+    return [
+        "Seconds are those of machines that differed, or had other work too: a step took "
+        f"{worst['min']:.2g} to {worst['max']:.2g} s in trials of equal FLOPs."
+    ]
 
 
 def followed(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
