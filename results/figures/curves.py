@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from results import stats, tuning
 from results.figures.frame import alone, arms, each, x_of
-from results.figures.lines import Look, axis_name, looks, metric_axis, nothing_yet, place, plain, values
+from results.figures.lines import Look, axis_name, is_long, looks, metric_axis, nothing_yet, place, plain, values
 from results.figures.page import legend_above
 from results.figures.style import DASHES, GREY, current
 from results.names import AXES
@@ -168,11 +168,11 @@ def name_lines(frame: pd.DataFrame, ax: Axes) -> None:
 def name_series(frame: pd.DataFrame, ax: Axes) -> None:
     """An entry a series, in the dashes of its arms where they are alike."""
     table = dashed(frame)
-    for name, rows in frame.groupby("series", sort=False):
+    for _, rows in frame.groupby("series", sort=False):
         look = table[rows["arm"].iloc[0]]
         dash = look.dash if len(rows) == 1 else "-"
-        long = rows["reference"].any() and "," in str(name)  # of several factors
-        named = "baseline" if long else rows["line"].iloc[0]
+        line = rows["line"].iloc[0]
+        named = "baseline" if rows["reference"].any() and is_long(line) else line
         ax.plot([], [], color=look.colour, linestyle=dash, marker=look.marker, label=named, **SMALL)
 
 

@@ -171,9 +171,22 @@ def room(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def caption(rows: pd.DataFrame) -> str:
-    """What is written for a series; the baseline says that it is, where its name does not."""
+    """What is written for a series; the baseline says that it is, where its name does not, or that alone."""
     name = str(rows["line"].iloc[0])
-    return f"{name} (baseline)" if rows["reference"].any() and name != "baseline" else name
+    if not rows["reference"].any() or name == "baseline":
+        return name
+    return "baseline" if is_long(name) else f"{name} (baseline)"
+
+
+def is_long(name: str) -> bool:
+    """Whether it gives the values of several factors."""
+    return name.count("=") > 1
+
+
+def spelled(frame: pd.DataFrame) -> list[str]:
+    """The values of a baseline that is called no more than that in the legend."""
+    names = dict.fromkeys(frame["line"][frame["reference"]])
+    return [f"Baseline: {name}." for name in names if is_long(name)]
 
 
 def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:

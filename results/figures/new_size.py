@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from results import evals
 from results.figures.frame import arms, seeds, written
-from results.figures.lines import draw_lines, extent, metric_axis, nothing_yet, plain, swept_axis
+from results.figures.lines import draw_lines, extent, metric_axis, nothing_yet, plain, spelled, swept_axis
 from results.figures.page import legend_above
 from results.figures.style import GREY
 from results.study import StudyResults
@@ -30,7 +30,7 @@ def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     over_sizes(frame, points, ax, metric, trained(study))
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
-    return [marks(study, table["metric"])]
+    return [marks(study, table["metric"]), *spelled(frame)]
 
 
 def tested(study: StudyResults) -> dict[float, str]:

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from results.figures.frame import arms, seeds, x_of
-from results.figures.lines import marks, over_axis, place, plain, values
-from results.figures.page import legend_above, narrow
+from results.figures.lines import marks, over_axis, place, plain, spelled, values
+from results.figures.page import legend_above, legend_across, narrow
 from results.study import StudyResults
 from results.tables import Table
 from results.tables import table as table_of
@@ -24,8 +24,11 @@ def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
     axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
     over_axis(frame, seeds(study, table["metric"]), axes[0], table["metric"], x, ticks(frame, x, study.history))
-    legend_above(axes[0], equal_steps(study.trials))
-    notes = [marks(x)] if frame["series"].nunique() > 1 else []
+    if beside and not stacked:
+        legend_across(figure, axes[0], equal_steps(study.trials))
+    else:
+        legend_above(axes[0], equal_steps(study.trials))
+    notes = [marks(x), *spelled(frame)] if frame["series"].nunique() > 1 else []
     if not beside:
         return notes
     frame, points = place(arms(beside, untested(table_of(beside)))), seeds(beside, FEW_SHOT)
@@ -69,9 +72,9 @@ def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
 
 
 def counted(found: pd.Series) -> str:
-    """A line of a label: "1,294 images", "1,294\N{EN DASH}1,296 images"."""
+    """Lines of a label: "1,294 images", "1,294\N{EN DASH}1,296" over "images"."""
     low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
-    return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high} images"
+    return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 
 
 def training_images(history: pd.DataFrame) -> pd.Series:
