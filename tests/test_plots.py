@@ -463,7 +463,7 @@ def test_folds_of_unequal_size_are_a_range_of_images() -> None:
     study = complete("scale")
     other = study.history["seed"] == 3
     study.history.loc[other, "epoch"] *= 1280 / 1278
-    assert "10%\n1,278\N{EN DASH}1,280 images" in texts(drawn(study))
+    assert "10%\n1,278\N{EN DASH}1,280\nimages" in texts(drawn(study))
 
 
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
@@ -980,6 +980,33 @@ def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     assert [len(line.get_xdata()) for line in ax.lines].count(3) == 3
 
 
+def test_a_long_baseline_is_called_baseline_and_spelled_below() -> None:
+    """Its values of all factors would be the only entry of a line of the legend."""
+    factors = {"weight_decay": [0.05, 0.3], "dropout": [0.0, 0.3]}
+    plan = synthetic.make_plan(
+        "two", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves={"data_fraction": [0.1, 1.0]}, figure="scale"
+    )
+    figure = drawn(synthetic.results(plan))
+    entries = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert entries == ["baseline", "dropout=0.3", "weight_decay=0.3"]
+    assert "Baseline: weight_decay=0.05, dropout=0.0." in " ".join(texts(figure)).replace("\n", " ")
+
+
+def test_a_legend_has_the_width_of_the_figure_where_panels_share_it() -> None:
+    """Few-shot accuracy beside the study's own: the entries are the same, and stand once, in a row."""
+    study = complete("scale")
+    known = {"fewshot5_accuracy": study.columns["test_accuracy"]}
+    study = replace(study, plan=study.plan | {"evals": ["fewshot"]}, columns=study.columns | known)
+    figure = drawn(study)
+    assert len(figure.axes) == 2
+    assert [ax.get_legend() for ax in figure.axes] == [None, None]
+    entries = figure.legends[0].get_texts()
+    assert [text.get_text() for text in entries] == ["patch (baseline)", "conv"]
+    assert len({round(text.get_window_extent().y0) for text in entries}) == 1
+    top = max(ax.get_tightbbox().y1 for ax in figure.axes)
+    assert figure.legends[0].get_window_extent().y0 >= top - 1
+
+
 @pytest.mark.parametrize(("name", "written"), [("patch=2", "patch=2 (baseline)"), ("baseline", "baseline")])
 def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
     """Beside its settings; a baseline that has no other name is not called so twice."""
@@ -1000,18 +1027,47 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     assert [to_hex(line.get_color()) for line in marks].count("#000000") == 3
 
 
+def written_beside(figure: Figure) -> list[Annotation]:
+    return [text for text in figure.axes[0].findobj(Annotation) if text.get_text()]
+
+
 @pytest.mark.slow
 def test_direct_labels_do_not_cover_each_other() -> None:
-    """Six arms, two of them at every amount of compute."""
+    """Six arms, two of them at every amount of compute: all are named beside their marks, or all in a legend."""
     study = several_factors("compute")
     for k, arm in enumerate(study.plan["arms"]):
         arm["flops"] = 1_600_000 * (1 + k // 2)
     for width in (FULL, COLUMN):
         figure = drawn(study, width)
-        boxes = [text.get_window_extent() for text in figure.axes[0].findobj(Annotation)]
-        assert len(boxes) == 6
+        boxes = [text.get_window_extent() for text in written_beside(figure)]
+        legend = figure.axes[0].get_legend()
+        assert len(boxes) + (len(legend.get_texts()) if legend else 0) == 6
         pairs = [(a, b) for k, a in enumerate(boxes) for b in boxes[:k]]
         assert all(labels.overlap(a, b) == 0 for a, b in pairs)
+
+
+def test_names_beside_lines_have_their_colour_and_cover_nothing() -> None:
+    """A black name beside another family's marks would be read as theirs; in a column a legend has them."""
+    plan = synthetic.make_plan(
+        "sizes", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"width": [16, 32, 64]}, figure="compute"
+    )
+    study = synthetic.results(spread(plan))
+    figure = drawn(study)
+    ax = figure.axes[0]
+    names = {text.get_text(): text for text in written_beside(figure)}
+    assert {name: to_hex(text.get_color()) for name, text in names.items()} == {
+        "patch (baseline)": "#000000",
+        "conv": "#0072b2",
+    }
+    for text in names.values():
+        box = text.get_window_extent()
+        for line in ax.lines:
+            path = line.get_transform().transform_path(line.get_path())
+            assert not path.intersects_bbox(box, filled=False), line
+            assert not any(box.contains(*point) for point in path.vertices)
+    column = drawn(study, COLUMN)
+    assert not written_beside(column)
+    assert [text.get_text() for text in column.axes[0].get_legend().get_texts()] == ["patch (baseline)", "conv"]
 
 
 @pytest.mark.parametrize(
