@@ -15,7 +15,7 @@ Points = Mapping[int, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,)
 
 @dataclass(frozen=True)
 class Fits:
-    """a, b: (seeds,), by least squares of log error on log compute; low, high: the compute that they were fitted to."""
+    """a, b: (seeds,), by least squares of log error on log compute; low, high: the compute that all were fitted to."""
 
     a: np.ndarray
     b: np.ndarray
@@ -35,14 +35,18 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """One fit a seed that has SIZES different sizes with an error above 0; None where none has."""
+    """One fit a seed that has SIZES different sizes with an error above 0.
+
+    None where no seed has, or where they have no range in common.
+    """
     usable = {seed: known(*found) for seed, found in points.items()}
     usable = {seed: found for seed, found in usable.items() if len(np.unique(found[0])) >= SIZES}
     if not usable:
         return None
     lines = np.array([np.polynomial.polynomial.polyfit(np.log(c), np.log(e), 1) for c, e in usable.values()])
-    every = np.concatenate([compute for compute, _ in usable.values()])
-    return Fits(np.exp(lines[:, 0]), -lines[:, 1], float(every.min()), float(every.max()))
+    low = max(float(compute.min()) for compute, _ in usable.values())
+    high = min(float(compute.max()) for compute, _ in usable.values())
+    return Fits(np.exp(lines[:, 0]), -lines[:, 1], low, high) if low < high else None
 
 
 def known(compute: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

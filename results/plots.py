@@ -82,16 +82,34 @@ def picture(
 
 
 def figure(study: StudyResults, table: Table, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """The study's figure under its question, with what was measured and what is absent written on it."""
+    """The study's figure under its question, with what was measured and what is absent written on it.
+
+    A style's `notes: false` leaves the latter to a caption; what is not `titled` stands where there is none.
+    """
     page = Figure(figsize=(width, 3.0), layout="constrained")
+    under, notes = explained(study, table, page, x)
+    title = study.plan["question"] if titled and current().heading else ""
+    if titled and not current().notes:
+        under, notes = "", []
+    compose(page, title, under, notes)
+    return page
+
+
+def caption(study: StudyResults, x: str | None = None) -> list[str]:
+    """What explains the study's figure, or its training over `x`: the line above it and those below."""
+    with style(), naming(predicted(study.plan)):
+        page = Figure(figsize=(current().width, 3.0), layout="constrained")
+        under, notes = explained(study, table_of(study), page, x)
+    return [under, *notes]
+
+
+def explained(study: StudyResults, table: Table, page: Figure, x: str | None) -> tuple[str, list[str]]:
+    """Draws the study on `page`; returns what to write above and below it."""
     if not x and kind(study.plan) not in OVER_THE_GRID:
         study = tuning.at_own_values(study)
     notes = curves(study, table, page, checked(x)) if x else DRAW[kind(study.plan)](study, table, page)
-    frame = arms(study, table)
-    title = study.plan["question"] if titled and current().heading else ""
     under = during(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
-    compose(page, title, under, [*notes, *absences(frame)])
-    return page
+    return under, [*notes, *absences(arms(study, table))]
 
 
 def predicted(plan: Mapping[str, Any]) -> dict[str, str]:

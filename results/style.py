@@ -25,7 +25,7 @@ class Style:
 
     colours, labels: by the name of an arm, of one of its settings ("pool=gap"), of a family; labels also of a setting
     ("lr") or metric. order: such names, what is named first comes first. digits: of accuracy, loss, p; without an entry
-    tables and plots have their own. heading: whether a plot carries the study's question.
+    tables and plots have their own. heading, notes: whether a plot carries the study's question, and what explains it.
     """
 
     full: float = FULL
@@ -45,6 +45,7 @@ class Style:
     labels: Mapping[str, str] = field(default_factory=dict)
     digits: Mapping[str, int] = field(default_factory=dict)
     heading: bool = True
+    notes: bool = True
 
     def label(self, name: str) -> str:
         """The name itself where nothing in it has a label."""
@@ -86,7 +87,7 @@ def naming(labels: Mapping[str, str]) -> AbstractContextManager[None]:
 
 # -- from a file ------------------------------------------------------------------------------------------------------
 
-SECTIONS = ("size", "fonts", "colours", "order", "labels", "digits", "title")
+SECTIONS = ("size", "fonts", "colours", "order", "labels", "digits", "title", "notes")
 SIZES = ("width", "full", "column", "dpi")
 FONTS = ("family", "title", "text", "small")
 ROLES = ("baseline", "better", "worse")
@@ -106,9 +107,15 @@ def parse(content: Mapping[str, Any]) -> Style:
     for name, value in chosen["digits"].items():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10:
             raise wrong(f"digits.{name}", value, "a whole number from 0 to 10")
-    if not isinstance(chosen.setdefault("heading", content.get("title", True)), bool):
-        raise wrong("title", content["title"], "true or false")
+    chosen |= {"heading": flag("title", content), "notes": flag("notes", content)}
     return Style(**chosen)
+
+
+def flag(key: str, content: Mapping[str, Any]) -> bool:
+    value = content.get(key, True)
+    if not isinstance(value, bool):
+        raise wrong(key, value, "true or false")
+    return value
 
 
 def sizes(section: Mapping[str, Any]) -> dict[str, float]:

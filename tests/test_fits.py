@@ -61,3 +61,14 @@ def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
     assert with_hole is not None
     assert with_hole.b == pytest.approx(whole.b)
     assert (with_hole.low, with_hole.high) == (whole.low, whole.high)
+
+
+def test_seeds_of_other_sizes_are_followed_where_all_were_measured() -> None:
+    """The mean of the seeds' laws is known where each of them is; without such a range there is none."""
+    law = 30 * COMPUTE**-0.25
+    found = fits.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
+    assert found is not None
+    assert (found.low, found.high) == (COMPUTE[1], COMPUTE[3])
+    with pytest.raises(ValueError, match="no extrapolation"):
+        found.at(COMPUTE)
+    assert fits.fit({0: (COMPUTE, law), 1: (1e6 * COMPUTE, law)}) is None

@@ -45,6 +45,7 @@ from results.figures.page import wrapped
 from results.figures.style import COLUMN, DASHES, FULL, style
 from results.names import AXES
 from results.study import EVALUATION, StudyResults, load
+from results.style import Style, use
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
@@ -376,6 +377,44 @@ def test_series_stand_nearer_to_their_place_than_to_the_next() -> None:
     assert np.abs(drawn_at - meant).max() <= np.diff(ticks).min() / 4 + 1e-6
 
 
+def two_curves(first: list[float], second: list[float]) -> Axes:
+    """A scale figure of two stems whose five seeds are spread around these means, in %."""
+    plan = synthetic.make_plan(
+        "two", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"data_fraction": [0.1, 0.3, 1.0]}, figure="scale"
+    )
+    means = {
+        "patch": dict(zip((0.1, 0.3, 1.0), first, strict=True)),
+        "conv": dict(zip((0.1, 0.3, 1.0), second, strict=True)),
+    }
+    accuracies = {
+        arm["name"]: [
+            means[arm["values"]["stem"]][arm["values"]["data_fraction"]] / 100 + 0.005 * k for k in range(-2, 3)
+        ]
+        for arm in plan["arms"]
+    }
+    return drawn(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).axes[0]
+
+
+def test_a_line_that_is_above_another_looks_above_it() -> None:
+    """On a steep curve a line that is moved along to its mark may not: it stays at the true places."""
+    ax = two_curves([40, 70, 90], [41, 71, 91])
+    black, blue = (line for line in ax.lines if list(line.get_xdata()) == [0.1, 0.3, 1.0])
+    assert black.get_transform() == blue.get_transform() == ax.transData
+    assert list(blue.get_ydata() - black.get_ydata()) == pytest.approx([1, 1, 1])
+
+
+def test_only_marks_that_would_cover_each_other_stand_aside() -> None:
+    """A mark that is free stands on its line."""
+    ax = two_curves([40, 70, 90], [40, 20, 91])
+    means = [line for line in ax.lines if line.get_linestyle() == "None" and len(line.get_xdata()) == 1]
+    aside = {}
+    for mark in means:
+        moved, true = (to.transform(mark.get_xydata())[0, 0] for to in (mark.get_transform(), ax.transData))
+        aside[round(mark.get_xydata()[0, 0], 1), round(mark.get_xydata()[0, 1])] = moved - true
+    assert aside[0.3, 70] == aside[0.3, 20] == pytest.approx(0)
+    assert abs(aside[1.0, 90]) == abs(aside[1.0, 91]) > 0
+
+
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
     """Of two baselines, one of them yet to finish, the line of the other would be read as everybody's."""
     plan = synthetic.make_plan(
@@ -417,6 +456,14 @@ def test_scale_counts_the_training_images() -> None:
     study = complete("scale")
     study.trials.loc[0, "steps"] = 660
     assert "steps differ: 660 to 1,320" in texts(drawn(study))
+
+
+def test_folds_of_unequal_size_are_a_range_of_images() -> None:
+    """A fifth of 1,797 images is no whole number: the median would be right for some folds alone."""
+    study = complete("scale")
+    other = study.history["seed"] == 3
+    study.history.loc[other, "epoch"] *= 1280 / 1278
+    assert "10%\n1,278\N{EN DASH}1,280\nimages" in texts(drawn(study))
 
 
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
@@ -554,6 +601,20 @@ def test_curves_over_something_else_are_refused() -> None:
         plots.picture(complete("intervals"), "svg", x="hour")
 
 
+def test_seconds_of_unequal_machines_are_told_of() -> None:
+    """One trial took four times as long as others of the same FLOPs; over steps it does not matter."""
+    study = complete("curves")
+    said = "in trials of equal FLOPs"
+    with style():
+        assert said not in " ".join(texts(plots.figure(study, tables.table(study), FULL, x="seconds")))
+        slow = (study.history["arm"] == study.plan["arms"][0]["name"]) & (study.history["seed"] == 2)
+        step = (study.history["seconds"] / study.history["step"]).iloc[0]
+        study.history.loc[slow, "seconds"] *= 4
+        written = " ".join(texts(plots.figure(study, tables.table(study), FULL, x="seconds"))).replace("\n", " ")
+        assert f"a step took {step:.2g} to {4 * step:.2g} s {said}" in written
+        assert said not in " ".join(texts(plots.figure(study, tables.table(study), FULL, x="step")))
+
+
 def test_long_times_are_in_hours() -> None:
     """Ten hours are not 36,000 seconds."""
     study = complete("curves")
@@ -602,7 +663,8 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     )
     for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
         own = trials[trials["family"] == family]
-        ends = [own["compute"].min(), own["compute"].max()]
+        counted = [one for _, one in own[own["test_accuracy"] < 1].groupby("seed") if len(one) >= families.SIZES]
+        ends = [max(one["compute"].min() for one in counted), min(one["compute"].max() for one in counted)]
         assert [line.get_xdata()[0], line.get_xdata()[-1]] == pytest.approx([end / 1e12 for end in ends])
         laws = [
             stats.linregress(np.log(seed["compute"]), np.log(1 - seed["test_accuracy"]))
@@ -613,7 +675,30 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
         assert [line.get_ydata()[0], line.get_ydata()[-1]] == pytest.approx(expected)
         slope = f"{np.mean([-law.slope for law in laws]):.2f}"
         assert f"{family} {slope} [" in " ".join(texts(figure)).replace("\n", " ")
-    assert "No fit, fewer than 4 sizes: ResNet." in " ".join(texts(figure)).replace("\n", " ")
+    assert "No fit, fewer than 3 seeds with 4 sizes: ResNet." in " ".join(texts(figure)).replace("\n", " ")
+
+
+def perfect(study: StudyResults, seeds: int, arms: int) -> StudyResults:
+    """The first arms of the first family make no error at the first seeds."""
+    own = [arm["name"] for arm in study.plan["arms"] if arm["model_family"] == "ViT"][:arms]
+    study.trials.loc[study.trials["arm"].isin(own) & (study.trials["seed"] < seeds), "test_accuracy"] = 1.0
+    return study
+
+
+def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -> None:
+    """And what has no logarithm is counted."""
+    base = complete("families")
+    base.trials["test_accuracy"] = base.trials["test_accuracy"].clip(upper=0.99)
+    sizes = sum(arm["model_family"] == "ViT" for arm in base.plan["arms"])
+    for seeds, curves_drawn in ((1, 2), (3, 1)):
+        study = perfect(base, seeds, sizes - 3)
+        figure = drawn(study)
+        written = " ".join(texts(figure)).replace("\n", " ")
+        assert sum(len(line.get_xdata()) == 40 for line in figure.axes[0].lines) == curves_drawn
+        assert ("(4 of 5 seeds)" in written) == (seeds == 1)
+        assert ("No fit, fewer than 3 seeds with 4 sizes: ViT, ResNet." in written) == (seeds == 3)
+        count = seeds * (sizes - 3)
+        assert f"an error of 0 has no logarithm: {count} trial" in written
 
 
 def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
@@ -822,6 +907,61 @@ def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
     assert [len(line.get_xdata()) for line in ax.lines].count(synthetic.EVALUATIONS) == 4
 
 
+TWO = Style(palette=("#4477AA", "#EE6677"))
+
+
+@pytest.mark.parametrize("chosen", [Style(), TWO, Style(colours={"pool=k1": "#0072B2", "pool=k7": "#000000"})])
+def test_no_two_series_look_alike(chosen: Style) -> None:
+    """More of them than colours: those of one colour have other marks, and other dashes."""
+    names = [f"pool=k{k}" for k in range(13)]
+    rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
+    with use(chosen):
+        found = lines.looks(rows).values()
+    assert len({(look.colour, look.marker) for look in found}) == 13
+    assert len({(look.colour, str(look.dash)) for look in found}) == 13
+    assert [look.marker for look in found].count("D") == 1
+
+
+@pytest.mark.parametrize("case", [complete, loss])
+@pytest.mark.parametrize("x", ["epoch", None])
+def test_no_two_lines_over_training_look_alike(case: Callable[[str], StudyResults], x: str | None) -> None:
+    """With a palette of one colour, where dashes stand for the rates already."""
+    study = case("learning-rate")
+    plan = study.plan
+    for arm in [arm for arm in plan["arms"] if arm["values"]["pool"] == "gap"]:
+        other = {"pool": "map", "lr": arm["values"]["lr"]}
+        synthetic.add_arm(
+            plan,
+            f"pool=map,lr={other['lr']}",
+            arm["config"] | other,
+            change="pool=map",
+            values=other,
+            baseline=arm["baseline"],
+        )
+    with use(Style(palette=("#4477AA",))):
+        page = plots.figure(synthetic.results(plan), tables.table(synthetic.results(plan)), FULL, x=x)
+    ax = page.axes[0 if x else 1]
+    drawn_lines = [line for line in ax.lines if len(line.get_xdata()) == synthetic.EVALUATIONS]
+    assert len(drawn_lines) == len(plan["arms"])
+    found = {(line.get_color(), str(line._dash_pattern), line.get_marker()) for line in drawn_lines}
+    assert len(found) == len(drawn_lines)
+
+
+def test_the_axis_of_training_curves_holds_what_is_drawn_and_no_more() -> None:
+    """One seed of an arm is far below their mean: without bands nothing of it is in the picture."""
+    study = loss("curves")
+    low = study.history["seed"] == 0
+    study.history["val_loss"] = 1.0
+    study.history.loc[low, "val_loss"] = 6.0
+    ax = drawn(study).axes[0]
+    assert max(line.get_ydata().max() for line in ax.lines if len(line.get_xdata())) == pytest.approx(2.0)
+    assert ax.get_ylim()[1] < 2.2
+    banded = complete("curves")
+    ax = drawn(banded).axes[0]
+    tops = [path.vertices[:, 1].max() for band in ax.collections for path in band.get_paths()]
+    assert max(tops) <= ax.get_ylim()[1] or ax.get_ylim()[1] >= 100
+
+
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     """Their values of the factors are those of the baseline: a line by these would join what is not alike."""
     plan = synthetic.dataset_scale()
@@ -838,6 +978,33 @@ def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     ax = drawn(synthetic.results(plan)).axes[0]
     assert ax.get_legend_handles_labels()[1] == ["patch (baseline)", "conv", "half"]
     assert [len(line.get_xdata()) for line in ax.lines].count(3) == 3
+
+
+def test_a_long_baseline_is_called_baseline_and_spelled_below() -> None:
+    """Its values of all factors would be the only entry of a line of the legend."""
+    factors = {"weight_decay": [0.05, 0.3], "dropout": [0.0, 0.3]}
+    plan = synthetic.make_plan(
+        "two", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves={"data_fraction": [0.1, 1.0]}, figure="scale"
+    )
+    figure = drawn(synthetic.results(plan))
+    entries = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert entries == ["baseline", "dropout=0.3", "weight_decay=0.3"]
+    assert "Baseline: weight_decay=0.05, dropout=0.0." in " ".join(texts(figure)).replace("\n", " ")
+
+
+def test_a_legend_has_the_width_of_the_figure_where_panels_share_it() -> None:
+    """Few-shot accuracy beside the study's own: the entries are the same, and stand once, in a row."""
+    study = complete("scale")
+    known = {"fewshot5_accuracy": study.columns["test_accuracy"]}
+    study = replace(study, plan=study.plan | {"evals": ["fewshot"]}, columns=study.columns | known)
+    figure = drawn(study)
+    assert len(figure.axes) == 2
+    assert [ax.get_legend() for ax in figure.axes] == [None, None]
+    entries = figure.legends[0].get_texts()
+    assert [text.get_text() for text in entries] == ["patch (baseline)", "conv"]
+    assert len({round(text.get_window_extent().y0) for text in entries}) == 1
+    top = max(ax.get_tightbbox().y1 for ax in figure.axes)
+    assert figure.legends[0].get_window_extent().y0 >= top - 1
 
 
 @pytest.mark.parametrize(("name", "written"), [("patch=2", "patch=2 (baseline)"), ("baseline", "baseline")])
@@ -860,18 +1027,47 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     assert [to_hex(line.get_color()) for line in marks].count("#000000") == 3
 
 
+def written_beside(figure: Figure) -> list[Annotation]:
+    return [text for text in figure.axes[0].findobj(Annotation) if text.get_text()]
+
+
 @pytest.mark.slow
 def test_direct_labels_do_not_cover_each_other() -> None:
-    """Six arms, two of them at every amount of compute."""
+    """Six arms, two of them at every amount of compute: all are named beside their marks, or all in a legend."""
     study = several_factors("compute")
     for k, arm in enumerate(study.plan["arms"]):
         arm["flops"] = 1_600_000 * (1 + k // 2)
     for width in (FULL, COLUMN):
         figure = drawn(study, width)
-        boxes = [text.get_window_extent() for text in figure.axes[0].findobj(Annotation)]
-        assert len(boxes) == 6
+        boxes = [text.get_window_extent() for text in written_beside(figure)]
+        legend = figure.axes[0].get_legend()
+        assert len(boxes) + (len(legend.get_texts()) if legend else 0) == 6
         pairs = [(a, b) for k, a in enumerate(boxes) for b in boxes[:k]]
         assert all(labels.overlap(a, b) == 0 for a, b in pairs)
+
+
+def test_names_beside_lines_have_their_colour_and_cover_nothing() -> None:
+    """A black name beside another family's marks would be read as theirs; in a column a legend has them."""
+    plan = synthetic.make_plan(
+        "sizes", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"width": [16, 32, 64]}, figure="compute"
+    )
+    study = synthetic.results(spread(plan))
+    figure = drawn(study)
+    ax = figure.axes[0]
+    names = {text.get_text(): text for text in written_beside(figure)}
+    assert {name: to_hex(text.get_color()) for name, text in names.items()} == {
+        "patch (baseline)": "#000000",
+        "conv": "#0072b2",
+    }
+    for text in names.values():
+        box = text.get_window_extent()
+        for line in ax.lines:
+            path = line.get_transform().transform_path(line.get_path())
+            assert not path.intersects_bbox(box, filled=False), line
+            assert not any(box.contains(*point) for point in path.vertices)
+    column = drawn(study, COLUMN)
+    assert not written_beside(column)
+    assert [text.get_text() for text in column.axes[0].get_legend().get_texts()] == ["patch (baseline)", "conv"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,10 @@ def test_an_empty_file_is_the_usual_style() -> None:
 
 
 WRONG = [
-    ("sizes: {width: 3}", "unknown key sizes: one of size, fonts, colours, order, labels, digits, title (did you mean"),
+    (
+        "sizes: {width: 3}",
+        "unknown key sizes: one of size, fonts, colours, order, labels, digits, title, notes (did",
+    ),
     ("size: {widht: 3}", "unknown key size.widht: one of width, full, column, dpi (did you mean 'width'?)"),
     ("size: {width: half}", "size.width=half: allowed is full, column, or inches"),
     ("size: {width: 0}", "size.width=0: allowed is a number from 1 to 50"),
@@ -76,6 +79,7 @@ WRONG = [
     ("digits: {accuracy: 1.5}", "digits.accuracy=1.5: allowed is a whole number from 0 to 10"),
     ("digits: {mean: 1}", "unknown key digits.mean: one of accuracy, loss, p"),
     ("title: no", "title=no: allowed is true or false"),
+    ("notes: 0", "notes=0: allowed is true or false"),
     ("size: {width: 3}\nsize: {width: 4}", "duplicate key 'size'"),
     ("fonts: {family: Nowhere Sans}", "fonts.family=Nowhere Sans: not on this machine (everywhere: DejaVu Sans"),
 ]
@@ -147,6 +151,26 @@ def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
     assert study.plan["question"] not in written
     families = {text.get_fontfamily()[0] for text in figure.findobj(Text)}
     assert families == {"STIXGeneral"}
+
+
+def test_without_notes_a_figure_has_its_data_alone_and_plot_tells_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a paper's own caption: nothing that explains the figure is on it, all of it is on the terminal."""
+    explained = "mean and 95% CI over 5 seeds", "Colour, filled marks: resolved"
+    bare, usual = (
+        " ".join(texts(drawn(position(), styles.parse({"notes": notes})))).replace("\n", " ") for notes in (False, True)
+    )
+    assert all(words in usual and words not in bare for words in explained)
+    assert position().plan["question"] in bare
+    runs = synthetic.write(tmp_path / "runs", synthetic.position())
+    file = tmp_path / "caption.yaml"
+    file.write_text("notes: false")
+    words = ("plot", "--runs", str(runs), "--style", str(file), "--out", str(tmp_path))
+    status, printed, told = called(monkeypatch, *words)
+    assert (status, printed.count("\n")) == (0, 1)
+    assert all(words in told for words in explained)
+    assert json.loads(called(monkeypatch, *words, "--json")[1])["caption"] == told.splitlines()
 
 
 def test_a_pdf_embeds_the_chosen_font() -> None:

@@ -1,5 +1,6 @@
 """`ablate plot`, `report`, `inspect`: results as pictures."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -38,17 +39,25 @@ def plot(
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """The figure of each study, or its training curves; prints the files written."""
+    """The figure of each study, or its training curves; prints the files written.
+
+    What a style's `notes: false` leaves off a figure goes to standard error, for the caption.
+    """
     from results import plots, store
+    from results.style import current
 
     folder, drawn = source_path(runs), []
     with styled(style, folder):
         for study in found(runs, words, recipe):
             target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-            path = plots.draw(study, target, format.value, x.value if x else None)
-            drawn.append({"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)})
+            over = x.value if x else None
+            path = plots.draw(study, target, format.value, over)
+            caption = [] if current().notes else plots.caption(study, over)
+            named = {"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)}
+            drawn.append(named | ({"caption": caption} if caption else {}))
             if not as_json:
                 print(path)
+                print("".join(f"{line}\n" for line in caption), end="", file=sys.stderr)
     if as_json:
         show_json(drawn)
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
 from results.figures.frame import arms, each, seeds, x_of
-from results.figures.lines import marks, over_axis, place, values
+from results.figures.lines import marks, over_axis, place, spelled, values
 from results.figures.page import legend_above
 from results.figures.style import GREY
 from results.study import StudyResults
@@ -27,7 +27,7 @@ def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if one_line:
         return []
     legend_above(ax, "")
-    return [marks(x_of(study.plan))]
+    return [marks(x_of(study.plan)), *spelled(frame)]
 
 
 def judged(frame: pd.DataFrame) -> list[str]:

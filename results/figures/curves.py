@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from results import stats, tuning
 from results.figures.frame import alone, arms, each, x_of
-from results.figures.lines import Look, axis_name, looks, metric_axis, nothing_yet, place, plain, values
+from results.figures.lines import Look, axis_name, is_long, looks, metric_axis, nothing_yet, place, plain, values
 from results.figures.page import legend_above
 from results.figures.style import DASHES, GREY, current
 from results.names import AXES
@@ -21,6 +21,9 @@ from results.units import unit
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
+EVEN = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
+MARKED = 8  # marks on a line, about
+SMALL: dict[str, Any] = {"markersize": 3.5}
 BANDS = 6  # at most: more of them hide each other, and the lines
 
 
@@ -38,7 +41,23 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
         if study.plan["curves"]:
             dashes_legend(lines, ax, f"{axis_name(x_of(study.plan))} ")
     legend_above(ax, "")
-    return [*said, note(lines)]
+    return [*said, note(lines), *(load_of_machines(study, list(lines["arm"])) if x == "seconds" else [])]
+
+
+def load_of_machines(study: StudyResults, arms: list[str]) -> list[str]:
+    """A warning where trials of equal FLOPs differ by more than EVEN in seconds a step, which no model explains."""
+    last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
+    pace = (last["seconds"] / last["step"]).dropna()
+    planned = {arm["name"]: (arm["flops"], arm["config"].get("batch")) for arm in study.plan["arms"]}
+    ranges = pace.groupby([str(planned[arm]) for arm in pace.index.get_level_values("arm")]).agg(["min", "max"])
+    ratio = ranges["max"] / ranges["min"]
+    if ratio.empty or ratio.max() <= EVEN:
+        return []
+    worst = ranges[ratio == ratio.max()].iloc[0]
+    return [
+        "Seconds are those of machines that differed, or had other work too: a step took "
+        f"{worst['min']:.2g} to {worst['max']:.2g} s in trials of equal FLOPs."
+    ]
 
 
 def followed(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -104,38 +123,57 @@ def training_curves(
 
     frame: rows of `arms` with `at` and `dash`; history: rows of `evaluations`.
     """
-    table, drawn = looks(frame), history[history["arm"].isin(frame["arm"])]
-    size, name = axis_unit(x, drawn[x])
-    drawn = drawn.assign(at=drawn[x] / size).dropna(subset="at")
+    table, found = dashed(frame), history[history["arm"].isin(frame["arm"])]
+    size, name = axis_unit(x, found[x])
+    found = found.assign(at=found[x] / size).dropna(subset="at")
+    drawn = []
     for row in each(frame):
-        look = replace(table[row.series], dash=row.dash)
-        own = drawn[drawn["arm"] == row.arm]
-        draw_mean(averaged(own), ax, look, banded(frame))
-        few = own["seed"].nunique() < BAND
-        draw_seeds(own if few else own[own["status"] != "finished"], ax, look)
+        own = found[found["arm"] == row.arm]
+        mean = averaged(own) if banded(frame) else averaged(own).assign(low=np.nan, high=np.nan)
+        draw_mean(mean, ax, table[row.arm])
+        single = own if own["seed"].nunique() < BAND else own[own["status"] != "finished"]
+        draw_seeds(single, ax, table[row.arm])
+        drawn += [mean["mean"], mean["low"], mean["high"], single["value"]]
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
-    metric_axis(ax, metric, drawn["value"])
-    if drawn.empty:
+    metric_axis(ax, metric, *drawn)
+    if found.empty:
         ax.set_xticks([])
         nothing_yet(ax, "no evaluation yet")
     return ax
 
 
+def dashed(frame: pd.DataFrame) -> dict[str, Look]:
+    """A look an arm: that of its series with its own dashes; marks too where colour and dashes do not tell all apart.
+
+    frame: rows of `arms` with `dash`.
+    """
+    table = looks(frame)
+    pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
+    marked = len(set(pairs)) < len(pairs)
+    return {
+        row.arm: replace(table[row.series], dash=row.dash, marker=table[row.series].marker if marked else "")
+        for row in each(frame)
+    }
+
+
 def name_lines(frame: pd.DataFrame, ax: Axes) -> None:
     """An entry a line."""
-    table = looks(frame)
+    table = dashed(frame)
     for row in each(frame):
-        ax.plot([], [], color=table[row.series].colour, linestyle=row.dash, label=row.line)
+        look = table[row.arm]
+        ax.plot([], [], color=look.colour, linestyle=look.dash, marker=look.marker, label=row.line, **SMALL)
 
 
 def name_series(frame: pd.DataFrame, ax: Axes) -> None:
     """An entry a series, in the dashes of its arms where they are alike."""
-    for name, look in looks(frame).items():
-        rows = frame[frame["series"] == name]
-        dash = rows["dash"].iloc[0] if len(rows) == 1 else "-"
-        long = rows["reference"].any() and "," in name  # of several factors
-        ax.plot([], [], color=look.colour, linestyle=dash, label="baseline" if long else rows["line"].iloc[0])
+    table = dashed(frame)
+    for _, rows in frame.groupby("series", sort=False):
+        look = table[rows["arm"].iloc[0]]
+        dash = look.dash if len(rows) == 1 else "-"
+        line = rows["line"].iloc[0]
+        named = "baseline" if rows["reference"].any() and is_long(line) else line
+        ax.plot([], [], color=look.colour, linestyle=dash, marker=look.marker, label=named, **SMALL)
 
 
 def dashes_legend(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
@@ -176,24 +214,27 @@ def averaged(history: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def draw_mean(rows: pd.DataFrame, ax: Axes, look: Look, band: bool) -> None:
+def draw_mean(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
     """rows: of `averaged`."""
     if rows.empty:
         return
-    if band and rows["low"].notna().any():
+    if rows["low"].notna().any():
         ax.fill_between(rows["at"], rows["low"], rows["high"], color=look.colour, alpha=0.12, linewidth=0)
-    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, marker=dot(rows))
+    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, **marks(rows, look))
 
 
 def draw_seeds(history: pd.DataFrame, ax: Axes, look: Look) -> None:
     """A thin line a trial, ending in a cross where it diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
-        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=look.dash, linewidth=0.6, marker=dot(trial))
+        thin = {"linewidth": 0.6, **marks(trial, look)}
+        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=look.dash, **thin)
         if (trial["status"] == "diverged").any():
             ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)
 
 
-def dot(rows: pd.DataFrame) -> str:
-    """A mark where there is one evaluation only, through which no line goes."""
-    return "." if len(rows) == 1 else ""
+def marks(rows: pd.DataFrame, look: Look) -> dict[str, Any]:
+    """Those of the look along the line; else one where there is a single evaluation, through which no line goes."""
+    if look.marker:
+        return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), **SMALL}
+    return {"marker": "." if len(rows) == 1 else ""}

@@ -27,6 +27,7 @@ from results.tables import Table
 from results.units import is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
+LEAST = 3  # seeds of a fit that is drawn
 MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
 
 
@@ -39,14 +40,20 @@ def families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax = figure.subplots()
     points = seeds(study, metric)
     names = dict.fromkeys(frame["series"])
-    fitted = {name: fits.fit(errors(frame[frame["series"] == name], points, metric)) for name in names}
+    found = {name: errors(frame[frame["series"] == name], points, metric) for name in names}
+    fitted = {name: enough(fits.fit(own)) for name, own in found.items()}
     over_compute(frame, points, fitted, ax, metric)
     ax.set_xlabel(f"total training compute ({name}), log scale")
     metric_axis(ax, metric, *extent(frame, points))
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
-    return [MARKS, described(frame, fitted)]
+    return [MARKS, described(frame, fitted), *left_out(found)]
+
+
+def enough(fit: Fits | None) -> Fits | None:
+    """The fit, where it rests on LEAST seeds."""
+    return fit if fit and len(fit.b) >= LEAST else None
 
 
 def placed(study: StudyResults, table: Table) -> pd.DataFrame:
@@ -121,16 +128,26 @@ def reached(error: np.ndarray, scale: float, metric: str) -> np.ndarray:
 
 
 def described(frame: pd.DataFrame, fitted: dict[str, Fits | None]) -> str:
-    """The exponents, and which families have too few sizes."""
+    """The exponents with their seeds where some are left out, and which families have no fit."""
     lines = dict(zip(frame["series"], frame["line"], strict=True))
-    found = ", ".join(f"{lines[name]} {exponent(fit)}" for name, fit in fitted.items() if fit)
+    planned = frame.groupby("series")["planned"].max()
+    found = ", ".join(f"{lines[name]} {exponent(fit, planned[name])}" for name, fit in fitted.items() if fit)
     short = ", ".join(lines[name] for name, fit in fitted.items() if not fit)
     law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {found}."
-    return " ".join([law] * bool(found) + [f"No fit, fewer than {SIZES} sizes: {short}."] * bool(short))
+    without = f"No fit, fewer than {LEAST} seeds with {SIZES} sizes: {short}."
+    return " ".join([law] * bool(found) + [without] * bool(short))
 
 
-def exponent(fit: Fits) -> str:
-    """ "0.31 [0.27, 0.35]" """
-    interval = fit.exponent().interval()
+def exponent(fit: Fits, planned: int) -> str:
+    """ "0.31 [0.27, 0.35]", "0.31 [0.27, 0.35] (4 of 5 seeds)" """
+    interval, seeds = fit.exponent().interval(), len(fit.b)
     b = number(float(fit.b.mean()), 2)
-    return b if interval is None else f"{b} [{number(interval[0], 2)}, {number(interval[1], 2)}]"
+    b += "" if interval is None else f" [{number(interval[0], 2)}, {number(interval[1], 2)}]"
+    return b if seeds == planned else f"{b} ({seeds} of {planned} seeds)"
+
+
+def left_out(found: dict[str, fits.Points]) -> list[str]:
+    """The trials that no fit can take."""
+    count = sum(int((error <= 0).sum()) for points in found.values() for _, error in points.values())
+    trials = "1 trial" if count == 1 else f"{count} trials"
+    return [f"In no fit, as an error of 0 has no logarithm: {trials}."] * bool(count)

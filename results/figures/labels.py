@@ -1,7 +1,9 @@
-"""Names beside points: each where it covers neither a mark nor another name."""
+"""Names beside points: each in its colour, where it covers nothing that is drawn."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
@@ -10,30 +12,44 @@ from results.figures.style import GREY, current
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points of paper
+STEP = 4.0  # pixels
 LEADER = 20  # from this distance on, a line leads from the name to its point
 
-Point = tuple[float, float, str]  # x, y, name
+Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
-def label_points(ax: Axes, points: Sequence[Point], bars: Sequence[tuple[float, float, float]]) -> None:
-    """Writes each point's name at the nearest place that is free, inside the axes where there is one.
+def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
+    """Writes each point's name at the nearest place that is free inside the axes; none, and False, where one has none.
 
-    bars: (x, low, high) of every interval; names keep clear of them. Call it when the axes have their limits:
-    places are found for the layout as it is.
+    taken: what names keep clear of, in pixels. Call it when the axes have their limits and are laid out: places are
+    found for the layout as it is.
     """
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()
-    taken = [around_point(ax, x, y, y) for x, y, _ in points] + [around_point(ax, *bar) for bar in bars]
-    for x, y, name in points:
-        places = [annotation(ax, (x, y), name, d, far) for far in DISTANCES for d in DIRECTIONS]
+    taken = [*taken, *(around_point(ax, x, y, y) for x, y, *_ in points)]
+    written: list[Annotation] = []
+    for x, y, name, colour in points:
+        places = [annotation(ax, (x, y), name, colour, d, far) for far in DISTANCES for d in DIRECTIONS]
         boxes = [place.get_window_extent() for place in places]
-        costs = [cost(box, taken, ax.bbox) for box in boxes]
-        best = costs.index(min(costs))
+        best = next((k for k, box in enumerate(boxes) if is_free(box, taken, ax.bbox)), None)
         for k, place in enumerate(places):
             if k != best:
                 place.remove()
+        if best is None:
+            for place in written:
+                place.remove()
+            return False
+        written.append(places[best])
         taken.append(boxes[best])
+    return True
+
+
+def along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
+    """What a line through these points covers, in pixels: a chain of small boxes."""
+    ends = ax.transData.transform(line)
+    boxes = []
+    for a, b in pairwise(ends):
+        for x, y in np.linspace(a, b, 2 + int(np.abs(b - a).max() / STEP)):
+            boxes.append(Bbox.from_extents(x - STEP / 2, y - STEP / 2, x + STEP / 2, y + STEP / 2))
+    return boxes
 
 
 def around_point(ax: Axes, x: float, low: float, high: float) -> Bbox:
@@ -43,7 +59,7 @@ def around_point(ax: Axes, x: float, low: float, high: float) -> Bbox:
 
 
 def annotation(
-    ax: Axes, point: tuple[float, float], name: str, direction: tuple[float, float], far: float
+    ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
 ) -> Annotation:
     dx, dy = direction
     words = ax.annotate(
@@ -54,16 +70,17 @@ def annotation(
         ha="left" if dx > 0 else "right" if dx < 0 else "center",
         va="bottom" if dy > 0 and dx == 0 else "top" if dy < 0 and dx == 0 else "center",
         size=current().text,
+        color=colour,
         arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 4} if far > LEADER else None,
     )
     words.set_in_layout(False)
     return words
 
 
-def cost(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> float:
-    """The area, in square pixels, that a name would share with what is there or have outside the axes."""
-    shared = sum(overlap(box, other) for other in taken)
-    return shared + 4 * (box.width * box.height - overlap(box, inside))
+def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
+    """Whether a name in this box is inside the axes and covers nothing."""
+    within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+    return within and not any(overlap(box, other) for other in taken)
 
 
 def overlap(a: Bbox, b: Bbox) -> float:

@@ -17,8 +17,8 @@ from results.figures.curves import (
     training_curves,
 )
 from results.figures.frame import arms, seeds, signed, written, x_of
-from results.figures.lines import axis_name, marks, over_axis, place
-from results.figures.page import legend_above, narrow
+from results.figures.lines import axis_name, marks, over_axis, place, spelled
+from results.figures.page import legends_above, narrow
 from results.study import StudyResults
 from results.tables import Table
 from results.units import unit
@@ -31,18 +31,22 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     frame, x = place(arms(study, table)), x_of(study.plan)
     final, *others = panels(figure, 2 if evaluated(study) else 1)
     over_axis(frame, seeds(study, table["metric"]), final, table["metric"], x)
-    legend_above(final, "at the end of training")
-    notes = [marks(x), *at_own_values(study, table)]
-    return notes + [line for training in others for line in over_training(study, frame, training)]
+    named, notes = [(final, "at the end of training")], [marks(x), *spelled(frame), *at_own_values(study, table)]
+    for training in others:
+        title, below = over_training(study, frame, training)
+        named.append((training, title))
+        notes += below
+    legends_above(figure, named)
+    return notes
 
 
-def over_training(study: StudyResults, frame: pd.DataFrame, ax: Axes) -> list[str]:
-    """The training of the arms that the question is about, else of all; what to write under it."""
+def over_training(study: StudyResults, frame: pd.DataFrame, ax: Axes) -> tuple[str, list[str]]:
+    """The training of the arms that the question is about, else of all; what to write over and under it."""
     lines, said = followed(study, frame)
     training_curves(lines, evaluations(study, measure(study)), ax, measure(study))
     (name_lines if said else dashes_legend)(lines, ax)
-    legend_above(ax, "over training" if said else f"over training, by {axis_name(x_of(study.plan))}")
-    return [*said, note(lines)]
+    title = "over training" if said else f"over training, by {axis_name(x_of(study.plan))}"
+    return title, [*said, note(lines)]
 
 
 def panels(figure: Figure, count: int) -> list[Axes]:

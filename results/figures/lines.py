@@ -24,9 +24,12 @@ NAMES = {
     "depth": "depth (blocks)",
 }
 TICK = 0.9  # inches that a label of the axis may take before it is broken
-APART = 5.5  # points of paper between series that share a place on the axis
-NEARER = 0.4  # of the way from a place to the next, all series of a place together
+APART = 4.0  # points of paper between series that would cover each other at a place on the axis
+NEARER = 0.25  # of the way from a place to the next, all series of a place together
+STUB = 0.7  # points of paper, the width of the line from a mark that stands aside to its place
+BESIDE = 2.5  # points of paper from a mark to its seeds
 MARK = 10.0  # points of paper for a mark and the seeds beside it
+HIGH = 6.0  # points of paper, the height of a mark
 GAP = 9.0  # points of paper between crosses, as wide as what is written above them
 
 
@@ -42,20 +45,26 @@ class Look:
 def looks(frame: pd.DataFrame) -> dict[str, Look]:
     """A look a series, in plan order: black diamonds for the baseline's, the palette for the others.
 
-    The colour that a style gives to a series by name comes first.
+    The colour that a style gives to a series by name comes first. Those of one colour have other marks and other
+    dashes, as long as there are any.
     """
-    names, style = list(dict.fromkeys(frame["series"])), current()
-    baselines = set(frame["series"][frame["reference"]])
-    table, k = {}, 0
-    for name in names:
-        if name in baselines:
-            table[name] = Look(style.colour(name) or style.baseline, "D", "-")
-            continue
-        dash = DASHES[k // len(style.palette) % len(DASHES)]
-        colour = style.colour(name) or style.palette[k % len(style.palette)]
-        table[name] = Look(colour, MARKERS[k % len(MARKERS)], dash)
-        k += 1
+    style, baselines = current(), set(frame["series"][frame["reference"]])
+    table: dict[str, Look] = {}
+    k = 0  # of those that are no baseline's
+    for name in dict.fromkeys(frame["series"]):
+        baseline = name in baselines
+        colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])
+        alike = [look for look in table.values() if look.colour == colour]
+        marker = "D" if baseline else unused(MARKERS, k, [look.marker for look in alike])
+        table[name] = Look(colour, marker, unused(DASHES, 0, [look.dash for look in alike]))
+        k += not baseline
     return table
+
+
+def unused(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
+    """The first of the choices, from place `first` on and round, that fewest have."""
+    around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
+    return min(around, key=used.count)
 
 
 def axis_name(field: str) -> str:
@@ -83,23 +92,58 @@ def place(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
-    """Means with intervals over `at`, a line a series, side by side where they would cover each other.
+    """Means with intervals over `at`, a line a series, marks that would cover each other side by side.
+
+    The line stays at the true place, and a stub leads from it to a mark that stands aside: of two steep lines that are
+    moved along, the lower one may seem to lie above the other.
 
     frame: rows of `arms` with `at`; seeds: rows of `seeds`. A line is broken where an arm has no finished trial.
-    Call it when `ax` has its horizontal limits.
+    Call it when `ax` has its limits.
     """
-    table = looks(frame)
-    apart = min(APART, room(frame, ax) / max(1, len(table) - 1))
-    for k, (name, look) in enumerate(table.items()):
+    table, aside = looks(frame), side_by_side(frame, ax)
+    for name, look in table.items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
-        aside = apart * (k - (len(table) - 1) / 2)
-        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, transform=beside(ax, aside), zorder=2)
-        draw_points(rows, ax, look, aside)
-        draw_seeds(rows, seeds, ax, look, aside + 3.0)
-        draw_gaps(rows, ax, look, aside)
+        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
+        for points, own in rows.groupby(aside[rows.index]):
+            draw_stubs(own, ax, look, points)
+            draw_points(own, ax, look, points)
+            draw_seeds(own, seeds, ax, look, points + BESIDE)
+            draw_gaps(own, ax, look, points)
         if len(table) > 1:
             ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=caption(rows))
     return ax
+
+
+def side_by_side(frame: pd.DataFrame, ax: Axes) -> pd.Series:
+    """How many points of paper beside its place `at` each arm's mark stands: in plan order, 0 where it is free."""
+    found = pd.Series(0.0, index=frame.index)
+    known = frame[frame["mean"].notna()]
+    together = [group for _, rows in known.groupby("at") for group in colliding(rows, ax)]
+    together_absent = [list(rows.index) for _, rows in frame[frame["mean"].isna()].groupby("at")]
+    for groups, most in ((together, APART), (together_absent, GAP)):
+        apart = min(most, room(frame, ax) / max([1, *(len(group) - 1 for group in groups)]))
+        for group in groups:
+            found[group] = apart * (np.arange(len(group)) - (len(group) - 1) / 2)
+    return found
+
+
+def colliding(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
+    """The arms of one place, by index, in groups that reach over each other in height, with a mark's room between."""
+    bottom, top = (heights(rows[end].fillna(rows["mean"]), ax) for end in ("low", "high"))
+    groups: list[list[Any]] = []
+    reach = -np.inf
+    for index in bottom.sort_values(kind="stable").index:
+        if bottom[index] > reach + HIGH:
+            groups.append([])
+        groups[-1].append(index)
+        reach = max(reach, top[index])
+    return [[index for index in rows.index if index in group] for group in groups]
+
+
+def heights(values: pd.Series, ax: Axes) -> pd.Series:
+    """Where values stand on `ax`, in points of paper."""
+    pixels = ax.transData.transform([(1.0, value) for value in values])[:, 1]
+    return pd.Series(pixels * 72 / ax.figure.dpi, index=values.index)
 
 
 def over_axis(
@@ -110,8 +154,8 @@ def over_axis(
     frame: rows of `arms` with `at`; seeds: rows of `seeds`; labels: of the ticks, if not the values of `field`.
     """
     swept_axis(frame, ax, field, labels or values(frame))
-    draw_lines(frame, seeds, ax)
     metric_axis(ax, metric, *extent(frame, seeds))
+    draw_lines(frame, seeds, ax)
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
     return ax
@@ -127,9 +171,22 @@ def room(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def caption(rows: pd.DataFrame) -> str:
-    """What is written for a series; the baseline says that it is, where its name does not."""
+    """What is written for a series; the baseline says that it is, where its name does not, or that alone."""
     name = str(rows["line"].iloc[0])
-    return f"{name} (baseline)" if rows["reference"].any() and name != "baseline" else name
+    if not rows["reference"].any() or name == "baseline":
+        return name
+    return "baseline" if is_long(name) else f"{name} (baseline)"
+
+
+def is_long(name: str) -> bool:
+    """Whether it gives the values of several factors."""
+    return name.count("=") > 1
+
+
+def spelled(frame: pd.DataFrame) -> list[str]:
+    """The values of a baseline that is called no more than that in the legend."""
+    names = dict.fromkeys(frame["line"][frame["reference"]])
+    return [f"Baseline: {name}." for name in names if is_long(name)]
 
 
 def beside(ax: Axes, points: float, to: Transform | None = None) -> Transform:
@@ -147,6 +204,14 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: Look, aside: float = 0.0) ->
             ax.plot([row.at, row.at], [row.low, row.high], color=look.colour, transform=to, zorder=3)
         face = look.colour if row.reference or row.verdict in ("better", "worse") else "white"
         ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
+
+
+def draw_stubs(rows: pd.DataFrame, ax: Axes, look: Look, aside: float) -> None:
+    """From the true place of each mean to the mark that stands so many points of paper beside it."""
+    for row in each(rows[rows["mean"].notna()] if aside else rows[:0]):
+        ends: dict[str, Any] = {"xycoords": "data", "textcoords": "offset points", "xytext": (aside, 0)}
+        line = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (row.at, row.mean), arrowprops=line, zorder=2, **ends)
 
 
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: Look, aside: float) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from results import evals
 from results.figures.frame import arms, seeds, written
-from results.figures.lines import draw_lines, extent, metric_axis, nothing_yet, plain, swept_axis
+from results.figures.lines import draw_lines, extent, metric_axis, nothing_yet, plain, spelled, swept_axis
 from results.figures.page import legend_above
 from results.figures.style import GREY
 from results.study import StudyResults
@@ -30,7 +30,7 @@ def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     over_sizes(frame, points, ax, metric, trained(study))
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
-    return [marks(study, table["metric"])]
+    return [marks(study, table["metric"]), *spelled(frame)]
 
 
 def tested(study: StudyResults) -> dict[float, str]:
@@ -85,8 +85,8 @@ def over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str,
     swept_axis(frame, ax, SIZE, places)
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    draw_lines(frame, points, ax)
     metric_axis(ax, metric, *extent(frame, points))
+    draw_lines(frame, points, ax)
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
     return ax

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from results.figures.style import COLUMN, GREY, current
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size, at least
 HANDLE = 0.5  # inches of a legend's line and the space around it
+STACKED = 2  # rows that a legend over its panel may have, where it could have the figure's width
 NAMED = 6  # arms with absent trials that are named under a figure
 
 
@@ -68,13 +70,16 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
         height(under, style.text),
         height(foot, style.small),
     )
-    top = MARGIN + head_height + under_height + MARGIN
+    keys = [legend.get_window_extent().height / figure.dpi + MARGIN for legend in figure.legends]
+    top = MARGIN + head_height + under_height + MARGIN + sum(keys)
     bottom = foot_height + MARGIN if foot else 0.0
     total = top + body + bottom
     figure.set_size_inches(width, total)
     left = MARGIN / width
     figure.text(left, 1 - MARGIN / total, head, size=style.title, weight="bold", va="top", linespacing=LEADING * 0.9)
     figure.text(left, 1 - (MARGIN + head_height) / total, under, size=style.text, color=GREY, va="top")
+    for k, legend in enumerate(figure.legends):
+        legend.set_bbox_to_anchor((left, 1 - (top - sum(keys[k:])) / total), transform=figure.transFigure)
     if foot:
         figure.text(left, MARGIN / total, foot, size=style.small, color=GREY, va="bottom")
     figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total), w_pad=MARGIN)
@@ -120,6 +125,16 @@ def absences(frame: pd.DataFrame) -> list[str]:
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
+def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
+    """Each panel's legend over it under its title; panels side by side whose legends are high have them over both."""
+    if len(panels) < 2 or narrow(figure) or max(len(stacks(ax)[0]) for ax, _ in panels) <= STACKED:
+        for ax, title in panels:
+            legend_above(ax, title)
+        return
+    for (ax, title), side in zip(panels, ("left", "right"), strict=True):
+        legend_across(figure, ax, f"{side}: {title}")
+
+
 def legend_above(ax: Axes, title: str) -> None:
     """A legend over the axes, in as many columns as fit; the figure grows by its height."""
     handles, labels = ax.get_legend_handles_labels()
@@ -128,24 +143,48 @@ def legend_above(ax: Axes, title: str) -> None:
     if not handles:
         ax.set_title(title, loc="left")
         return
+    found = stacks(ax)
+    figure.set_figheight(figure.get_figheight() + max(height("\n".join(stack), current().text) for stack in found))
+    labels = [label for stack in found for label in stack]
+    ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, **layout())
+
+
+def legend_across(figure: Figure, ax: Axes, title: str) -> None:
+    """The legend of `ax` over the whole figure, of which it may have any part; `compose` finds its place."""
+    handles, labels = ax.get_legend_handles_labels()
+    if not handles:
+        ax.set_title(title, loc="left")
+        return
+    columns = len(stacked(labels, figure.get_figwidth() - 2 * MARGIN))
+    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, title=title, **layout())
+    legend.set_in_layout(False)
+
+
+def stacks(ax: Axes) -> list[list[str]]:
+    """The entries of a legend as wide as `ax`, a list a column; [[]] where there is none."""
+    figure = ax.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    return stacked(ax.get_legend_handles_labels()[1], ax.get_position().width * figure.get_figwidth())
+
+
+def stacked(labels: Sequence[str], room: float) -> list[list[str]]:
+    """Entries in as many columns as fit into `room` inches, broken where one is too long."""
+    if not labels:
+        return [[]]
     text = current().text
-    room = ax.get_position().width * figure.get_figwidth()
-    labels = [wrapped(label, room - HANDLE, text) for label in labels]
-    widest = max(text_width(line, text) for label in labels for line in label.split("\n")) + HANDLE
-    columns = max(1, min(len(labels), int(room / widest)))
-    stacks = np.array_split(labels, columns)
-    figure.set_figheight(figure.get_figheight() + max(height("\n".join(stack), text) for stack in stacks))
-    ax.legend(
-        handles,
-        labels,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=columns,
-        title=title,
-        title_fontsize=text,
-        alignment="left",
-        borderaxespad=0.2,
-        borderpad=0.2,
-        handlelength=2.6,
-        columnspacing=1.2,
-    )
+    broken = [wrapped(label, room - HANDLE, text) for label in labels]
+    widest = max(text_width(line, text) for label in broken for line in label.split("\n")) + HANDLE
+    columns = max(1, min(len(broken), int(room / widest)))
+    return [list(map(str, stack)) for stack in np.array_split(np.array(broken, dtype=object), columns)]
+
+
+def layout() -> dict[str, Any]:
+    """What all legends have in common."""
+    return {
+        "title_fontsize": current().text,
+        "alignment": "left",
+        "borderaxespad": 0.2,
+        "borderpad": 0.2,
+        "handlelength": 2.6,
+        "columnspacing": 1.2,
+    }

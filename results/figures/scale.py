@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from results.figures.frame import arms, seeds, x_of
-from results.figures.lines import marks, over_axis, place, plain, values
-from results.figures.page import legend_above, narrow
+from results.figures.lines import marks, over_axis, place, plain, spelled, values
+from results.figures.page import legend_above, legend_across, narrow
 from results.study import StudyResults
 from results.tables import Table
 from results.tables import table as table_of
@@ -24,8 +24,11 @@ def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
     axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
     over_axis(frame, seeds(study, table["metric"]), axes[0], table["metric"], x, ticks(frame, x, study.history))
-    legend_above(axes[0], equal_steps(study.trials))
-    notes = [marks(x)] if frame["series"].nunique() > 1 else []
+    if beside and not stacked:
+        legend_across(figure, axes[0], equal_steps(study.trials))
+    else:
+        legend_above(axes[0], equal_steps(study.trials))
+    notes = [marks(x), *spelled(frame)] if frame["series"].nunique() > 1 else []
     if not beside:
         return notes
     frame, points = place(arms(beside, untested(table_of(beside)))), seeds(beside, FEW_SHOT)
@@ -56,16 +59,28 @@ def ticks(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
 
 
 def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """A label a size: the share of the training images over their number, where a trial tells it."""
-    counts = training_images(history).reindex(frame["arm"]).groupby(list(frame["at"])).median()
-    known = {at: "" if pd.isna(count) else f"\n{count:,.0f} images" for at, count in counts.items()}
-    return [f"{plain(100 * at)}%{known[at]}" for at in sorted(set(frame["at"]))]
+    """A label a size: the share of the training images over their number, where a trial tells it.
+
+    Folds are of unequal size, so that it is a range.
+    """
+    images, places = training_images(history), dict(zip(frame["arm"], frame["at"], strict=True))
+    images = images[images.index.isin(places.keys())]
+    counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
+    return [
+        f"{plain(100 * at)}%{counted(counts.loc[at]) if at in counts.index else ''}" for at in sorted(set(frame["at"]))
+    ]
+
+
+def counted(found: pd.Series) -> str:
+    """Lines of a label: "1,294 images", "1,294\N{EN DASH}1,296" over "images"."""
+    low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
+    return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 
 
 def training_images(history: pd.DataFrame) -> pd.Series:
-    """Arm -> images that an epoch sees; folds of unequal size differ by one, so it is the median of its trials."""
+    """Images that an epoch sees, of each trial: indexed by its arm."""
     seen = history[history["epoch"] > 0]
-    return (seen["images"] / seen["epoch"]).groupby(seen["arm"]).median()
+    return (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
 
 
 def equal_steps(trials: pd.DataFrame) -> str:

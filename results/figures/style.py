@@ -15,7 +15,7 @@ from results.style import COLUMN, FULL, Style, current
 __all__ = ["COLUMN", "DASHES", "FULL", "GREY", "LIGHT", "MARKERS", "PALE", "current", "style"]
 
 GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
-MARKERS = ("o", "s", "^", "v", "P", "X")
+MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # as many as share no divisor with the six colours of the palette
 DASHES: tuple[Any, ...] = (
     *("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (9, 2)), (0, (2, 3))),
     *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
