@@ -48,7 +48,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     named = [(sentences.setting(table), table) for table in tables]
     return Grid(
         title=f"{tables[0]['study']}: {tables[0]['question']}",
-        caption=[f"{setting}: {layout.caption(table, columns)}" for setting, table in named],
+        caption=[f"{setting}: {line}" for setting, table in named for line in layout.captions(table, columns)],
         header=["arm", *(header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.COLUMNS[name].numeric for _ in tables for name in columns)],
         rows=[

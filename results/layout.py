@@ -116,7 +116,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
         rows.append([Cell(cells[0].text, cells[0].sort, mark), *cells[1:]])
     return Grid(
         title=f"{table['name']}: {table['question']}",
-        caption=[caption(table, columns)],
+        caption=captions(table, columns),
         header=[COLUMNS[name].header.format(metric=label(table["metric"], table["objective"])) for name in columns],
         numeric=[COLUMNS[name].numeric for name in columns],
         rows=rows,
@@ -134,6 +134,11 @@ def sortable(value: Any) -> float | str | None:
 
 def label(metric: str, objective: str = "") -> str:
     return current().labels.get(metric) or units.name(metric, objective)
+
+
+def captions(table: Table, columns: Sequence[str]) -> list[str]:
+    """What the numbers are, and where the baseline is not as the recipe says."""
+    return [caption(table, columns), *filter(None, [sentences.departing(table)])]
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:

@@ -73,6 +73,7 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "found": plan.get("found", ""),  # plans written before the field existed
         "table": table,
         "answer": sentences.answer(table),
+        "departing": sentences.departing(table),
         "summary": summary(table),
         "incomplete": incomplete(study.trials),
         "figures": figures(study),

@@ -177,6 +177,15 @@ def setting(table: Mapping[str, Any]) -> str:
     return f"{table['recipe']} with {changed}" if changed else str(table["recipe"])
 
 
+def departing(table: Mapping[str, Any]) -> str:
+    """ "Unlike the recipe, the baseline has steps 500, optimizer sgd." where it has; stages too"""
+    told = [
+        f"{who} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
+        for who, settings in table["departures"].items()
+    ]
+    return f"Unlike the recipe, {'; '.join(told)}." if told else ""
+
+
 def seeds(rows: Sequence[Row]) -> str:
     """ "n = 5 seeds an arm" """
     counts = sorted({row["n"] for row in rows})

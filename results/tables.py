@@ -76,6 +76,7 @@ def table(study: StudyResults) -> Table:
         "margin": plan["margin"],
         "budget": plan.get("budget", "steps"),
         "varied": varied(plan),
+        "departures": departures(plan),
         "tuned": list(plan.get("tune", {})),
         "interactions": interaction.judge(whole, samples, unjudged),
         "claims": claims.judge(plan, rows, samples, unjudged, gone),
@@ -88,6 +89,13 @@ def varied(plan: Mapping[str, Any]) -> list[str]:
     """The settings that are not the same for all arms by what the study says: factors, curves, joint changes."""
     declared = [key for arm in plan["arms"] for key in arm.get("declared", [])]
     return list(dict.fromkeys([*plan["factors"], *plan["curves"], *declared]))
+
+
+def departures(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Where the main baseline and each stage are not as the recipe says; none in plans of before this was written."""
+    found = {"the baseline": plan.get("departures", {})}
+    found |= {f"the stage {stage['name']}": stage.get("departures", {}) for stage in plan.get("stages", [])}
+    return {who: settings for who, settings in found.items() if settings}
 
 
 def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import synthetic
 
-from results import report
+from results import report, tables
 from results.names import FIGURES
 from results.study import StudyResults
 
@@ -130,6 +130,17 @@ def test_every_study_and_every_arm_is_there(complete: str) -> None:
     assert "not across the 5 studies" in page.text
     assert "Made 2026-01-02 03:04 UTC" in page.text
     assert "Incomplete" not in page.text
+
+
+def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
+    """Beside the recipe's own description, of the stages too; a plan of before it was written down says nothing."""
+    stages = [{"name": "pretrain", "departures": {"objective": "masked-patch"}}, {"name": "plain"}]
+    plan = synthetic.position(departures={"optimizer": "sgd", "steps": 500}, stages=stages)
+    said = "the baseline has optimizer sgd, steps 500; the stage pretrain has objective masked-patch."
+    found = synthetic.results(plan)
+    assert f"{plan['description']} Unlike the recipe, {said}" in Page(report.render([found], MADE)).text
+    assert f"Unlike the recipe, {said}" in tables.render(tables.table(found), "latex")
+    assert "Unlike" not in report.render([synthetic.results(synthetic.position())], MADE)
 
 
 def test_claims_are_judged_in_words(complete: str) -> None:
