@@ -145,9 +145,7 @@ def summary(table: tables.Table) -> str:
     """How many arms got which verdict: "2 worse, 1 equivalent"; of a tuned study, each at its own value."""
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
-    words = Counter(row["verdict"] for row in tuned or compared)
-    said = {word: (word or "without a verdict").replace("-", " ") for word in sentences.ORDER}
-    counts = ", ".join(f"{words[word]} {text}" for word, text in said.items() if words[word])
+    counts = sentences.tally(tuned or compared)
     return f"{counts} (each at its own {' and '.join(table['tuned'])})" if tuned else counts
 
 

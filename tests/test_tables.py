@@ -548,7 +548,8 @@ def test_sentences_say_what_the_verdict_allows() -> None:
     assert said(found, "position=1d") == "the baseline"
     low, high = of(found, "position=relative")["delta_ci95"]
     bound = re.fullmatch(
-        r"not resolved against position=1d: any difference is below (\d\.\d\d) points", said(found, "position=relative")
+        r"not resolved against position=1d: any difference is below (\d\.\d\d) points \(95% CI\)",
+        said(found, "position=relative"),
     )
     assert bound is not None
     assert float(bound[1]) >= 100 * max(-low, high) > float(bound[1]) - 0.01
@@ -560,7 +561,7 @@ def test_a_sentence_over_few_test_images_says_so() -> None:
     row = of(found, "position=none") | {"delta_ci95_images": [-0.4, 0.1]}
     assert sentences.sentence(row, found).endswith(" on these test images")
     row = of(found, "position=none") | {"delta_ci95_images": [-0.3, 0.9], "verdict": "not-resolved"}
-    assert sentences.sentence(row, found).endswith("any difference is below 90.00 points")
+    assert sentences.sentence(row, found).endswith("any difference is below 90.00 points (95% CI)")
 
 
 def test_a_bound_that_says_nothing_is_not_told() -> None:
@@ -570,8 +571,8 @@ def test_a_bound_that_says_nothing_is_not_told() -> None:
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     assert sentences.sentence(row, found) == nothing
     assert sentences.sentence(row | {"diverged": 1}, found) == f"{nothing}, and 1 of 5 trials diverged"
-    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points")
-    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707")
+    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points (95% CI)")
+    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707 (95% CI)")
 
 
 def test_diverged_trials_are_in_the_sentence() -> None:
@@ -606,9 +607,9 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     assert "; position=2d is equivalent to position=1d within 3.00 points." in text
     rows = [row | {"verdict": "not-resolved"} if row["delta"] else row for row in found["rows"]]
     largest = max(abs(end) for row in rows for end in row["delta_ci95"] or [])
-    expected = f"not resolved against position=1d (any difference is below {np.ceil(largest * 1e4) / 100:.2f} points): "
+    bound = f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points, by the 95% CI of each"
     listed = "position=none, position=2d, position=relative. "
-    assert expected + listed in sentences.answer(found | {"rows": rows})
+    assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(found | {"rows": rows})
 
 
 def test_the_answer_of_many_arms_names_the_extremes() -> None:
