@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import claims, inspection, interaction, layout, plots, sentences, store, tables, units
+from results import claims, inspection, interaction, layout, mixed, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
 from results.inside import Inspection
 from results.study import StudyResults
@@ -73,6 +73,7 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "found": plan.get("found", ""),  # plans written before the field existed
         "table": table,
         "answer": sentences.answer(table),
+        **told_apart(table["notes"], mixed.notes(study.columns)),
         "departing": sentences.departing(table),
         "summary": summary(table),
         "incomplete": incomplete(study.trials),
@@ -87,6 +88,15 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "provenance": provenance(study.trials),
         "command": command(plan),
         "inside": list(looks(study, inside)),
+    }
+
+
+def told_apart(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
+    """What to read with the table, and what differs between its trials, for who asks where: code, machines."""
+    return {
+        "notes": [note for note in notes if note not in differing],
+        "differing": differing,
+        "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
     }
 
 

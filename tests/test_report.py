@@ -143,6 +143,18 @@ def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
     assert "Unlike" not in report.render([synthetic.results(synthetic.position())], MADE)
 
 
+def test_trials_that_differ_in_code_are_told_to_who_asks() -> None:
+    """What differs stands on the page, where it lies in a folded part; what made the whole page too."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    key = synthetic.trial_id(plan, "position=none", 3)
+    page = report.render([synthetic.results(plan, records | {key: synthetic.changed(records[key], code="fed")})], MADE)
+    shut = re.findall(r"<details[^>]*>\s*<summary>(.*?)</summary>(.*?)</details>", page, flags=re.DOTALL)
+    assert [summary for summary, _ in shut] == ["Made 2026-01-02 03:04 UTC", "Not the same for all trials: code"]
+    assert "code differs between trials: 0123456789ab (19), fed (position=none seed 3)." in shut[1][1]
+    assert "differs between" not in re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
+
+
 def test_claims_are_judged_in_words(complete: str) -> None:
     """With the difference that the judgement rests on."""
     assert re.search(r"position=none < position=1d: agrees \(−\d+\.\d\d points \[", Page(complete).text)

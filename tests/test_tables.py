@@ -224,6 +224,23 @@ def test_mixed_code_and_machines_are_named() -> None:
     ]
 
 
+def test_many_mixed_trials_are_counted() -> None:
+    """An arm that is wholly of other code by its name; of many arms how many, and whether all of each."""
+    plan = synthetic.model_shape()
+    arms = [arm["name"] for arm in plan["arms"]]
+    cells = [(name, seed) for name in arms for seed in range(5)]
+
+    def told(other: list[tuple[str, int]]) -> str:
+        records = synthetic.simulate(plan)
+        ids = [synthetic.trial_id(plan, *cell) for cell in other]
+        records |= {one: synthetic.changed(records[one], code="fedcba987654") for one in ids}
+        return str(table(synthetic.results(plan, records))["notes"][0]).partition("fedcba987654 ")[2]
+
+    assert told([cell for cell in cells if cell[0] == arms[1]]) == f"(all of {arms[1]})"
+    assert told([cell for cell in cells if cell[0] in arms[1:5]]) == "(20: all of 4 arms)"
+    assert told([cell for cell in cells if cell[0] in arms[1:5] and cell != (arms[1], 0)]) == "(19 trials of 4 arms)"
+
+
 def test_mixed_kernels_are_named() -> None:
     """Compiled trials beside eager ones, other kernels; trials from before that was recorded are no others."""
     plan = synthetic.position()
