@@ -116,6 +116,7 @@ def claims_grid(found: Json) -> Grid:
         rows=[claim_cells(claim, mark) for claim, mark in zip(found["claims"], marks, strict=True)],
         footnotes=footnotes,
         closing=[*dagger(found), *tally(found)],
+        label=" ".join(["claims", *found["a"]["studies"]]),
     )
 
 
@@ -140,6 +141,7 @@ def arms_grid(found: Json) -> Grid:
         numeric=[False, False, True, True, True],
         rows=[arm_cells(row) for row in found["rows"]],
         closing=[] if found["claims"] else dagger(found),
+        label=" ".join(["published", *found["a"]["studies"]]),
     )
 
 

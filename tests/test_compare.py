@@ -355,6 +355,20 @@ def test_published_is_written_in_every_format() -> None:
         published.render(published.beside([made(synthetic.position(claims=[]))]), "csv")
 
 
+def test_two_comparisons_in_one_document_have_labels_of_their_own() -> None:
+    """By their studies; titles end before the sentences that follow."""
+    pooling = synthetic.results(synthetic.pooling())
+    ours = published.render(published.beside([made()]), "latex")
+    texts = [render(compare([one], [one]), "latex") for one in (made(), pooling)] + [ours]
+    labels = re.findall(r"\\label\{tab:(.*?)\}", "".join(texts))
+    assert labels == [
+        *("compare-position-embedding-digits", "compare-pooling-digits"),
+        *("claims-position-embedding-digits", "published-position-embedding-digits"),
+    ]
+    assert "judged by our trials. ours: the first arm" in ours
+    assert "B against A, arm by arm. A: " in texts[0]
+
+
 def written(folder: Path, **changes: Sequence[float | None]) -> str:
     """A run directory with a study of made-up accuracies."""
     plan = synthetic.position()

@@ -477,6 +477,36 @@ def test_a_strict_reader_of_latex_finds_every_cell(columns: list[str] | None) ->
     assert [row[0].partition("\\")[0] for row in rows[1:]] == list(ACCURACIES)
 
 
+def test_notes_are_as_long_as_asked_for() -> None:
+    """Short: about the columns shown, and no prose; none: what a number would mislead without; LaTeX is short."""
+    size, change = "parameters 51,010 against 51,000", "with lr 0.1 against 0.2, declared"
+    plan = synthetic.position(notes={"position=2d": [size, change]})
+    records = synthetic.from_accuracies(plan, ACCURACIES)
+    records[synthetic.trial_id(plan, "position=2d", 3)] = synthetic.hole("failed", "ValueError: boom")
+    found = table(synthetic.results(plan, records))
+    hole, pairs = "seed 3 failed: ValueError: boom", "the difference is over seeds 0, 1, 2, 4: what both arms finished"
+    every = [size, change, hole, pairs, "Answer: ", "Claims of ", "Not covered: "]
+
+    def told(*columns: str, **how: str) -> list[str]:
+        text = render(found, how.get("format", "md"), list(columns) or None, how.get("notes"))
+        return [one for one in every if one in text]
+
+    assert told() == every
+    assert told(notes="short") == told(format="latex") == [size, change, hole, pairs]
+    assert told("arm", "mean", notes="short") == [change, hole]
+    assert told("arm", "mean", "verdict", notes="none") == [hole, pairs]
+    assert told("arm", "mean", notes="none") == [hole]
+    assert told(format="latex", notes="all") == every
+    kept = next(row for row in json.loads(render(found, "json", notes="none"))["rows"] if row["arm"] == "position=2d")
+    assert kept["notes"] == [hole, pairs]
+
+
+def test_latex_takes_both_columns_of_a_page_where_one_is_narrow() -> None:
+    """As many columns as a paper's column holds are a plain table."""
+    assert r"\begin{table*}" in render(made(), "latex")
+    assert r"\begin{table}" in render(made(), "latex", ["arm", "mean", "delta", "verdict"])
+
+
 class Cells(html.parser.HTMLParser):
     """The sort keys of every cell, and the tags that were opened."""
 
@@ -530,6 +560,14 @@ def test_nothing_is_bold_or_ranked(form: str) -> None:
     assert sorted(places[2:]) == places[2:]
 
 
+def test_a_column_is_named_once() -> None:
+    """Twice, or no name at all, is no choice."""
+    with pytest.raises(ValueError, match=r"columns=arm,n,arm: arm is there twice"):
+        render(made(), "md", ["arm", "n", "arm"])
+    with pytest.raises(ValueError, match=r"columns=: one of arm, n"):
+        render(made(), "csv", [""])
+
+
 def test_columns_are_chosen_by_key() -> None:
     """Any of a row's keys, in the order that is asked for."""
     header = next(line for line in render(made(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|"))
@@ -537,7 +575,7 @@ def test_columns_are_chosen_by_key() -> None:
     assert render(made(), "csv", ["arm", "ci95"]).splitlines()[0] == "arm,ci95_low,ci95_high"
     assert json.loads(render(made(), "json", ["n"]))["rows"][0] == {"n": 5}
     for name in ROW:
-        assert render(made(), "md", ["arm", name])
+        assert render(made(), "md", list(dict.fromkeys(["arm", name])))
 
 
 def test_an_unknown_column_or_format_names_the_nearest() -> None:

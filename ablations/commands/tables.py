@@ -19,6 +19,14 @@ def table(
     runs: options.Source = None,
     format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
     columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    notes: Annotated[
+        options.Notes | None,
+        typer.Option(
+            help="What is said below it. short: footnotes of the columns shown; none: only those without which a "
+            "number would mislead.  [default: short for latex, else all]",
+            show_default=False,
+        ),
+    ] = None,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
     strict: options.Strict = False,
@@ -28,13 +36,16 @@ def table(
 
     with styled(style, source_path(runs)):
         shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
-        chosen = [name.strip() for name in columns.split(",")] if columns else None
+        chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+        said = notes.value if notes else None
         if as_json or format is options.TableFormat.json:
-            show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
+            show_json([json.loads(tables.render(one, "json", chosen, said)) for one in shown])
+        elif format is options.TableFormat.csv and len(shown) > 1:
+            print(across.render(shown, "csv", chosen, said))
         elif len(set(recipe)) > 1:
-            print("\n\n".join(across.render(same, format.value, chosen) for same in across.by_study(shown)))
+            print("\n\n".join(across.render(same, format.value, chosen, said) for same in across.by_study(shown)))
         else:
-            print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
+            print("\n\n".join(tables.render(one, format.value, chosen, said) for one in shown))
     if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
         raise typer.Exit(FAILED)
 
