@@ -1,6 +1,7 @@
 """The report: one file with everything in it that asks the network for nothing."""
 
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -10,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 import synthetic
 
-from results import report, tables
+from results import export, report, tables
 from results.names import FIGURES
-from results.study import StudyResults
+from results.study import StudyResults, load
 
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
@@ -166,6 +167,24 @@ def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
     text = Page(complete).text
     assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration(sum(seconds.values()))}" in text
     assert "5 of its 20 trials are shared with other studies of this report" in text
+
+
+def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
+    """Of the study and of the page; a trial that is a stage here and an arm elsewhere costs once; exports know it."""
+    plan, other = synthetic.position(), synthetic.pooling()
+    ids = [synthetic.trial_id(other, "pool=cls,lr=0.001", seed) for seed in range(5)]
+    trials = [{"seed": seed, "id": one} for seed, one in enumerate(ids)]
+    plan["stages"] = [{"name": "pretrain", "stage": "pretrain", "parent": "", "trials": trials}]
+    synthetic.write(tmp_path / "runs", other)
+    studies = load(synthetic.write(tmp_path / "runs", plan))
+    taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)
+    study = next(one for one in studies if one.plan["study"] == plan["study"])
+    said = f"; before it {report.duration(taken)} in 5 trials that they start from"
+    assert said in report.cost(study, Counter(study.columns["id"]))
+    assert len(report.seconds([study])) == 25
+    assert len(report.seconds(studies)) == len({one for each in studies for one in each.columns["id"]})
+    export.write(studies, tmp_path / "all.parquet")
+    assert report.seconds(load(tmp_path / "all.parquet")) == report.seconds(studies)
 
 
 def test_studies_are_linked_where_they_share_something() -> None:
