@@ -188,7 +188,7 @@ def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:
 
 def seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
     """What each trial took that is over, those that others start from included, by id."""
-    found = {}
+    found: dict[str, float] = {}
     for study in studies:
         own = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
         found |= {trial: took for trial, took in own if not math.isnan(took)} | before(study)

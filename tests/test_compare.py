@@ -355,6 +355,17 @@ def test_published_is_written_in_every_format() -> None:
         published.render(published.beside([made(synthetic.position(claims=[]))]), "csv")
 
 
+def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
+    """Accuracies of another size, or of what is no label, do not stand among test accuracies without a word."""
+    at_new_size = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
+    found = published.beside([made(), made(at_new_size)])
+    assert [claim["notes"] for claim in found["claims"]] == [[], [], ["val accuracy"], ["val accuracy"]]
+    assert "position=none [1]" in (text := published.render(found, "md"))
+    assert text.count("[1] val accuracy") == 2
+    rows = compare([made(), made(at_new_size)], [made(), made(at_new_size)])["rows"]
+    assert [row["notes"] for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
+
+
 def test_two_comparisons_in_one_document_have_labels_of_their_own() -> None:
     """By their studies; titles end before the sentences that follow."""
     pooling = synthetic.results(synthetic.pooling())
