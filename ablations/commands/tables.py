@@ -66,6 +66,7 @@ def compare(
     from results import compare as comparing
     from results import comparison as told
     from results import published
+    from results.nearest import nearest
     from results.study import load
 
     if fail_on not in (None, "worse"):
@@ -76,7 +77,10 @@ def compare(
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
-    comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
+    first = load(a, words or [])
+    if not Path(b).exists():
+        raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
+    comparison = comparing.compare(first, load(Path(b), words or []))
     print(told.render(comparison, shown.value))
     if fail_on:
         if not told.was_compared(comparison):
