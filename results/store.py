@@ -75,7 +75,7 @@ def write_bytes(path: Path, payload: bytes) -> None:
         os.rename(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # the name that somebody asked for
+            error.filename = str(path)  # the name that somebody asked for
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
