@@ -59,8 +59,8 @@ def minus(text: str) -> str:
 
 
 def breakable(name: str) -> Markup:
-    """An arm's name that a narrow page breaks between its settings."""
-    return Markup(",<wbr>").join(name.split(","))
+    """An arm's name that a narrow page breaks after its signs, never inside a word or number."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
 
 def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:

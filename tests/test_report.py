@@ -294,6 +294,12 @@ def test_an_unknown_figure_costs_only_itself() -> None:
     assert any(row.startswith("patch=4") for row in page.rows)
 
 
+def test_a_long_name_breaks_after_its_signs() -> None:
+    """Not inside a word, and what is no sign stays text."""
+    assert report.breakable("weight_decay=0.05,x<y") == "weight_<wbr>decay=<wbr>0.05,<wbr>x&lt;y"
+    assert report.breakable("ours=") == "ours="
+
+
 def test_the_template_is_packaged() -> None:
     """It lies beside the code, where an installed package finds it."""
     assert files("results").joinpath("report.html.j2").is_file()

@@ -321,7 +321,7 @@ def test_the_report_shows_a_tuned_study() -> None:
     val, test = accuracies(plan)
     page = report.render([synthetic.results(plan, reached(plan, val, test))], datetime(2026, 1, 2, tzinfo=UTC))
     assert re.search(r"pooling@digits: 1 [a-z ]+ \(each at its own lr\)", page)
-    assert page.index("pool=gap,<wbr>lr=tuned") < page.index("pool=cls,<wbr>lr=0.001")
+    assert page.index("pool=<wbr>gap,<wbr>lr=<wbr>tuned") < page.index("pool=<wbr>cls,<wbr>lr=<wbr>0.001")
 
 
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
