@@ -109,7 +109,15 @@ def started(arm: Arm, baseline: Arm) -> Iterator[str]:
     own = arm.parent.config
     on = f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
     learned = "" if own.objective == "classification" else f", objective {own.objective}"
-    yield f"starts from {arm.parent.name}: {on}{learned}"
+    yield f"starts from {arm.parent.name}: {on}{learned}{labels(own, arm.config)}"
+
+
+def labels(start: Config, own: Config) -> str:
+    """That what an arm starts from saw more labels of the arm's own task: its difference is of these too."""
+    if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
+        return ""
+    more = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
+    return f"; it saw labels of more images of the same task ({more}), which the difference measures too"
 
 
 def initial(arm: Arm, baseline: Arm) -> Iterator[str]:

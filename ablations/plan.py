@@ -19,7 +19,7 @@ from ablations.study import Arm, Design, Study, at, claim_arms
 from results import chain, evals, store, units
 from results.names import FIGURES, METRICS
 from vitcore import data
-from vitcore.config import Config, ConfigError, listed, nearest
+from vitcore.config import Config, ConfigError, listed, merge, nearest
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.measure import measure
 
@@ -46,6 +46,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "published_of": study.published_of or study.source,
         "found": study.found,
         "description": recipe.description,
+        "departures": departures(design, main_baseline(design)),
         "metric": design.metric,
         "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
         "margin": margin(design),
@@ -230,11 +231,33 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, Json]:
             "parent": stage.parent.name if stage.parent else "",
             "key": arm_key(stage.config),
             "config": written,
+            "departures": departures(design, stage),
             "evals": [name for name in evals.owed(design.evals, design.metric) if of_stages(design, name)],
             **measured_arm(stage.name, stage.config),
             "trials": trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         }
     return found
+
+
+def main_baseline(design: Design) -> Arm:
+    return next(arm for arm in design.arms if arm.name == design.main_baseline)
+
+
+def departures(design: Design, entry: Arm | Stage) -> Json:
+    """The written settings in which an arm or stage differs from the recipe's config, as the recipe describes it.
+
+    None where that is no config by itself.
+    """
+    own, recipe = entry.config.model_dump(), design.recipe.config
+    try:
+        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other images bring their own size
+    except ConfigError:
+        return {}
+    plain["data"] = recipe.get("data", own["data"])
+    own |= {"init_from": entry.parent.name} if entry.parent else {}
+    written = ["steps" if key == "epochs" else key for key in (*entry.settings, "init_from")]
+    mine, its = ({**config, **config["options"]} for config in (own, plain))
+    return {key: mine[key] for key in written if key not in HOW_IT_RUNS and key in mine and mine[key] != its.get(key)}
 
 
 def of_stages(design: Design, eval_name: str) -> bool:

@@ -14,14 +14,17 @@ SHOWN = ("mean", "delta", "p_holm", "verdict")
 ABSENT = "–"
 
 
-def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None) -> str:
-    """The tables of one study as one, in any of layout.FORMATS; columns: of each recipe.
+def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
+    """The tables of one study as one, in any of layout.FORMATS; columns: of each recipe; notes: of layout.NOTES.
 
     CSV has a row for each recipe and arm. Raises ValueError for another format or column.
     """
     layout.check(columns)
     if format == "json":
-        return json.dumps([json.loads(layout.render(table, "json", columns)) for table in tables], indent=1)
+        return json.dumps([json.loads(layout.render(table, "json", columns, notes)) for table in tables], indent=1)
+    told = notes or layout.usual_notes(format)
+    about = columns or (list(layout.COLUMNS) if format == "csv" else SHOWN)
+    tables = [layout.abridged(table, about, told) for table in tables]
     if format == "csv":
         settings = [(table["study"], sentences.setting(table)) for table in tables for _ in table["rows"]]
         rows = zip(settings, layout.flat_rows(tables, columns), strict=True)
@@ -48,7 +51,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     named = [(sentences.setting(table), table) for table in tables]
     return Grid(
         title=f"{tables[0]['study']}: {tables[0]['question']}",
-        caption=[f"{setting}: {layout.caption(table, columns)}" for setting, table in named],
+        caption=[f"{setting}: {line}" for setting, table in named for line in layout.captions(table, columns)],
         header=["arm", *(header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.COLUMNS[name].numeric for _ in tables for name in columns)],
         rows=[

@@ -13,6 +13,7 @@ from results.study import StudyResults
 Json = dict[str, Any]
 
 IDENTICAL = "identical"
+USUAL = "test_accuracy"  # what rows are of where nothing is said
 
 
 @dataclass(frozen=True)
@@ -208,14 +209,16 @@ def compared_row(
         "n_pairs": difference.n if test and test.method == "paired" else None,
         "identical": test.identical if test else [],
         "contrast": contrast_row(a, b, change, p_change),
-        "notes": measured(plan) + notes(pair, test, p_holm, family) + changed(a, b, change, p_change),
+        "notes": measured(plan["metric"], planned.objective(plan))
+        + notes(pair, test, p_holm, family)
+        + changed(a, b, change, p_change),
     }
 
 
-def measured(plan: Mapping[str, Any]) -> list[str]:
-    """What a row's numbers are of, where that is no label of an image."""
-    learned = planned.objective(plan)
-    return [units.name(plan["metric"], learned)] if learned in units.PREDICTED else []
+def measured(metric: str, objective: str) -> list[str]:
+    """What a row's numbers are, where that is not the test accuracy of labels: its metric, and what was learned."""
+    usual = metric == USUAL and objective not in units.PREDICTED
+    return [] if usual else [units.name(metric, objective)]
 
 
 def untested(pair: Pair, test: Test | None) -> str | None:

@@ -49,6 +49,7 @@ def as_grid(comparison: Json) -> Grid:
         rows=[cells(row, mark) for row, mark in zip(comparison["rows"], marks, strict=True)],
         footnotes=footnotes,
         closing=closing(comparison),
+        label=" ".join(["compare", *dict.fromkeys([*comparison["a"]["studies"], *comparison["b"]["studies"]])]),
     )
 
 

@@ -30,6 +30,7 @@ class Grid:
     footnotes: list[str] = field(default_factory=list)
     closing: list[str] = field(default_factory=list)
     groups: list[tuple[str, int]] = field(default_factory=list)
+    label: str = ""  # what a document refers to it by, where that is not how the title begins
 
 
 def number(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
@@ -77,6 +78,7 @@ def escape_markdown(text: str) -> str:
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------
 
+ONE_COLUMN = 6  # columns of a table that fit into one of a paper's two
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -95,7 +97,8 @@ LATEX = {
 
 def latex(grid: Grid) -> str:
     """A table environment; its document needs \\usepackage{booktabs}."""
-    kind = "table*" if grid.groups else "table"  # groups are as wide as the page
+    wide = bool(grid.groups) or len(grid.header) > ONE_COLUMN
+    kind = "table*" if wide else "table"  # as wide as the page, or as one of its columns
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
     lines = [" & ".join(escape_latex(cell.text) + raised(cell.marks) for cell in row) + r" \\" for row in grid.rows]
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
@@ -104,8 +107,8 @@ def latex(grid: Grid) -> str:
         [
             rf"\begin{{{kind}}}",
             r"\centering",
-            rf"\caption{{{' '.join(map(escape_latex, [grid.title, *grid.caption]))}}}",
-            rf"\label{{tab:{key(grid.title)}}}",
+            rf"\caption{{{' '.join(map(escape_latex, [sentence(grid.title), *grid.caption]))}}}",
+            rf"\label{{tab:{key(grid.label or grid.title.partition(': ')[0])}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             *latex_groups(grid),
@@ -120,9 +123,14 @@ def latex(grid: Grid) -> str:
     )
 
 
-def key(title: str) -> str:
-    """What the document refers to the table by: "pooling@digits: Class token or ...?" is pooling-digits."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", title.partition(": ")[0]).strip("-").lower()
+def sentence(title: str) -> str:
+    """With an end: more sentences follow."""
+    return title if title.endswith((".", "?", "!")) else f"{title}."
+
+
+def key(label: str) -> str:
+    """What the document refers to the table by: "pooling@digits" is pooling-digits."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-").lower()
 
 
 def latex_groups(grid: Grid) -> list[str]:

@@ -74,12 +74,23 @@ COLUMNS = {
     "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
 }
 SHOWN = ("arm", "n", "mean", "delta", "delta_ci95_images", "p_holm", "verdict", "published", "params", "flops")
+NOTES = ("all", "short", "none")
+COMPARED = {"delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "verdict"}  # of an arm and its baseline
+SIZES = {  # how footnotes begin that say in what size an arm differs: the column that they are about
+    **dict.fromkeys(("parameters ", "has a class token", "has no class token"), "params"),
+    **dict.fromkeys(("FLOPs ", "tokens "), "flops"),
+}
 WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has one
 
 
-def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
-    """The table in one of FORMATS. Raises ValueError for another format or column."""
+def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
+    """The table in one of FORMATS, with NOTES of a kind: in LaTeX usually the short ones.
+
+    Raises ValueError for another format or column.
+    """
     check(columns)
+    about = columns or (list(COLUMNS) if format in ("csv", "json") else shown(table))
+    table = abridged(table, about, notes or usual_notes(format))
     if format == "csv":
         return as_csv(flat_rows([table], columns))
     if format == "json":
@@ -88,9 +99,43 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None) -> s
     return written(as_grid(table, columns or shown(table)), format)
 
 
+def usual_notes(format: str) -> str:
+    """A paper has little room, and a text of its own."""
+    return "short" if format == "latex" else "all"
+
+
+def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
+    """The table with the notes of one of NOTES.
+
+    all: everything. short: the footnotes about what is in `columns`, and in what trials differ. none: of these only
+    those without which a number would mislead: trials that are missing or diverged, what limits a difference.
+    """
+    if notes == "all":
+        return table
+    rows = [
+        row | {"notes": [note for note in row["notes"] if stays(note, table["notes_of"], columns, notes)]}
+        for row in table["rows"]
+    ]
+    where = " trials: "  # what follows it is which: code differs between trials: ...
+    told = [note.partition(where)[0] + " trials" if where in note else note for note in table["notes"]]
+    told = told if notes == "short" else []
+    return {**table, "rows": rows, "notes": told, "abridged": True}
+
+
+def stays(note: str, of: Mapping[str, Sequence[str]], columns: Sequence[str], notes: str) -> bool:
+    if note in of["differences"]:
+        return not COMPARED.isdisjoint(columns)
+    if note in of["arms"]:
+        column = next((column for start, column in SIZES.items() if note.startswith(start)), "arm")
+        return notes == "short" and column in columns
+    return True
+
+
 def check(columns: Sequence[str] | None) -> None:
-    """Raises ValueError for a column that is not there."""
+    """Raises ValueError for a column that is not there, and for one that is twice."""
     for name in columns or ():
+        if columns and columns.count(name) > 1:
+            raise ValueError(f"columns={','.join(columns)}: {name} is there twice")
         if name not in COLUMNS:
             raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
 
@@ -116,7 +161,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
         rows.append([Cell(cells[0].text, cells[0].sort, mark), *cells[1:]])
     return Grid(
         title=f"{table['name']}: {table['question']}",
-        caption=[caption(table, columns)],
+        caption=captions(table, columns),
         header=[COLUMNS[name].header.format(metric=label(table["metric"], table["objective"])) for name in columns],
         numeric=[COLUMNS[name].numeric for name in columns],
         rows=rows,
@@ -134,6 +179,11 @@ def sortable(value: Any) -> float | str | None:
 
 def label(metric: str, objective: str = "") -> str:
     return current().labels.get(metric) or units.name(metric, objective)
+
+
+def captions(table: Table, columns: Sequence[str]) -> list[str]:
+    """What the numbers are, and where the baseline is not as the recipe says."""
+    return [caption(table, columns), *filter(None, [sentences.departing(table)])]
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
@@ -178,9 +228,9 @@ def reference(table: Table) -> str:
 
 def closing(table: Table, columns: Sequence[str]) -> list[str]:
     """Below the footnotes: what is published, the answer, the claims, what to know, what is not covered."""
-    lines = []
-    if "published" in columns:
-        lines.append(dagger(table))
+    lines = [dagger(table)] if "published" in columns else []
+    if table.get("abridged"):
+        return lines + [f"Note: {note}." for note in table["notes"]]
     lines.append(f"Answer: {sentences.answer(table)}")
     if table["interactions"]:
         told = "; ".join(interaction.sentence(one, table["metric"]) for one in table["interactions"])

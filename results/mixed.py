@@ -1,13 +1,14 @@
 """Mixed provenance: code, plugins, versions, machines and kernels that differ among the trials of one table."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from results import sentences
 from results.study import THEN
 
+NAMED = 3  # arms that a note names one by one
 COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy", "compile", "attention")
 
 Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
@@ -60,13 +61,23 @@ def note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
         if text:
             groups[text].append(trial)
     most, *rest = sorted(groups, key=lambda text: (-len(groups[text]), text))
-    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({where(groups[text])})" for text in rest)]
+    whole = Counter(arm for arm, _ in trials)
+    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({where(groups[text], whole)})" for text in rest)]
     return f"{name} differs {'between' if rest else 'within'} trials: {', '.join(parts)}"
 
 
-def where(trials: Iterable[Trial]) -> str:
-    """ "position=none seed 3; position=2d seeds 0, 1" """
+def where(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
+    """ "position=none seed 3; all of position=2d", "25 trials of 10 arms", "65: all of 13 arms".
+
+    whole: how many trials each arm has.
+    """
     seeds: dict[str, list[int]] = defaultdict(list)
     for arm, seed in trials:
         seeds[arm].append(seed)
-    return "; ".join(f"{arm} {sentences.named(own)}" for arm, own in seeds.items())
+    partial = [arm for arm, own in seeds.items() if len(own) < whole[arm]]
+    if len(seeds) > NAMED:
+        count = sum(map(len, seeds.values()))
+        return f"{count} trials of {len(seeds)} arms" if partial else f"{count}: all of {len(seeds)} arms"
+    return "; ".join(
+        f"{arm} {sentences.named(own)}" if arm in partial else f"all of {arm}" for arm, own in seeds.items()
+    )

@@ -64,7 +64,15 @@ def claim_row(claim: Mapping[str, Any], table: Table) -> Json:
         "metric": table["metric"],
         **claim,
         "published_delta": published[a] - published[b] if there else None,
-        "notes": [note for note in (claim["note"], unresolved(claim, table)) if note],
+        "notes": [
+            note
+            for note in (
+                *compare.measured(table["metric"], table["objective"]),
+                claim["note"],
+                unresolved(claim, table),
+            )
+            if note
+        ],
     }
 
 
@@ -87,6 +95,7 @@ def arm_row(row: Mapping[str, Any], table: Table) -> Json:
         "b": {"mean": row["published"], "n": None, "ci95": None},
         **dict.fromkeys(("delta", "delta_ci95", "p_holm", "verdict")),
         "untested": "other setting",
+        "notes": compare.measured(table["metric"], table["objective"]),
     }
 
 
@@ -122,6 +131,7 @@ def claims_grid(found: Json) -> Grid:
         rows=[claim_cells(claim, mark) for claim, mark in zip(found["claims"], marks, strict=True)],
         footnotes=footnotes,
         closing=[*dagger(found), *tally(found)],
+        label=" ".join(["claims", *found["a"]["studies"]]),
     )
 
 
@@ -139,21 +149,24 @@ def claim_cells(claim: Json, marks: tuple[int, ...]) -> list[Cell]:
 
 
 def arms_grid(found: Json) -> Grid:
+    marks, footnotes = grid.number([row["notes"] for row in found["rows"]])
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],
         header=["study", "arm", "ours", "n", "published†"],
         numeric=[False, False, True, True, True],
-        rows=[arm_cells(row) for row in found["rows"]],
+        rows=[arm_cells(row, mark) for row, mark in zip(found["rows"], marks, strict=True)],
+        footnotes=footnotes,
         closing=[] if found["claims"] else dagger(found),
+        label=" ".join(["published", *found["a"]["studies"]]),
     )
 
 
-def arm_cells(row: Json) -> list[Cell]:
+def arm_cells(row: Json, marks: tuple[int, ...]) -> list[Cell]:
     unit, ours = units.unit(row["metric"]), row["a"]
     return [
         Cell(row["name"], row["name"]),
-        Cell(row["arm"], row["arm"]),
+        Cell(row["arm"], row["arm"], marks),
         Cell(layout.plus_minus(unit.value(ours["mean"]), ours["ci95"], unit), ours["mean"]),
         Cell(layout.of_planned(ours, unit), ours["n"]),
         Cell(unit.value(row["b"]["mean"]), row["b"]["mean"]),

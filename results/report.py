@@ -1,5 +1,6 @@
 """The report: every study's answer, figure, table and cost in one HTML file that opens without a network."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import claims, inspection, interaction, layout, plots, sentences, store, tables, units
+from results import claims, inspection, interaction, layout, mixed, plots, sentences, store, tables, units
 from results.figures.style import COLUMN, FULL
 from results.inside import Inspection
 from results.study import StudyResults
@@ -38,7 +39,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         sections=[section(study, uses, inside) | {"related": related(study, studies)} for study in studies],
         progress=progress(trials),
-        cost=duration(trials["train_seconds"].sum()),
+        cost=duration(sum(seconds(studies).values())),
         provenance=provenance(trials),
     )
 
@@ -58,8 +59,8 @@ def minus(text: str) -> str:
 
 
 def breakable(name: str) -> Markup:
-    """An arm's name that a narrow page breaks between its settings."""
-    return Markup(",<wbr>").join(name.split(","))
+    """An arm's name that a narrow page breaks after its signs, never inside a word or number."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
 
 def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
@@ -73,6 +74,8 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "found": plan.get("found", ""),  # plans written before the field existed
         "table": table,
         "answer": sentences.answer(table),
+        **told_apart(table["notes"], mixed.notes(study.columns)),
+        "departing": sentences.departing(table),
         "summary": summary(table),
         "incomplete": incomplete(study.trials),
         "figures": figures(study),
@@ -82,10 +85,19 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "grid": layout.as_grid(table, columns),
         "interactions": [interaction.sentence(one, table["metric"]) for one in table["interactions"]],
         "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
-        "cost": cost(study.trials, uses),
+        "cost": cost(study, uses),
         "provenance": provenance(study.trials),
         "command": command(plan),
         "inside": list(looks(study, inside)),
+    }
+
+
+def told_apart(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
+    """What to read with the table, and what differs between its trials, for who asks where: code, machines."""
+    return {
+        "notes": [note for note in notes if note not in differing],
+        "differing": differing,
+        "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
     }
 
 
@@ -144,9 +156,7 @@ def summary(table: tables.Table) -> str:
     """How many arms got which verdict: "2 worse, 1 equivalent"; of a tuned study, each at its own value."""
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
-    words = Counter(row["verdict"] for row in tuned or compared)
-    said = {word: (word or "without a verdict").replace("-", " ") for word in sentences.ORDER}
-    counts = ", ".join(f"{words[word]} {text}" for word, text in said.items() if words[word])
+    counts = sentences.tally(tuned or compared)
     return f"{counts} (each at its own {' and '.join(table['tuned'])})" if tuned else counts
 
 
@@ -176,14 +186,34 @@ def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:
     }
 
 
-def cost(trials: pd.DataFrame, uses: Mapping[str, int]) -> str:
+def seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
+    """What each trial took that is over, those that others start from included, by id."""
+    found: dict[str, float] = {}
+    for study in studies:
+        own = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
+        found |= {trial: took for trial, took in own if not math.isnan(took)} | before(study)
+    return found
+
+
+def before(study: StudyResults) -> dict[str, float]:
+    """What the trials took that the study's arms start from, by id: of its stages."""
+    trials = [trial for stage in study.plan.get("stages", []) for trial in stage.get("trials", [])]
+    return {trial["id"]: trial["train_seconds"] for trial in trials if "train_seconds" in trial}
+
+
+def cost(study: StudyResults, uses: Mapping[str, int]) -> str:
     """What the study's finished trials took, and how many of them other studies here use too."""
-    seconds = trials["train_seconds"].dropna()
-    if seconds.empty:
+    trials, starts = study.trials, before(study)
+    own = trials["train_seconds"].dropna()
+    if own.empty and not starts:
         return "nothing trained yet"
     shared = sum(uses[trial] > 1 for trial in trials["id"])
+    each = f", {duration(own.median())} a trial" if len(own) else ""
+    first = (
+        f"; before it {duration(sum(starts.values()))} in {len(starts)} trials that they start from" if starts else ""
+    )
     also = f"; {shared} of its {len(trials)} trials are shared with other studies of this report" if shared else ""
-    return f"{duration(seconds.sum())} of training in {len(seconds)} trials, {duration(seconds.median())} a trial{also}"
+    return f"{duration(own.sum())} of training in {len(own)} trials{each}{first}{also}"
 
 
 def duration(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Sentences: a table in words, never stronger than its verdicts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,12 +44,15 @@ def intervals(row: Row) -> list[Sequence[float]]:
     return [one for one in (row["delta_ci95"], row["delta_ci95_images"]) if one]
 
 
-def bound(intervals: Sequence[Sequence[float]], measure: Unit) -> str:
-    """The largest difference that the intervals hold, where that is less than any two values can differ by."""
+def bound(intervals: Sequence[Sequence[float]], measure: Unit, by: str = " (95% CI)") -> str:
+    """The largest difference that the intervals hold, where that is less than any two values can differ by.
+
+    by: whose intervals they are.
+    """
     largest = max(abs(end) for interval in intervals for end in interval)
     if largest >= measure.range:
         return "too few trials to bound the difference"
-    return f"any difference is below {measure.bound(largest)}"
+    return f"any difference is below {measure.bound(largest)}{by}"
 
 
 def here(row: Row) -> str:
@@ -73,20 +77,28 @@ def untested(row: Row) -> str:
 def answer(table: Mapping[str, Any]) -> str:
     """The study's answer in a sentence made from its verdicts, what is resolved first.
 
-    Arms at the value that each was tuned to come before those at equal values. Arms of one verdict share a clause;
-    where they are many it names the extremes. The table has them all.
+    Of a tuned study the arms at the value that each was tuned to; those at equal values, where one may fail that is as
+    good at its own, are counted. Arms of one verdict share a clause; where they are many it names the extremes. The
+    table has them all.
     """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
     tuned = [row for row in compared if is_tuned(row, table)]
-    told = clauses([row for row in compared if row not in tuned], table) or "nothing to compare"
+    told = clauses(tuned or compared, table) or "nothing to compare"
     if tuned:
         what = " and ".join(table["tuned"])
-        told = f"each at its own {what}, {clauses(tuned, table)}. At equal {what}: {told}"
+        told = f"each at its own {what}, {told}. At equal {what}: {tally([r for r in compared if r not in tuned])}"
     return " ".join([opening(table), f"{told}.", *closing(table)])
 
 
 def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
     return "; ".join(clause(group, table) for group in grouped(rows))
+
+
+def tally(rows: Sequence[Row]) -> str:
+    """How many rows have which verdict: "2 worse, 1 equivalent"."""
+    words = Counter(row["verdict"] for row in rows)
+    said = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
+    return ", ".join(f"{words[word]} {text}" for word, text in said.items() if words[word])
 
 
 def is_tuned(row: Row, table: Mapping[str, Any]) -> bool:
@@ -114,7 +126,7 @@ def clause(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
     if first["verdict"] == EQUIVALENT:
         return f"equivalent to {baseline} within {measure.size(table['margin'])}: {names(rows)}"
     if first["verdict"] == UNRESOLVED:
-        largest = bound([one for row in rows for one in intervals(row)], measure)
+        largest = bound([one for row in rows for one in intervals(row)], measure, ", by the 95% CI of each")
         return f"not resolved against {baseline} ({largest}): {names(rows)}"
     return f"not compared with {baseline} ({untested(first)}): {names(rows)}"
 
@@ -175,6 +187,15 @@ def setting(table: Mapping[str, Any]) -> str:
     """ "digits", "digits with steps=60, batch=16" """
     changed = ", ".join(f"{key}={value}" for key, value in table["overrides"].items())
     return f"{table['recipe']} with {changed}" if changed else str(table["recipe"])
+
+
+def departing(table: Mapping[str, Any]) -> str:
+    """ "Unlike the recipe, the baseline has steps 500, optimizer sgd." where it has; stages too"""
+    told = [
+        f"{who} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
+        for who, settings in table["departures"].items()
+    ]
+    return f"Unlike the recipe, {'; '.join(told)}." if told else ""
 
 
 def seeds(rows: Sequence[Row]) -> str:

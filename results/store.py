@@ -73,7 +73,9 @@ def write_bytes(path: Path, payload: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(path)  # the name that somebody asked for
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)

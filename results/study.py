@@ -101,7 +101,19 @@ def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PAR
     plans = planned.plans(source, studies)
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
     records = {trial_id: read(store.trial(source, trial_id), parts) for trial_id in sorted(ids)}
-    return [assemble(plan, records | started(source, plan, records)) for plan in plans]
+    return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
+
+
+def timed(plan: dict[str, Any], runs: Path) -> dict[str, Any]:
+    """The plan with the seconds that each trial of its stages took, where it is over: part of what the study costs."""
+    if not plan.get("stages"):
+        return plan
+
+    def took(trial: dict[str, Any]) -> dict[str, Any]:
+        result = store.trial(runs, trial["id"]).state().result
+        return trial | ({"train_seconds": result["train_seconds"]} if result and "train_seconds" in result else {})
+
+    return plan | {"stages": [one | {"trials": [took(trial) for trial in one["trials"]]} for one in plan["stages"]]}
 
 
 def started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> dict[str, Record]:

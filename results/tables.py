@@ -53,10 +53,12 @@ def table(study: StudyResults) -> Table:
     p_holm = adjusted(contrasts, plan, unjudged)
     rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
+    own = {note for row in rows for note in row["notes"]}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
     for arm in plan["arms"]:
         of[arm["name"]]["notes"] += verdict.of_speed(arm, of[arm["name"]]["delta"], units.unit(plan["metric"]))
+    noted = dict.fromkeys(note for row in rows for note in row["notes"])
     rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
         "study": plan["study"],
@@ -77,11 +79,16 @@ def table(study: StudyResults) -> Table:
         "margin": plan["margin"],
         "budget": plan.get("budget", "steps"),
         "varied": varied(plan),
+        "departures": departures(plan),
         "tuned": list(plan.get("tune", {})),
         "interactions": interaction.judge(whole, samples, unjudged),
         "claims": claims.judge(plan, rows, samples, unjudged, gone),
         "notes": study_notes(study),
         "caveats": plan["caveats"],
+        "notes_of": {
+            "arms": list(dict.fromkeys(note for arm in plan["arms"] for note in arm["notes"])),
+            "differences": [note for note in noted if note not in own],
+        },
     }
 
 
@@ -89,6 +96,13 @@ def varied(plan: Mapping[str, Any]) -> list[str]:
     """The settings that are not the same for all arms by what the study says: factors, curves, joint changes."""
     declared = [key for arm in plan["arms"] for key in arm.get("declared", [])]
     return list(dict.fromkeys([*plan["factors"], *plan["curves"], *declared]))
+
+
+def departures(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Where the main baseline and each stage are not as the recipe says; none in plans of before this was written."""
+    found = {"the baseline": plan.get("departures", {})}
+    found |= {f"the stage {stage['name']}": stage.get("departures", {}) for stage in plan.get("stages", [])}
+    return {who: settings for who, settings in found.items() if settings}
 
 
 def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:
@@ -114,12 +128,12 @@ def family_of(name: str, plan: Mapping[str, Any]) -> tuple[str, int]:
     return ("points", plan["points_family"]) if tuned and name not in tuned else ("table", plan["family"])
 
 
-def render(table: Table, format: str, columns: Sequence[str] | None = None) -> str:
+def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """The table as md, latex, csv, json or html; columns: which of a row's keys, and in what order.
 
-    Raises ValueError for a column or a format that is not there.
+    notes: how much is said below it, one of layout.NOTES. Raises ValueError for a column or a format that is not there.
     """
-    return layout.render(table, format, columns)
+    return layout.render(table, format, columns, notes)
 
 
 def cells_by_arm(study: StudyResults) -> dict[str, list[Cell]]:

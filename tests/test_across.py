@@ -123,3 +123,18 @@ def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pyte
     assert status == 2
     assert errors.count("\n") == 1
     assert "no study 'position-embedding@mnist'" in errors
+
+
+def test_several_studies_are_one_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One header; every row names its study and recipe."""
+    for plan in (synthetic.position(), synthetic.patch_size()):
+        synthetic.write(tmp_path / "runs", plan)
+    words = ("table", "position-embedding", "patch-size", "--format", "csv", "--runs", str(tmp_path / "runs"))
+    status, output, _ = called(monkeypatch, *words)
+    rows = list(csv.DictReader(io.StringIO(output)))
+    assert status == 0
+    assert [(row["study"], row["recipe"]) for row in rows] == [
+        *[("position-embedding", "digits")] * 4,
+        *[("patch-size", "digits")] * 3,
+    ]
+    assert [row["arm"] for row in rows[4:]] == ["patch=1", "patch=2", "patch=4"]

@@ -208,6 +208,33 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+UNPLANNED = [
+    ("table s lr=3", "lr=3: nothing of 's' was run with it in runs"),
+    ("table s position=2d", "position=2d: nothing of 's' was run with it in runs: position is what the study varies"),
+    ("status s lr=3", "lr=3: nothing of 's' was run with it in runs"),
+    ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),
+    ("compare runs publishd", "publishd: no such run directory or exported file (did you mean 'published'?)"),
+    ("report --out /proc/x.html", "'/proc/x.html'"),
+    ("table s --columns ,", "columns=: one of arm, n, "),
+    ("table s --columns arm,arm", "columns=arm,arm: arm is there twice"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), UNPLANNED, ids=[words for words, _ in UNPLANNED])
+def test_what_was_not_run_is_named_as_it_was_written(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    """By the setting, file or path of the command line, never by a hash or a temporary name of ours."""
+    monkeypatch.chdir(finished)
+    command, *rest = words.split()
+    recipe = ("--recipe", "r.yaml") if command in ("table", "status", "plot", "report") else ()
+    status, _, errors = called(monkeypatch, command, *rest, *recipe)
+    assert (status, errors.count("\n")) == (2, 1)
+    assert message in errors
+    assert not re.search("[0-9a-f]{32}|@r\\+", errors)
+    assert called(monkeypatch, "table", "s.yaml", "--recipe", "r.yaml")[0] == 0, "of a file that is there or was"
+
+
 @pytest.fixture(scope="module")
 def torchless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has the base install and no torch."""

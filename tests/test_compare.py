@@ -337,7 +337,7 @@ def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
     unresolved, untested = published.beside([study])["claims"]
     assert unresolved["verdict"] == "not-resolved"
     largest = max(map(abs, unresolved["delta_ci95"]))
-    assert unresolved["notes"] == [f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points"]
+    assert unresolved["notes"] == [f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points (95% CI)"]
     assert (untested["verdict"], untested["notes"]) == (None, ["no arm position=x in the plan"])
 
 
@@ -353,6 +353,31 @@ def test_published_is_written_in_every_format() -> None:
         published.beside([synthetic.results(synthetic.pooling())])
     with pytest.raises(ValueError, match="format=csv: no claim to write"):
         published.render(published.beside([made(synthetic.position(claims=[]))]), "csv")
+
+
+def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
+    """Accuracies of another size, or of what is no label, do not stand among test accuracies without a word."""
+    at_new_size = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
+    found = published.beside([made(), made(at_new_size)])
+    assert [claim["notes"] for claim in found["claims"]] == [[], [], ["val accuracy"], ["val accuracy"]]
+    assert "position=none [1]" in (text := published.render(found, "md"))
+    assert text.count("[1] val accuracy") == 2
+    rows = compare([made(), made(at_new_size)], [made(), made(at_new_size)])["rows"]
+    assert [row["notes"] for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
+
+
+def test_two_comparisons_in_one_document_have_labels_of_their_own() -> None:
+    """By their studies; titles end before the sentences that follow."""
+    pooling = synthetic.results(synthetic.pooling())
+    ours = published.render(published.beside([made()]), "latex")
+    texts = [render(compare([one], [one]), "latex") for one in (made(), pooling)] + [ours]
+    labels = re.findall(r"\\label\{tab:(.*?)\}", "".join(texts))
+    assert labels == [
+        *("compare-position-embedding-digits", "compare-pooling-digits"),
+        *("claims-position-embedding-digits", "published-position-embedding-digits"),
+    ]
+    assert "judged by our trials. ours: the first arm" in ours
+    assert "B against A, arm by arm. A: " in texts[0]
 
 
 def written(folder: Path, **changes: Sequence[float | None]) -> str:

@@ -1,6 +1,7 @@
 """The report: one file with everything in it that asks the network for nothing."""
 
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -10,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 import synthetic
 
-from results import report
+from results import export, report, tables
 from results.names import FIGURES
-from results.study import StudyResults
+from results.study import StudyResults, load
 
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
@@ -132,6 +133,29 @@ def test_every_study_and_every_arm_is_there(complete: str) -> None:
     assert "Incomplete" not in page.text
 
 
+def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
+    """Beside the recipe's own description, of the stages too; a plan of before it was written down says nothing."""
+    stages = [{"name": "pretrain", "departures": {"objective": "masked-patch"}}, {"name": "plain"}]
+    plan = synthetic.position(departures={"optimizer": "sgd", "steps": 500}, stages=stages)
+    said = "the baseline has optimizer sgd, steps 500; the stage pretrain has objective masked-patch."
+    found = synthetic.results(plan)
+    assert f"{plan['description']} Unlike the recipe, {said}" in Page(report.render([found], MADE)).text
+    assert f"Unlike the recipe, {said}" in tables.render(tables.table(found), "latex")
+    assert "Unlike" not in report.render([synthetic.results(synthetic.position())], MADE)
+
+
+def test_trials_that_differ_in_code_are_told_to_who_asks() -> None:
+    """What differs stands on the page, where it lies in a folded part; what made the whole page too."""
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    key = synthetic.trial_id(plan, "position=none", 3)
+    page = report.render([synthetic.results(plan, records | {key: synthetic.changed(records[key], code="fed")})], MADE)
+    shut = re.findall(r"<details[^>]*>\s*<summary>(.*?)</summary>(.*?)</details>", page, flags=re.DOTALL)
+    assert [summary for summary, _ in shut] == ["Made 2026-01-02 03:04 UTC", "Not the same for all trials: code"]
+    assert "code differs between trials: 0123456789ab (19), fed (position=none seed 3)." in shut[1][1]
+    assert "differs between" not in re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
+
+
 def test_claims_are_judged_in_words(complete: str) -> None:
     """With the difference that the judgement rests on."""
     assert re.search(r"position=none < position=1d: agrees \(−\d+\.\d\d points \[", Page(complete).text)
@@ -143,6 +167,24 @@ def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
     text = Page(complete).text
     assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration(sum(seconds.values()))}" in text
     assert "5 of its 20 trials are shared with other studies of this report" in text
+
+
+def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
+    """Of the study and of the page; a trial that is a stage here and an arm elsewhere costs once; exports know it."""
+    plan, other = synthetic.position(), synthetic.pooling()
+    ids = [synthetic.trial_id(other, "pool=cls,lr=0.001", seed) for seed in range(5)]
+    trials = [{"seed": seed, "id": one} for seed, one in enumerate(ids)]
+    plan["stages"] = [{"name": "pretrain", "stage": "pretrain", "parent": "", "trials": trials}]
+    synthetic.write(tmp_path / "runs", other)
+    studies = load(synthetic.write(tmp_path / "runs", plan))
+    taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)
+    study = next(one for one in studies if one.plan["study"] == plan["study"])
+    said = f"; before it {report.duration(taken)} in 5 trials that they start from"
+    assert said in report.cost(study, Counter(study.columns["id"]))
+    assert len(report.seconds([study])) == 25
+    assert len(report.seconds(studies)) == len({one for each in studies for one in each.columns["id"]})
+    export.write(studies, tmp_path / "all.parquet")
+    assert report.seconds(load(tmp_path / "all.parquet")) == report.seconds(studies)
 
 
 def test_studies_are_linked_where_they_share_something() -> None:
@@ -250,6 +292,12 @@ def test_an_unknown_figure_costs_only_itself() -> None:
     assert page.text.count(expected) == 1
     assert len(re.findall(r"<svg", text)) == 2
     assert any(row.startswith("patch=4") for row in page.rows)
+
+
+def test_a_long_name_breaks_after_its_signs() -> None:
+    """Not inside a word, and what is no sign stays text."""
+    assert report.breakable("weight_decay=0.05,x<y") == "weight_<wbr>decay=<wbr>0.05,<wbr>x&lt;y"
+    assert report.breakable("ours=") == "ours="
 
 
 def test_the_template_is_packaged() -> None:

@@ -89,6 +89,17 @@ def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
     assert view["hours"] > overview.overview(made | {"stages": []}, tmp_path, [], Device(False))["hours"] > 0 < short
 
 
+def test_a_plan_says_where_arms_and_stages_are_not_as_the_recipe(tmp_path: Path) -> None:
+    """Fine-tuning's own settings and start; pre-training's own; nothing that is the recipe's."""
+    made = plan(
+        tmp_path,
+        STUDY.replace("pretrain: {}", "pretrain: {steps: 7}").replace("curves: {pretrain.data_fraction: axis}", ""),
+    )
+    fine = {"data_fraction": 0.1, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.0, "init_from": "pretrain"}
+    assert made["departures"] == fine
+    assert [stage["departures"] for stage in made["stages"]] == [{"steps": 7, "label_smoothing": 0.1}]
+
+
 def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path) -> None:
     """A partial table is a balanced one, and nothing is asked for before what it starts from."""
     jobs = jobs_of([plan(tmp_path)])
@@ -254,7 +265,10 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
         "{question: q, stages: {pretrain: {}}, baseline: {lr: 0.01}, factors: {init_from: [none, {stage: pretrain}]}}"
     )
     notes = {arm["name"]: arm["notes"] for arm in plan(tmp_path, study)["arms"]}
-    assert notes["init_from=pretrain"] == ["starts from pretrain: 4 steps of 16 images of digits at 8 px"]
+    assert notes["init_from=pretrain"] == [
+        "starts from pretrain: 4 steps of 16 images of digits at 8 px; it saw labels of more images of the same task "
+        "(data_fraction 1, the arm itself 0.1), which the difference measures too"
+    ]
 
 
 def test_plan_grows_with_its_stages(tmp_path: Path) -> None:

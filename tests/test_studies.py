@@ -154,6 +154,14 @@ def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
     assert plan["arms"][1]["notes"] == []
 
 
+def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> None:
+    """By the study, its options, the command line; not what the recipe says too, nor what an arm changes."""
+    study = "{question: q, baseline: {position: rope2d, position.base: 50, pool: gap}, factors: {pool: [cls, gap]}}"
+    made = planning.build(design(tmp_path, study, steps=8), [0])
+    assert made["departures"] == {"position": "rope2d", "steps": 8, "position.base": 50}
+    assert planning.build(design(tmp_path), [0])["departures"] == {}
+
+
 def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
     """Within a study seed by seed; the baseline that two studies share is one job."""
     one = planning.build(design(tmp_path), [0, 1])

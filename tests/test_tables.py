@@ -224,6 +224,23 @@ def test_mixed_code_and_machines_are_named() -> None:
     ]
 
 
+def test_many_mixed_trials_are_counted() -> None:
+    """An arm that is wholly of other code by its name; of many arms how many, and whether all of each."""
+    plan = synthetic.model_shape()
+    arms = [arm["name"] for arm in plan["arms"]]
+    cells = [(name, seed) for name in arms for seed in range(5)]
+
+    def told(other: list[tuple[str, int]]) -> str:
+        records = synthetic.simulate(plan)
+        ids = [synthetic.trial_id(plan, *cell) for cell in other]
+        records |= {one: synthetic.changed(records[one], code="fedcba987654") for one in ids}
+        return str(table(synthetic.results(plan, records))["notes"][0]).partition("fedcba987654 ")[2]
+
+    assert told([cell for cell in cells if cell[0] == arms[1]]) == f"(all of {arms[1]})"
+    assert told([cell for cell in cells if cell[0] in arms[1:5]]) == "(20: all of 4 arms)"
+    assert told([cell for cell in cells if cell[0] in arms[1:5] and cell != (arms[1], 0)]) == "(19 trials of 4 arms)"
+
+
 def test_mixed_kernels_are_named() -> None:
     """Compiled trials beside eager ones, other kernels; trials from before that was recorded are no others."""
     plan = synthetic.position()
@@ -467,6 +484,36 @@ def test_a_strict_reader_of_latex_finds_every_cell(columns: list[str] | None) ->
     assert [row[0].partition("\\")[0] for row in rows[1:]] == list(ACCURACIES)
 
 
+def test_notes_are_as_long_as_asked_for() -> None:
+    """Short: about the columns shown, and no prose; none: what a number would mislead without; LaTeX is short."""
+    size, change = "parameters 51,010 against 51,000", "with lr 0.1 against 0.2, declared"
+    plan = synthetic.position(notes={"position=2d": [size, change]})
+    records = synthetic.from_accuracies(plan, ACCURACIES)
+    records[synthetic.trial_id(plan, "position=2d", 3)] = synthetic.hole("failed", "ValueError: boom")
+    found = table(synthetic.results(plan, records))
+    hole, pairs = "seed 3 failed: ValueError: boom", "the difference is over seeds 0, 1, 2, 4: what both arms finished"
+    every = [size, change, hole, pairs, "Answer: ", "Claims of ", "Not covered: "]
+
+    def told(*columns: str, **how: str) -> list[str]:
+        text = render(found, how.get("format", "md"), list(columns) or None, how.get("notes"))
+        return [one for one in every if one in text]
+
+    assert told() == every
+    assert told(notes="short") == told(format="latex") == [size, change, hole, pairs]
+    assert told("arm", "mean", notes="short") == [change, hole]
+    assert told("arm", "mean", "verdict", notes="none") == [hole, pairs]
+    assert told("arm", "mean", notes="none") == [hole]
+    assert told(format="latex", notes="all") == every
+    kept = next(row for row in json.loads(render(found, "json", notes="none"))["rows"] if row["arm"] == "position=2d")
+    assert kept["notes"] == [hole, pairs]
+
+
+def test_latex_takes_both_columns_of_a_page_where_one_is_narrow() -> None:
+    """As many columns as a paper's column holds are a plain table."""
+    assert r"\begin{table*}" in render(made(), "latex")
+    assert r"\begin{table}" in render(made(), "latex", ["arm", "mean", "delta", "verdict"])
+
+
 class Cells(html.parser.HTMLParser):
     """The sort keys of every cell, and the tags that were opened."""
 
@@ -520,6 +567,14 @@ def test_nothing_is_bold_or_ranked(form: str) -> None:
     assert sorted(places[2:]) == places[2:]
 
 
+def test_a_column_is_named_once() -> None:
+    """Twice, or no name at all, is no choice."""
+    with pytest.raises(ValueError, match=r"columns=arm,n,arm: arm is there twice"):
+        render(made(), "md", ["arm", "n", "arm"])
+    with pytest.raises(ValueError, match=r"columns=: one of arm, n"):
+        render(made(), "csv", [""])
+
+
 def test_columns_are_chosen_by_key() -> None:
     """Any of a row's keys, in the order that is asked for."""
     header = next(line for line in render(made(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|"))
@@ -527,7 +582,7 @@ def test_columns_are_chosen_by_key() -> None:
     assert render(made(), "csv", ["arm", "ci95"]).splitlines()[0] == "arm,ci95_low,ci95_high"
     assert json.loads(render(made(), "json", ["n"]))["rows"][0] == {"n": 5}
     for name in ROW:
-        assert render(made(), "md", ["arm", name])
+        assert render(made(), "md", list(dict.fromkeys(["arm", name])))
 
 
 def test_an_unknown_column_or_format_names_the_nearest() -> None:
@@ -555,7 +610,8 @@ def test_sentences_say_what_the_verdict_allows() -> None:
     assert said(found, "position=1d") == "the baseline"
     low, high = of(found, "position=relative")["delta_ci95"]
     bound = re.fullmatch(
-        r"not resolved against position=1d: any difference is below (\d\.\d\d) points", said(found, "position=relative")
+        r"not resolved against position=1d: any difference is below (\d\.\d\d) points \(95% CI\)",
+        said(found, "position=relative"),
     )
     assert bound is not None
     assert float(bound[1]) >= 100 * max(-low, high) > float(bound[1]) - 0.01
@@ -567,7 +623,7 @@ def test_a_sentence_over_few_test_images_says_so() -> None:
     row = of(found, "position=none") | {"delta_ci95_images": [-0.4, 0.1]}
     assert sentences.sentence(row, found).endswith(" on these test images")
     row = of(found, "position=none") | {"delta_ci95_images": [-0.3, 0.9], "verdict": "not-resolved"}
-    assert sentences.sentence(row, found).endswith("any difference is below 90.00 points")
+    assert sentences.sentence(row, found).endswith("any difference is below 90.00 points (95% CI)")
 
 
 def test_a_bound_that_says_nothing_is_not_told() -> None:
@@ -577,8 +633,8 @@ def test_a_bound_that_says_nothing_is_not_told() -> None:
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     assert sentences.sentence(row, found) == nothing
     assert sentences.sentence(row | {"diverged": 1}, found) == f"{nothing}, and 1 of 5 trials diverged"
-    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points")
-    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707")
+    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points (95% CI)")
+    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707 (95% CI)")
 
 
 def test_diverged_trials_are_in_the_sentence() -> None:
@@ -613,9 +669,9 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     assert "; position=2d is equivalent to position=1d within 3.00 points." in text
     rows = [row | {"verdict": "not-resolved"} if row["delta"] else row for row in found["rows"]]
     largest = max(abs(end) for row in rows for end in row["delta_ci95"] or [])
-    expected = f"not resolved against position=1d (any difference is below {np.ceil(largest * 1e4) / 100:.2f} points): "
+    bound = f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points, by the 95% CI of each"
     listed = "position=none, position=2d, position=relative. "
-    assert expected + listed in sentences.answer(found | {"rows": rows})
+    assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(found | {"rows": rows})
 
 
 def test_the_answer_of_many_arms_names_the_extremes() -> None:

@@ -284,8 +284,23 @@ def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
     made = table(synthetic.results(plan, reached(plan, val, test)))
     assert [claim["claim"] for claim in made["claims"]] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     answer = sentences.answer(made)
-    assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ") < answer.index("lr=0.00")
+    assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ")
     assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
+
+
+def test_the_answer_counts_what_happens_at_equal_rates() -> None:
+    """A baseline that fails at a rate makes nobody better: no size of a difference is told there."""
+    plan = planned()
+    val, test = accuracies(plan)
+    made = table(synthetic.results(plan, reached(plan, val, test)))
+    words = iter(["better", "worse", "not-resolved"])
+    rows = [
+        row | {"verdict": next(words)} if row["delta"] is not None and "tuned" not in row["arm"] else row
+        for row in made["rows"]
+    ]
+    answer = sentences.answer(made | {"rows": rows})
+    assert ". At equal lr: 1 better, 1 worse, 1 not resolved." in answer
+    assert "lr=0.00" not in answer
 
 
 def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
@@ -306,7 +321,7 @@ def test_the_report_shows_a_tuned_study() -> None:
     val, test = accuracies(plan)
     page = report.render([synthetic.results(plan, reached(plan, val, test))], datetime(2026, 1, 2, tzinfo=UTC))
     assert re.search(r"pooling@digits: 1 [a-z ]+ \(each at its own lr\)", page)
-    assert page.index("pool=gap,<wbr>lr=tuned") < page.index("pool=cls,<wbr>lr=0.001")
+    assert page.index("pool=<wbr>gap,<wbr>lr=<wbr>tuned") < page.index("pool=<wbr>cls,<wbr>lr=<wbr>0.001")
 
 
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:

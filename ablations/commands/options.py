@@ -15,6 +15,12 @@ class TableFormat(StrEnum):
     html = "html"
 
 
+class Notes(StrEnum):
+    all = "all"
+    short = "short"
+    none = "none"
+
+
 class KeepWeights(StrEnum):
     all = "all"
     baseline = "baseline"

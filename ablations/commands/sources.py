@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablations.commands.places import source_path
-from ablations.commands.words import plan_names
+from ablations.commands.words import plan_names, refuse_unplanned
 from ablations.naming import stem
 from ablations.plain import one_line
 
@@ -23,6 +23,8 @@ def found(
     """The results that a reading command asks for, or what tables need of them."""
     from results import study
 
+    if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
+        refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
     parts = study.FOR_TABLES if for_tables else study.PARTS
     return study.load(source_path(source), plan_names(words, recipe_name), parts)
 

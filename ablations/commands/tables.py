@@ -19,6 +19,14 @@ def table(
     runs: options.Source = None,
     format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
     columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    notes: Annotated[
+        options.Notes | None,
+        typer.Option(
+            help="What is said below it. short: footnotes of the columns shown; none: only those without which a "
+            "number would mislead.  [default: short for latex, else all]",
+            show_default=False,
+        ),
+    ] = None,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
     strict: options.Strict = False,
@@ -28,13 +36,16 @@ def table(
 
     with styled(style, source_path(runs)):
         shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
-        chosen = [name.strip() for name in columns.split(",")] if columns else None
+        chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+        said = notes.value if notes else None
         if as_json or format is options.TableFormat.json:
-            show_json([json.loads(tables.render(one, "json", chosen)) for one in shown])
+            show_json([json.loads(tables.render(one, "json", chosen, said)) for one in shown])
+        elif format is options.TableFormat.csv and len(shown) > 1:
+            print(across.render(shown, "csv", chosen, said))
         elif len(set(recipe)) > 1:
-            print("\n\n".join(across.render(same, format.value, chosen) for same in across.by_study(shown)))
+            print("\n\n".join(across.render(same, format.value, chosen, said) for same in across.by_study(shown)))
         else:
-            print("\n\n".join(tables.render(one, format.value, chosen) for one in shown))
+            print("\n\n".join(tables.render(one, format.value, chosen, said) for one in shown))
     if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
         raise typer.Exit(FAILED)
 
@@ -55,6 +66,7 @@ def compare(
     from results import compare as comparing
     from results import comparison as told
     from results import published
+    from results.nearest import nearest
     from results.study import load
 
     if fail_on not in (None, "worse"):
@@ -65,7 +77,10 @@ def compare(
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
-    comparison = comparing.compare(load(a, words or []), load(Path(b), words or []))
+    first = load(a, words or [])
+    if not Path(b).exists():
+        raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
+    comparison = comparing.compare(first, load(Path(b), words or []))
     print(told.render(comparison, shown.value))
     if fail_on:
         if not told.was_compared(comparison):

@@ -75,10 +75,34 @@ def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
     return [name if "@" in name else plan_name(stem(name), stem(recipe_name), overrides) for name in asked.studies]
 
 
+def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name: str, source: Path) -> None:
+    """Raises ValueError for a study that was not run with the settings of the words, and for a file that is not there.
+
+    By the settings, as plans are called by a hash of them. Where nothing is planned, somebody else says so.
+    """
+    asked, there = split(words or []), {plan["name"]: plan for plan in plans}
+    with_them = plan_names(words, recipe_name)
+    for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
+        study, said = stem(word), ", ".join(f"{key}={value}" for key, value in asked.overrides.items())
+        base = there.get(plan_name(study, stem(recipe_name), {}))
+        if name not in there and base and said and "@" not in word:
+            raise ValueError(f"{said}: nothing of '{study}' was run with it in {source}{varied(base, asked.overrides)}")
+        if study != word and not Path(word).exists() and study not in {plan["study"] for plan in there.values()}:
+            raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
+
+
+def varied(plan: Json, overrides: Json) -> str:
+    """That the study's own table has what was set, where the study varies it."""
+    own = [key for key in overrides if key in {**plan["factors"], **plan["curves"]}]
+    return f": {' and '.join(own)} is what the study varies, its table has every value" if own else ""
+
+
 def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
     """The plans that a command asks for."""
     from results import planned as plans
+    from results import store
 
+    refuse_unplanned(store.plans(runs), words, recipe_name, runs)
     return plans.plans(runs, plan_names(words, recipe_name))
 
 
