@@ -25,6 +25,7 @@ from vitcore.train import Training
 
 Json = dict[str, Any]
 ROUNDS, STEPS, WARM_UP = 3, 10, 3
+FEWEST = 2  # rounds that say anything
 SECONDS = 30.0  # that a probe takes, besides loading the images
 CHECK_STEPS = 16  # what the check in float64 takes, in steps of one trial
 FUSED, ALONE = "as one", "one after the other"
@@ -54,6 +55,8 @@ def verdict(configs: Sequence[Config], runs: Path, data_dir: Path | None, code: 
         began = time.monotonic()
         try:
             found = probe(configs, data_dir)
+        except OutOfTime as error:
+            return Verdict(str(error))
         except Exception as error:  # whatever a part meets under vmap, or memory: they are trained alone
             if faults.classify(error).fatal:
                 raise
@@ -83,7 +86,8 @@ def of(code: str) -> Json:
 def probe(configs: Sequence[Config], data_dir: Path | None, seconds: float = SECONDS) -> Json:
     """How many times as fast they are as one, and why they are not to be trained so ("": they are).
 
-    Raises what a part, its data or the device raises of a step.
+    Raises OutOfTime where the seconds were too few, for a machine may be less busy another time; what a part, its data
+    or the device raises of a step.
     """
     flops = 3 * measure(configs[0])["flops"] * configs[0].batch
     if flops > BUSY:
@@ -93,12 +97,12 @@ def probe(configs: Sequence[Config], data_dir: Path | None, seconds: float = SEC
     end = time.monotonic() + seconds
     one = step_seconds(configs[0], images[0])
     if one * (CHECK_STEPS + 2 * len(configs) * (WARM_UP + STEPS)) > seconds:
-        return {"ratio": None, "why": f"a step of {one:.2g} s is too long to be tried within {seconds:.0f} s"}
+        raise OutOfTime(f"a step of {one:.2g} s is too long to be tried within {seconds:.0f} s")
     if why := unfit(configs[0], data_dir):
         return {"ratio": None, "why": why}
     found = beside(configs, images, ROUNDS, STEPS, end)
-    if not len(found[FUSED]):
-        return {"ratio": None, "why": f"{len(configs)} as one were not measured within {seconds:.0f} s"}
+    if len(found[FUSED]) < FEWEST:
+        raise OutOfTime(f"{len(configs)} as one were not measured {FEWEST} times within {seconds:.0f} s")
     ratio = spread(found[ALONE] / found[FUSED])["median"]
     slow = f"{len(configs)} as one take {ratio:.2f}x the steps a second of one after the other"
     return {"ratio": ratio, "why": slow if ratio < fusing.WORTH else ""}

@@ -66,8 +66,11 @@ class Start:
         )
 
 
-def start(place: Place, own: Environment, on_cpu: bool) -> Start:
-    """Of a worker with an environment of its `own`, in the code of this process."""
+def start(place: Place, own: Environment, on_cpu: bool, inherited: Environment | None = None) -> Start:
+    """Of a worker with an environment of its `own` over what it inherits, in the code of this process.
+
+    inherited: this process's environment as it was before libraries wrote into it; None: as it is.
+    """
     order = {
         "runs": str(place.runs),
         "data_dir": str(place.data_dir) if place.data_dir else None,
@@ -77,11 +80,12 @@ def start(place: Place, own: Environment, on_cpu: bool) -> Start:
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
     }
-    path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    inherited = inherited or dict(os.environ)
+    path = [str(provenance.HOME), *filter(None, [inherited.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir)} if place.data_dir else {}
     return Start(
         [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
-        compile_caches(place.runs) | os.environ | own | data | {"PYTHONPATH": os.pathsep.join(path)},
+        compile_caches(place.runs) | inherited | own | data | {"PYTHONPATH": os.pathsep.join(path)},
     )
 
 
@@ -122,9 +126,17 @@ def environments(ranks: int, on_cpu: bool, asked: int | None) -> Iterator[Enviro
 
 @dataclass
 class Ahead:
-    """Workers that nobody took yet."""
+    """Workers that nobody took yet, and the environment that they and all later ones inherit."""
 
     waiting: list[tuple[Start, Process]] = field(default_factory=list)
+    environment: Environment = field(default_factory=lambda: dict(os.environ))
+
+    def keep(self, count: int) -> None:
+        """No more than so many: the others end, they have nothing to save."""
+        for _, process in self.waiting[count:]:
+            process.kill()
+            process.communicate()
+        del self.waiting[count:]
 
     def process(self, wanted: Start) -> Process:
         """One that was started just so, else a new one."""
@@ -142,14 +154,12 @@ def ahead(place: Place, studies: Sequence[str], asked: int | None) -> Iterator[A
     most = min(MOST_AHEAD, login.MOST if login.here() else MOST_AHEAD, len(gpus()) or MOST_AHEAD)
     if not finished(place.runs, studies):
         for own in islice(environments(1, False, asked), most):
-            begun = start(place, own, on_cpu=False)
+            begun = start(place, own, False, found.environment)
             found.waiting.append((begun, begun.process()))
     try:
         yield found
     finally:
-        for _, process in found.waiting:
-            process.kill()  # it has nothing to save
-            process.communicate()
+        found.keep(0)
 
 
 def finished(runs: Path, studies: Sequence[str]) -> bool:

@@ -185,7 +185,9 @@ class Pool:
             self.interrupt(job, start.why)
 
     def start(self, slot: Slot) -> None:
-        slot.process = self.ahead.process(launch.start(self.place, slot.environment, self.on_cpu))
+        slot.process = self.ahead.process(
+            launch.start(self.place, slot.environment, self.on_cpu, self.ahead.environment)
+        )
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
 
     def read(self, slot: Slot, process: Process) -> None:
@@ -407,10 +409,13 @@ def run(
                 (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
                 display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
-    for group in by_ranks(todo):
+    pools = [(group, slots(group, workers)) for group in by_ranks(todo)]
+    ahead = ahead or Ahead()
+    ahead.keep(max((len(places) for _, places in pools), default=0))
+    for group, places in pools:
         if settled.stopped:
             break
-        tally = Pool(group, place, slots(group, workers), display, ahead).run(on_over, deadline, called_off)
+        tally = Pool(group, place, places, display, ahead).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.blocked |= tally.blocked

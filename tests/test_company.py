@@ -315,10 +315,12 @@ def test_a_probe_measures_once_and_files_why(tmp_path: Path, monkeypatch: pytest
 def test_a_probe_ends_with_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that are too long for it are not begun; of those that turn out so, what was measured counts."""
     configs = [Config(**job.config) for job in jobs(2)]
-    assert "is too long to be tried within 0 s" in fused_pace.probe(configs, None, seconds=0.0)["why"]
+    with pytest.raises(fused_pace.OutOfTime, match="is too long to be tried within 0 s"):
+        fused_pace.probe(configs, None, seconds=0.0)
     monkeypatch.setattr(fused_pace, "step_seconds", lambda *_: 0.0)
     monkeypatch.setattr(fused_pace, "unfit", lambda *_: "")
-    assert fused_pace.probe(configs, None, 0.0) == {"ratio": None, "why": "2 as one were not measured within 0 s"}
+    with pytest.raises(fused_pace.OutOfTime, match="2 as one were not measured 2 times within 0 s"):
+        fused_pace.probe(configs, None, 0.0)
     now = iter(range(1000))
     monkeypatch.setattr(fused_pace.time, "monotonic", lambda: next(now))
     images = [load(config) for config in configs]
@@ -328,7 +330,7 @@ def test_a_probe_ends_with_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_may_pass_is_not_filed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any error of a part, or memory that ran out, is the cause this time; a lost device is the process's end."""
+    """Too little time, an error or memory that ran out is this time's cause; a lost device ends the process."""
     raised: list[Exception] = []
 
     def beside(*_: Any) -> Any:
@@ -336,6 +338,8 @@ def test_what_may_pass_is_not_filed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(fused_pace, "beside", beside)
     some = jobs(2)
+    raised.append(fused_pace.OutOfTime("a busy machine"))
+    assert {events[0]["cause"] for events in served(tmp_path, some).values()} == {"a busy machine"}
     for error in (KeyError("weird"), RuntimeError("CUDA error: out of memory"), TypeError("no"), AssertionError("x")):
         raised.append(error)
         for events in served(tmp_path, some).values():

@@ -19,14 +19,15 @@ def tiny(seed: int) -> Job:
 
 
 def test_a_run_takes_the_workers_that_are_there(tmp_path: Path) -> None:
-    """The trial is trained in one of them, and nothing is left of either."""
+    """The trial is trained in one of them; the other, for which there is no work, ends before that."""
     place, job = Place(tmp_path, None), tiny(0)
     with launch.ahead(place, ["new"], 2) as ahead:
         processes = [process for _, process in ahead.waiting]
         assert len(processes) == 2
         tally = runner.run([job], place, Quiet(), 1, ahead=ahead)
         assert tally.done == [job.id]
-        assert [process for _, process in ahead.waiting] == processes[1:]
+        assert not ahead.waiting
+        assert processes[1].poll() == -9
     assert [process.poll() for process in processes] == [0, -9]
 
 
@@ -35,6 +36,20 @@ def test_nothing_is_left_of_them_where_a_plan_is_refused(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="refused"), launch.ahead(Place(tmp_path, None), ["new"], 1) as ahead:
         raise ValueError("refused")
     assert [process.poll() for _, process in ahead.waiting] == [-9]
+
+
+def test_what_a_library_writes_into_the_environment_later_is_not_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was started before it is taken, and one that is started after it inherits the same."""
+    with launch.ahead(Place(tmp_path, None), ["new"], 1) as ahead:
+        (begun, process) = ahead.waiting[0]
+        monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")
+        own = next(launch.environments(1, on_cpu=False, asked=1))
+        later = launch.start(Place(tmp_path, None), own, False, ahead.environment)
+        assert later == begun
+        assert ahead.process(later) is process
+        ahead.waiting.append((begun, process))
 
 
 def test_a_worker_with_another_order_is_not_taken(tmp_path: Path) -> None:
@@ -71,7 +86,7 @@ def test_a_machine_of_many_cores_does_not_start_them_all(
     monkeypatch.setattr(launch, "cores", lambda: 64)
     monkeypatch.setattr(launch, "gpus", list)
     monkeypatch.setattr(launch.login, "here", lambda: login)
-    monkeypatch.setattr(launch, "start", lambda place, own, on_cpu: launch.Start(["sleep", "60"], own))
+    monkeypatch.setattr(launch, "start", lambda place, own, *_: launch.Start(["sleep", "60"], own))
     with launch.ahead(Place(tmp_path, None), ["new"], None) as ahead:
         assert len(ahead.waiting) == most
 

@@ -205,7 +205,7 @@ class Training:
         self.seconds, self.mark = 0.0, time.perf_counter()
 
     def advance(self) -> None:
-        """One step: gradients, their global norm clipped, the optimiser."""
+        """One step: gradients, in the pieces that fit into memory, their global norm clipped, the optimiser."""
         gradients = partial(self.gradients, self.batch())
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
