@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -80,21 +81,31 @@ def start(place: Place, own: Environment, on_cpu: bool, inherited: Environment |
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
     }
-    inherited = inherited or dict(os.environ)
+    inherited = said_by_the_user(inherited or dict(os.environ))
     path = [str(provenance.HOME), *filter(None, [inherited.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir)} if place.data_dir else {}
     return Start(
         [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
-        compile_caches(place.runs) | inherited | own | data | {"PYTHONPATH": os.pathsep.join(path)},
+        compile_caches(place.runs, inherited) | inherited | own | data | {"PYTHONPATH": os.pathsep.join(path)},
     )
 
 
-def compile_caches(runs: Path) -> Environment:
+def said_by_the_user(environment: Environment) -> Environment:
+    """Without what PyTorch's compiler writes into it once it is imported: its cache's place where nobody gave one."""
+    default = os.path.join(tempfile.gettempdir(), "torchinductor_")
+    return {
+        name: value
+        for name, value in environment.items()
+        if not (name == "TORCHINDUCTOR_CACHE_DIR" and value.startswith(default))
+    }
+
+
+def compile_caches(runs: Path, inherited: Environment) -> Environment:
     """Where torch.compile keeps what it made, for workers on other nodes too; by itself, in the node's own /tmp.
 
     A user who says where it goes is heard. Its files are of their content, and moved into place whole.
     """
-    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+    if "TORCHINDUCTOR_CACHE_DIR" in inherited:
         return {}  # Triton's is then inside of it
     folder = runs.absolute() / "compiled" / processor()
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}

@@ -1,5 +1,8 @@
 """Workers that are started before there is anything to do."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,9 +36,16 @@ def test_a_run_takes_the_workers_that_are_there(tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_them_where_a_plan_is_refused(tmp_path: Path) -> None:
     """They end with the error."""
-    with pytest.raises(ValueError, match="refused"), launch.ahead(Place(tmp_path, None), ["new"], 1) as ahead:
-        raise ValueError("refused")
-    assert [process.poll() for _, process in ahead.waiting] == [-9]
+    processes = []
+
+    def refused() -> None:
+        with launch.ahead(Place(tmp_path, None), ["new"], 1) as ahead:
+            processes.extend(process for _, process in ahead.waiting)
+            raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        refused()
+    assert [process.poll() for process in processes] == [-9]
 
 
 def test_what_a_library_writes_into_the_environment_later_is_not_the_workers(
@@ -91,8 +101,16 @@ def test_a_machine_of_many_cores_does_not_start_them_all(
         assert len(ahead.waiting) == most
 
 
+CACHE = """
+import os, pathlib
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+pathlib.Path(os.environ["FOUND"]).write_text(cache_dir())
+assert "TORCHINDUCTOR_CACHE_DIR" in os.environ, "PyTorch no longer writes where its compiler keeps things"
+"""
+
+
 def test_what_is_compiled_stays_with_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For workers on any node of the same kind of CPU, unless the user says where; both, where they say of both."""
+    """For workers on any node of the same kind of CPU, unless the user, not PyTorch, says where; both, if both."""
     names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -109,6 +127,10 @@ def test_what_is_compiled_stays_with_the_runs(tmp_path: Path, monkeypatch: pytes
     assert told() == [str(inductor), "/kept"]
     monkeypatch.setattr(launch, "processor", lambda: "another")
     assert told()[0] != str(inductor)
+    subprocess.run([sys.executable, "-c", CACHE], check=True, env=os.environ | {"FOUND": str(tmp_path / "found")})
+    monkeypatch.setenv(names[0], (tmp_path / "found").read_text())
+    monkeypatch.setattr(launch, "processor", lambda: "the first")
+    assert told()[0] == str(inductor.parent / "the first")
     monkeypatch.setenv(names[0], "/mine")
     assert told() == ["/mine", "/kept"]
     monkeypatch.delenv(names[1])
