@@ -134,10 +134,10 @@ def stays(note: str, of: Mapping[str, Sequence[str]], columns: Sequence[str], no
 def check(columns: Sequence[str] | None) -> None:
     """Raises ValueError for a column that is not there, and for one that is twice."""
     for name in columns or ():
-        if columns and columns.count(name) > 1:
-            raise ValueError(f"columns={','.join(columns)}: {name} is there twice")
         if name not in COLUMNS:
             raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
+        if columns and columns.count(name) > 1:
+            raise ValueError(f"columns={','.join(columns)}: {name} is there twice")
 
 
 def written(content: Grid, format: str) -> str:
@@ -228,20 +228,18 @@ def reference(table: Table) -> str:
 
 def closing(table: Table, columns: Sequence[str]) -> list[str]:
     """Below the footnotes: what is published, the answer, the claims, what to know, what is not covered."""
+    short = table.get("abridged", False)
     lines = [dagger(table)] if "published" in columns else []
-    if table.get("abridged"):
-        return lines + [f"Note: {note}." for note in table["notes"]]
-    lines.append(f"Answer: {sentences.answer(table)}")
-    if table["interactions"]:
+    lines += [] if short else [f"Answer: {sentences.answer(table)}"]
+    if table["interactions"]:  # results that stand in no row
         told = "; ".join(interaction.sentence(one, table["metric"]) for one in table["interactions"])
         corrected = f"Holm over {len(table['interactions'])}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {told}.")
-    if table["claims"]:
+    if table["claims"] and not short:
         judged = [f"{claims.told(c['claim'])}: {claims.said(c['verdict'])}" for c in table["claims"]]
         lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table["notes"]]
-    lines += [f"Not covered: {caveat}" for caveat in table["caveats"]]
-    return lines
+    return lines + ([] if short else [f"Not covered: {caveat}" for caveat in table["caveats"]])
 
 
 def dagger(table: Table) -> str:

@@ -74,7 +74,7 @@ def write_bytes(path: Path, payload: bytes) -> None:
             os.fsync(file.fileno())
         os.rename(temporary, path)
     except BaseException as error:
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.filename:
             error.filename = str(path)  # the name that somebody asked for
         temporary.unlink(missing_ok=True)
         raise
