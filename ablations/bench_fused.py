@@ -14,7 +14,7 @@ from typing import Any
 from ablations.bench_clock import Call, interleaved, spread
 from ablations.bench_loop import SEQUENTIAL, Study, check_alike
 from ablations.bench_memory import Source
-from ablations.bench_step import CHECKED
+from ablations.bench_step import CHECKED, telling
 from ablations.fused_pace import ALONE, FUSED, beside
 from ablations.probing import with_steps
 from vitcore.config import Config, ConfigError, merge
@@ -38,7 +38,7 @@ def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, so
         raise ConfigError(f"--fused {members}: {why}")
     images = together(configs, source.data_dir)
     with computing(configs[0]):
-        if why := unequal_as_declared([with_steps(config, CHECKED) for config in configs], images, CHECKED):
+        if why := unequal_as_declared([with_steps(telling(config), CHECKED) for config in configs], images, CHECKED):
             raise ConfigError(f"--fused {members}: {why}")
     step = beside(configs, images, max(rounds, 5), steps)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:

@@ -77,9 +77,11 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(f"schedule={config.schedule}: the script has cosine")
     if any(callable(value) for value in timm_arguments(config).values()):
         raise ConfigError(f"stem={config.stem}: the script has patch")
-    short = with_steps(config, bench_step.CHECKED)
+    short = with_steps(bench_step.telling(config), bench_step.CHECKED)
     with computing(config):
         data = images(short, source.data_dir, random=False)
+        if config.precision != "float32":
+            bench_step.check_in_float32(short, data)
         ours, timm = bench_step.Ours(short, data), Rival(KINDS["timm"], short, data)
         bench_step.check_equal(short, {bench_step.OURS: ours, "timm": timm})
 

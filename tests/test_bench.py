@@ -35,10 +35,11 @@ from ablations import (
 )
 from ablations.bench_images import images
 from ablations.bench_memory import Source, taken
-from ablations.bench_rivals import KINDS, Rival
+from ablations.bench_rivals import KINDS, Kind, Rival
 from vitcore import device, folding, train
 from vitcore.augment import AUGMENT
 from vitcore.config import Config, ConfigError, merge
+from vitcore.interop import to_timm
 from vitcore.measure import measure
 from vitcore.schedule import learning_rate
 from vitcore.stream import Stored
@@ -74,15 +75,30 @@ def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
     )
 
 
-def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rival with other weights is not compared, whatever its speed."""
+def with_another_seed(model: Any) -> nn.Module:
+    return to_timm(type(model)(model.config.model_copy(update={"seed": 1})))
 
-    def other(model: Any) -> nn.Module:
-        return KINDS_BEFORE["timm"].convert(type(model)(model.config.model_copy(update={"seed": 1})))
 
-    KINDS_BEFORE = dict(KINDS)
-    monkeypatch.setitem(KINDS, "timm", type(KINDS["timm"])(other))
-    one = config(head_init="lecun-normal")
+def without_position(model: Any) -> nn.Module:
+    found = to_timm(model)
+    nn.init.zeros_(found.pos_embed)
+    return found
+
+
+def without_attention(model: Any) -> nn.Module:
+    found = to_timm(model)
+    for block in found.blocks:
+        nn.init.zeros_(block.attn.proj.weight)
+    return found
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("wrong", [with_another_seed, without_position, without_attention])
+def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: str, wrong: Any) -> None:
+    """A rival that is another model is not compared, whatever its speed, with the head of zeros and warm-up too."""
+    monkeypatch.setitem(KINDS, "timm", Kind(wrong))
+    one = config(precision=precision, warmup=0.1)
+    assert one.head_init == "zeros"
     with pytest.raises(ValueError, match=r"^step 1: losses differ \(.*, with timm .*\)"):
         bench_step.bench(one, images(one, None, False), 2, 1, False)
 
@@ -122,6 +138,7 @@ def test_losses_on_a_gpu_are_compared_without_tf32(device: str, allowed: bool, m
         ({"pool": "gap", **COLOUR}, "torchvision", "pool=gap: torchvision's VisionTransformer has cls only"),
         ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
         ({"optimizer": "sgd"}, "timm", "optimizer=sgd: the usual script has adamw"),
+        ({"objective": "masked-patch"}, "timm", "objective=masked-patch: the usual script has classification"),
         ({"layer_decay": 0.9}, "timm", "layer_decay=0.9: the usual script has one"),
     ],
 )
@@ -441,6 +458,7 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--loop --random-images", "--random-images: of a bench of --start or a study or one config; this"),
         ("--loop schedule=linear", "schedule=linear: the script has cosine"),
         ("--loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
+        ("--loop objective=masked-patch", "objective=masked-patch: the usual script has classification"),
         ("--loop dropout=0.1", "dropout=0.1: their model drops others"),
         ("--loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
     ],
@@ -497,7 +515,6 @@ def test_members_that_are_not_trials_alone_are_not_compared(monkeypatch: pytest.
     monkeypatch.setattr(folding, "linear", lambda *args: honest(*args) * 1.05)
     monkeypatch.setattr(bench_fused, "unfit", lambda *_: "")
     settings = {"width": 16, "depth": 1, "heads": 2, "steps": 4, "batch": 10, "precision": "bf16", "device": "cpu"}
-    settings["head_init"] = "lecun-normal"
     with pytest.raises(ValueError, match=r"^--fused 2: losses of the first 5 steps are "):
         bench_fused.bench(settings, 2, 1, 1, Source())
 
