@@ -3,6 +3,7 @@
 What was measured comes with the config, the hardware and the versions, so that anyone can repeat it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,7 +15,7 @@ from ablations.bench_images import images
 from ablations.bench_memory import Source
 from ablations.machine import cores
 from ablations.provenance import environment
-from ablations.study import Design
+from ablations.study import Arm, Design
 from vitcore.config import Config
 from vitcore.device import computing, device_of, hardware
 
@@ -41,14 +42,19 @@ def step(config: Config, method: Method, digests: dict[str, str]) -> Json:
     return {"bench": "step", **about(config, method, digests), **found}
 
 
-def arms(design: Design, glob: str, method: Method, digests: dict[str, str]) -> Json:
-    """Each arm of a study that `glob` names, beside its baseline. Raises ValueError where there is none."""
-    chosen = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
-    if not chosen:
+def chosen(design: Design, glob: str) -> list[Arm]:
+    """The arms of a study that `glob` names. Raises ValueError where there is none."""
+    found = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
+    if not found:
         names = ", ".join(arm.name for arm in design.arms)
         raise ValueError(f"--arm {glob}: {design.name} has the arms {names}")
+    return found
+
+
+def arms(design: Design, some: Sequence[Arm], method: Method, digests: dict[str, str]) -> Json:
+    """Some arms of a study, each beside its baseline."""
     pairs = bench_arms.Pairs(method.rounds, method.calls, method.source)
-    rows = bench_arms.bench(chosen, design.arms, pairs)
+    rows = bench_arms.bench(some, design.arms, pairs)
     return {"bench": "arms", "study": design.name, **about(design.reference, method, digests), "arms": rows}
 
 

@@ -29,7 +29,7 @@ from ablations.machine import cores
 from ablations.probing import with_steps
 from ablations.provenance import HOME
 from results import store
-from vitcore.config import Config, ConfigError, merge
+from vitcore.config import ARCHITECTURE, Config, ConfigError, merge
 from vitcore.data import load, pack_of
 from vitcore.device import computing, device_of
 from vitcore.interop import timm_arguments
@@ -39,6 +39,12 @@ Json = dict[str, Any]
 POSITIONS = ("none", "1d")
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
 AUGMENTS = ("none", "flip-crop")  # that the script has
+TOLD = {  # it by its settings: its images, its evaluations, timm's arguments, or the losses of the first steps
+    *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes"),
+    *("model", "steps", "batch", "lr", "warmup", "weight_decay", "clip_norm", "label_smoothing", "precision"),
+    *("augment", "evaluations", "seed", "device"),
+} | {*ARCHITECTURE}
+FREE = {"threads", "attention"}  # what runs a training as fast as it can: the script has its own
 
 
 def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Json:
@@ -73,8 +79,7 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
-    if config.schedule != "cosine":
-        raise ConfigError(f"schedule={config.schedule}: the script has cosine")
+    refuse_untold(config)
     if any(callable(value) for value in timm_arguments(config).values()):
         raise ConfigError(f"stem={config.stem}: the script has patch")
     short = with_steps(bench_step.telling(config), bench_step.CHECKED)
@@ -84,6 +89,17 @@ def check_alike(config: Config, source: Source) -> None:
             bench_step.check_in_float32(short, data)
         ours, timm = bench_step.Ours(short, data), Rival(KINDS["timm"], short, data)
         bench_step.check_equal(short, {bench_step.OURS: ours, "timm": timm})
+
+
+def refuse_untold(config: Config) -> None:
+    """Raises ConfigError for what the script is not told of, where that is not as it has it: as the default is."""
+    for name, field in Config.model_fields.items():
+        if name not in TOLD | FREE | {"options"} and getattr(config, name) != field.default:
+            raise ConfigError(f"{name}={getattr(config, name)}: the script has {field.default}")
+    usual = Config(**{name: value for name, value in config.model_dump().items() if name != "options"}).options
+    for name, value in config.options.items():
+        if name != "augment.pad" and value != usual[name]:
+            raise ConfigError(f"{name}={value}: the script has {usual[name]}")
 
 
 class Study:

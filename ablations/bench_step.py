@@ -52,6 +52,7 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
     rivals, left_out = found(config, data, compiled)
     first_steps = check_equal(config, {OURS: ours, **rivals})
     sides: dict[str, Call] = {OURS: ours.advance, **{name: rival.advance for name, rival in rivals.items()}}
+    sides["input"] = bench_input.Input(config, data).advance
     for advance in sides.values():
         for _ in range(WARM_UP):
             advance()
@@ -61,7 +62,6 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
         sides["floor"] = floor.run
     except ValueError as error:
         left_out["floor"] = str(error)
-    sides["input"] = ours.batch
     seconds = interleaved(sides, rounds, calls, ours.device)
     return {
         "sides": [side(name, seconds, config) for name in (OURS, *rivals)],

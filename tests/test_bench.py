@@ -42,7 +42,7 @@ from vitcore.config import Config, ConfigError, merge
 from vitcore.interop import to_timm
 from vitcore.measure import measure
 from vitcore.schedule import learning_rate
-from vitcore.stream import Stored
+from vitcore.stream import AHEAD, Stored
 from vitcore.train import Training
 
 timm = pytest.importorskip("timm")
@@ -289,6 +289,27 @@ def test_pil_reads_the_images_of_its_batches_alone(monkeypatch: pytest.MonkeyPat
     assert set(read) == set(training.order.places(0, one.batch))
 
 
+def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a pack, each side reads each of its batches once, however many are read ahead; none is read for nothing."""
+
+    class Shards:
+        shape = (16, 16, 3)
+
+        def read(self, places: Any, out: Any) -> None:
+            out[:] = 0
+            read.append(tuple(places))
+
+    read: list[tuple[int, ...]] = []
+    one = config(**COLOUR)
+    data = images(one, None, random=True)
+    stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
+    monkeypatch.setattr(bench_step, "found", lambda *_: ({}, {}))
+    monkeypatch.setattr(bench_input, "beside_pil", lambda *_: (np.ones(2), np.ones(2)))
+    bench_step.bench(one, replace(data, train=stored), 2, 10, False)
+    steps, drawn = bench_step.CHECKED + bench_step.WARM_UP + 20, bench_step.WARM_UP + 20
+    assert steps + drawn <= len(read) <= steps + drawn + 2 * AHEAD
+
+
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     """A float a parameter, whichever side, each in a process of its own: here there may be freed memory to take."""
@@ -390,6 +411,29 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(monkeypatch: pytest.
         assert (row["params"], row["flops"]) == (cost["params"], cost["flops"])
 
 
+def test_studies_are_told_as_they_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A bad one is found before the first is measured; Ctrl-C loses only what was not told, and says so."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(STUDY)
+    (tmp_path / "b.yaml").write_text(STUDY.replace("none", "2d"))
+    measured: list[str] = []
+
+    def arms(design: Any, *_: Any) -> dict[str, Any]:
+        if measured:
+            raise KeyboardInterrupt
+        measured.append(design.name)
+        return {}
+
+    monkeypatch.setattr(bench, "arms", arms)
+    monkeypatch.setattr(bench_told, "told", lambda found: "a table")
+    status, output, errors = called(monkeypatch, "bench", "a.yaml", "b.yaml", *WORDS, "--arm", "position=none*")
+    assert (status, output, measured) == (2, "", [])
+    assert "--arm position=none*: b" in errors
+    status, output, errors = called(monkeypatch, "bench", "a.yaml", "b.yaml", *WORDS)
+    assert (status, output, len(measured)) == (130, "a table\n", 1)
+    assert errors == "ablate: interrupted; what was not told yet is lost\n"
+
+
 def test_an_arm_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With those that are."""
     monkeypatch.chdir(tmp_path)
@@ -458,8 +502,14 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--loop --random-images", "--random-images: of a bench of --start or a study or one config; this"),
         ("--loop schedule=linear", "schedule=linear: the script has cosine"),
         ("--loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
-        ("--loop objective=masked-patch", "objective=masked-patch: the usual script has classification"),
-        ("--loop dropout=0.1", "dropout=0.1: their model drops others"),
+        ("--loop objective=masked-patch", "objective=masked-patch: the script has classification"),
+        ("--loop dropout=0.1", "dropout=0.1: the script has 0.0"),
+        ("--loop mixup=0.2", "mixup=0.2: the script has 0.0"),
+        ("--loop ema=0.9", "ema=0.9: the script has 0.0"),
+        ("--loop weight_decay_on=all", "weight_decay_on=all: the script has matrices"),
+        ("--loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
+        ("--fused 2 optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
+        ("--loop compile=true", "compile=True: the script has False"),
         ("--loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
     ],
 )
@@ -604,6 +654,9 @@ def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> N
         ("--fused 2 position-embedding", "--fused and position-embedding: one bench at a time"),
         ("--fused 2 --loop", "--loop and --fused: one bench at a time"),
         ("--fused 2 --random-images", "--random-images: of a bench of --start or a study or one config; this"),
+        ("--fused 2 seed=3", "seed=3: is what the trials of --fused differ in"),
+        ("--fused 2 data_seed=3", "data_seed=3: is what the trials of --fused differ in"),
+        ("--out .", ".: is a folder; --out takes a file"),
         ("--fused 2 micro_batch=4", "micro_batch=4: trained together it has to be 0"),
         ("--start position-embedding", "--start and position-embedding: one bench at a time"),
         ("--start --fused 2", "--fused and --start: one bench at a time"),
