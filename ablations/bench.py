@@ -12,7 +12,7 @@ import torch
 
 from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_start, bench_step
 from ablations.bench_images import images
-from ablations.bench_memory import Source
+from ablations.bench_process import Source
 from ablations.machine import cores
 from ablations.provenance import environment
 from ablations.study import Arm, Design
@@ -38,7 +38,7 @@ def step(config: Config, method: Method, digests: dict[str, str]) -> Json:
         data = images(config, method.source.data_dir, method.source.random)
         found = bench_step.bench(config, data, method.rounds, method.calls, method.compiled)
     names = [side["name"] for side in found["sides"]]
-    found["memory_bytes"] = bench_memory.taken(config, names, method.source)
+    found["memory_bytes"] = bench_memory.taken(config, names, method.source, found["left_out"])
     return {"bench": "step", **about(config, method, digests), **found}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ablations import bench_memory, paces
 from ablations.bench_clock import Seconds, Spread, interleaved, spread
 from ablations.bench_images import images
-from ablations.bench_memory import Source
+from ablations.bench_process import Source
 from ablations.bench_step import OURS
 from ablations.probing import with_steps
 from ablations.study import Arm

@@ -13,7 +13,7 @@ from typing import Any
 
 from ablations.bench_clock import Call, interleaved, spread
 from ablations.bench_loop import SEQUENTIAL, Study, check_alike
-from ablations.bench_memory import Source
+from ablations.bench_process import Source
 from ablations.bench_step import CHECKED, telling
 from ablations.fused_pace import ALONE, FUSED, beside
 from ablations.probing import with_steps

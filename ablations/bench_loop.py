@@ -5,8 +5,6 @@ evaluations. Wall time from the command to the last result, of ours with its tab
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,11 +21,10 @@ import torch
 from ablations import bench_step
 from ablations.bench_clock import Call, interleaved, spread
 from ablations.bench_images import images
-from ablations.bench_memory import Source
+from ablations.bench_process import Source, ended, python
 from ablations.bench_rivals import KINDS, Rival
 from ablations.machine import cores
 from ablations.probing import with_steps
-from ablations.provenance import HOME
 from results import store
 from vitcore.config import ARCHITECTURE, Config, ConfigError, merge
 from vitcore.data import load, pack_of
@@ -129,7 +126,7 @@ class Study:
         words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs), *how]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
         words += [word for file in self.source.plugins for word in ("--plugin", str(file))]
-        self.process([sys.executable, "-m", "ablations.cli", *words], cores())
+        self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
         """The script for each trial, all cores shared by those that run."""
@@ -140,11 +137,7 @@ class Study:
 
     def process(self, command: list[str], threads: int) -> None:
         """To its end. Raises ValueError with its last line where it fails."""
-        paths = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": paths}
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise ValueError(f"{' '.join(command[1:4])}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
+        ended(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
         """Mean test accuracy, and the seconds of training of all trials together."""

@@ -28,13 +28,15 @@ from ablations import (
     bench_loop,
     bench_memory,
     bench_peak,
+    bench_process,
     bench_script,
     bench_start,
     bench_step,
     bench_told,
 )
 from ablations.bench_images import images
-from ablations.bench_memory import Source, taken
+from ablations.bench_memory import taken
+from ablations.bench_process import Source
 from ablations.bench_rivals import KINDS, Kind, Rival
 from vitcore import device, folding, train
 from vitcore.augment import AUGMENT
@@ -314,9 +316,33 @@ def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     """A float a parameter, whichever side, each in a process of its own: here there may be freed memory to take."""
     one = config(width=256, heads=4, depth=4)
-    found = taken(one, ["vitcore", "timm"], Source())
+    found = taken(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
     assert all(extra is None or extra > 4 * measure(one)["params"] for extra in found.values())
+
+
+def test_a_memory_that_is_not_told_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled on the CPU, ours or a rival's, and a process that fails: the timings are not lost."""
+
+    def fails(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "Traceback\nMemoryError: 4 GiB\n")
+
+    monkeypatch.setattr(bench_process.subprocess, "run", fails)
+    why: dict[str, str] = {}
+    assert taken(config(compile=True), ["vitcore", "timm compiled", "timm"], Source(), why) == dict.fromkeys(
+        ["vitcore", "timm compiled", "timm"]
+    )
+    assert why.pop("memory of timm") == "ablations.bench_memory: MemoryError: 4 GiB"
+    assert list(why) == ["memory of vitcore", "memory of timm compiled"]
+    assert all(reason.startswith("on a CPU compiling takes more") for reason in why.values())
+
+
+def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file of a user's that is called as a module is."""
+    (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert bench_process.ended(bench_process.python("statistics"), {}) == ""
 
 
 def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -616,7 +642,7 @@ def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.Mo
 
     for name in CACHES:
         monkeypatch.setenv(name, "/full")
-    monkeypatch.setattr(bench_start.subprocess, "run", run)
+    monkeypatch.setattr(bench_process.subprocess, "run", run)
     bench_start.start(config(), Source(), str(tmp_path))
     assert [Path(seen[0][name]).is_relative_to(tmp_path) for name in CACHES] == [True, True]
 
@@ -639,10 +665,12 @@ def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> N
     threads = torch.get_num_threads()
     one = config(steps=2, evaluations=1, threads=2)
     train(one)
-    bench_memory.measured(one, "vitcore", Source())
+    bench_memory.measured(one, Source(), "vitcore")
     method = bench.Method(2, 1, compiled=False, source=Source())
     monkeypatch.setattr(bench_memory, "taken", lambda *_: {})
-    monkeypatch.setattr(bench_step, "bench", lambda *_: {"sides": [], "threads": torch.get_num_threads()})
+    monkeypatch.setattr(
+        bench_step, "bench", lambda *_: {"sides": [], "left_out": {}, "threads": torch.get_num_threads()}
+    )
     assert bench.step(one, method, {})["threads"] == 2
     assert kept == [threads] * 3
     assert torch.get_num_threads() == threads

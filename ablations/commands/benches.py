@@ -64,7 +64,7 @@ def bench(
     is taken. Ratios of what is measured in turn, in one run: median and quartiles.
     """
     from ablations import bench as benches
-    from ablations.bench_memory import Source
+    from ablations.bench_process import Source
     from ablations.bench_told import told
     from ablations.study import read_recipe
     from ablations.worker import require_gpu
