@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_start, bench_step
+from ablations.bench_clock import ends
 from ablations.bench_images import images
 from ablations.bench_process import Source
 from ablations.machine import cores
@@ -88,5 +89,6 @@ def about(config: Config, method: Method, digests: dict[str, str]) -> Json:
         "config": config.model_dump(),
         "images": "random" if method.source.random else config.data,
         "rounds": method.rounds,
+        "low_and_high": ends(method.rounds),
         "steps_per_round": method.calls,
     }

@@ -250,6 +250,17 @@ def test_sides_are_timed_in_turn() -> None:
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
 
+@pytest.mark.parametrize(
+    ("values", "low", "high", "name"),
+    [([1.0, 3.0], 1, 3, "lowest, highest"), ([1.0, 2.0, 3.0, 4.0, 5.0], 2, 4, "quartiles")],
+)
+def test_few_rounds_have_no_quartiles(values: list[float], low: float, high: float, name: str) -> None:
+    """Two of them have a lowest and a highest; which it is, is told with the numbers."""
+    found = bench_clock.spread(np.array(values))
+    assert (found["low"], found["high"]) == (low, high)
+    assert bench_clock.ends(len(values)) == name
+
+
 def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal: the side that has its turn, and how many turns are over; nothing where nobody looks."""
     for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
@@ -398,6 +409,36 @@ def test_a_step_that_waits_for_a_gpu_is_counted(monkeypatch: pytest.MonkeyPatch)
     assert bench_step.waits(step, 3, torch.device("cpu")) is None
     assert bench_told.waits({"waits_per_step": 2 / 3}) == "The host waits for the GPU 0.667 times a step."
     assert bench_told.waits({"waits_per_step": None}) == ""
+
+
+def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
+    """Random images as such, with their size, of a model of timm's too; one step is one."""
+    one = config(**COLOUR, compile=True, augment="flip-crop", attention="fastest").model_dump()
+    assert bench_told.model({"config": one, "images": "random"}) == (
+        "width 16, depth 2, heads 2, patch 4, position=1d, pool=cls, stem=patch, random images 16 x 16, batch 8, "
+        "float32, compiled, augment=flip-crop, attention=fastest"
+    )
+    theirs = Config(model="timm/resnet18", batch=8, **COLOUR).model_dump()
+    assert bench_told.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")
+    assert [bench_told.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
+
+
+def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
+    """What the ratio was made of, in its row; the baseline itself is beside nothing."""
+
+    def row(arm: str, own: float, other: float, ratio: float | None) -> dict[str, Any]:
+        told = {"arm": arm, "baseline": "a", "flops_ratio": 1.0, "memory_bytes": None}
+        spreads = {"seconds_per_step": own, "baseline_seconds_per_step": other, "ratio": ratio}
+        flat = {name: value and dict.fromkeys(("median", "low", "high"), value) for name, value in spreads.items()}
+        return told | flat
+
+    about = {"study": "s", "config": config().model_dump(), "images": "digits", "rounds": 2, "steps_per_round": 1}
+    rows = [row("a", 0.004, 0.004, None), row("b", 0.006, 0.003, 2.0)]
+    (table,) = bench_told.arms({**about, "low_and_high": "lowest, highest", "arms": rows})
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    assert lines[-2] == ["a", "4 [4, 4] ms", "", "baseline", "1.00x", ""]
+    assert lines[-1] == ["b", "6 [6, 6] ms", "3 [3, 3] ms", "2.000x [2.000x, 2.000x]", "1.00x", ""]
+    assert "Median [lowest, highest] of 2 rounds in turn with the baseline, 1 step each" in table
 
 
 def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -577,7 +618,10 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ours = [f"ablate run --fuse off --jobs {count}" for count in (1, 2)]
     sides = ["as one", "one after the other", *ours, "one process a trial, in sequence"]
     assert list(found["seconds"]) == sides
-    assert list(found["ratio"]) == sides[1:]
+    assert list(found["ratio"]) == ["one after the other"]
+    assert (found["low_and_high"], found["step"]["low_and_high"]) == ("lowest, highest", "quartiles")
+    assert found["step"]["rounds"] == 5
+    assert "(5 rounds, [quartiles])" in output
     assert found["step"]["ratio"].keys() == {"median", "low", "high"}
     accuracy = found["test_accuracy"]
     assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)

@@ -61,7 +61,8 @@ def bench(
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
     trial. With --fused, seeds trained as one beside one by one, and beside processes. With --start, when the first step
-    is taken. Ratios of what is measured in turn, in one run: median and quartiles.
+    is taken. Ratios of what is measured in turn, in one run: median and quartiles;
+    of fewer than five rounds the lowest and the highest.
     """
     from ablations import bench as benches
     from ablations.bench_process import Source
