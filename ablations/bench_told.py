@@ -78,8 +78,8 @@ def fused(found: Json) -> list[str]:
         f"{median(found)} in turn. As one, "
         f"{spread(found['step']['ratio'], '{:.2f}x')} the steps a second of one after the other "
         f"({found['step']['rounds']} rounds, [{found['step']['low_and_high']}]). Then whole trainings, with "
-        "evaluations: the first two in this process, from the images to the last test; the others from their commands on, "
-        "with what they import, so that no ratio is told across.",
+        "evaluations: the first two in this process, from the images to the last test; the others from their "
+        "commands on, with what they import, so that no ratio is told across.",
     ]
     header = ["how", "a step of all", "all trained", "as one is faster by", "test accuracy"]
     return [markdown(Grid(title, caption, header, [False, True, True, True, True], rows))]

@@ -411,6 +411,13 @@ def test_a_step_that_waits_for_a_gpu_is_counted(monkeypatch: pytest.MonkeyPatch)
     assert bench_told.waits({"waits_per_step": None}) == ""
 
 
+def test_the_help_says_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of its table, and an example."""
+    status, output, _ = called(monkeypatch, "bench", "--help")
+    assert status == 0
+    assert all(word in output for word in ("Rivals:", "Floor:", "Input:", "Memory:", "Example: ablate bench"))
+
+
 def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
     """Random images as such, with their size, of a model of timm's too; one step is one."""
     one = config(**COLOUR, compile=True, augment="flip-crop", attention="fastest").model_dump()

@@ -48,7 +48,9 @@ def bench(
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
     ] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="On a GPU, the same parts.")] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="On a GPU; also its peak, and how often a step waits for it.")
+    ] = False,
     random_images: Annotated[
         bool, typer.Option("--random-images", help="Random ones of the data's size, where those are not at hand.")
     ] = False,
@@ -57,12 +59,15 @@ def bench(
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
+    """The train step of a recipe's config beside its rivals, its floor, its input, its memory.
+
+    Rivals: timm's and torchvision's models with our weights, in the usual script's step. Floor: the step's matrix
+    products and attention alone. Input: the batches alone. Memory: what steps add to model and images.
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
     trial. With --fused, seeds trained as one beside one by one, and beside processes. With --start, when the first step
-    is taken. Ratios of what is measured in turn, in one run: median and quartiles;
-    of fewer than five rounds the lowest and the highest.
+    is taken. Ratios of what is measured in turn, in one run: median and quartiles, of fewer than
+    five rounds the lowest and the highest. Example: ablate bench width=192 heads=3 --rounds 5
     """
     from ablations import bench as benches
     from ablations.bench_process import Source
