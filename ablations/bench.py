@@ -3,6 +3,7 @@
 What was measured comes with the config, the hardware and the versions, so that anyone can repeat it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 
 from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_start, bench_step
+from ablations.bench_clock import ends
 from ablations.bench_images import images
-from ablations.bench_memory import Source
+from ablations.bench_process import Source
 from ablations.machine import cores
 from ablations.provenance import environment
-from ablations.study import Design
+from ablations.study import Arm, Design
 from vitcore.config import Config
 from vitcore.device import computing, device_of, hardware
 
@@ -37,18 +39,23 @@ def step(config: Config, method: Method, digests: dict[str, str]) -> Json:
         data = images(config, method.source.data_dir, method.source.random)
         found = bench_step.bench(config, data, method.rounds, method.calls, method.compiled)
     names = [side["name"] for side in found["sides"]]
-    found["memory_bytes"] = bench_memory.taken(config, names, method.source)
+    found["memory_bytes"] = bench_memory.taken(config, names, method.source, found["left_out"])
     return {"bench": "step", **about(config, method, digests), **found}
 
 
-def arms(design: Design, glob: str, method: Method, digests: dict[str, str]) -> Json:
-    """Each arm of a study that `glob` names, beside its baseline. Raises ValueError where there is none."""
-    chosen = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
-    if not chosen:
+def chosen(design: Design, glob: str) -> list[Arm]:
+    """The arms of a study that `glob` names. Raises ValueError where there is none."""
+    found = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
+    if not found:
         names = ", ".join(arm.name for arm in design.arms)
         raise ValueError(f"--arm {glob}: {design.name} has the arms {names}")
+    return found
+
+
+def arms(design: Design, some: Sequence[Arm], method: Method, digests: dict[str, str]) -> Json:
+    """Some arms of a study, each beside its baseline."""
     pairs = bench_arms.Pairs(method.rounds, method.calls, method.source)
-    rows = bench_arms.bench(chosen, design.arms, pairs)
+    rows = bench_arms.bench(some, design.arms, pairs)
     return {"bench": "arms", "study": design.name, **about(design.reference, method, digests), "arms": rows}
 
 
@@ -82,5 +89,6 @@ def about(config: Config, method: Method, digests: dict[str, str]) -> Json:
         "config": config.model_dump(),
         "images": "random" if method.source.random else config.data,
         "rounds": method.rounds,
+        "low_and_high": ends(method.rounds),
         "steps_per_round": method.calls,
     }

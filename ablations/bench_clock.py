@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Call = Callable[[], object]
 Seconds = np.ndarray[Any, Any]  # a value a round
 Spread = dict[str, float]
+FEW = 5  # rounds from which there are quartiles: of fewer they would be made up
 
 
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
@@ -69,7 +70,12 @@ def settle(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def ends(rounds: int) -> str:
+    """What `spread` calls low and high."""
+    return "lowest, highest" if rounds < FEW else "quartiles"
+
+
 def spread(values: Seconds) -> Spread:
-    """Median and quartiles."""
-    low, median, high = np.percentile(values, [25, 50, 75])
+    """The median, and between which values the middle half lies; of FEW rounds the lowest and the highest."""
+    low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
     return {"median": float(median), "low": float(low), "high": float(high)}

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ablations.bench_clock import Call, interleaved, spread
+from ablations.bench_clock import FEW, Call, ends, interleaved, spread
 from ablations.bench_loop import SEQUENTIAL, Study, check_alike
-from ablations.bench_memory import Source
-from ablations.bench_step import CHECKED
+from ablations.bench_process import Source
+from ablations.bench_step import CHECKED, telling
 from ablations.fused_pace import ALONE, FUSED, beside
 from ablations.probing import with_steps
 from vitcore.config import Config, ConfigError, merge
@@ -38,9 +38,9 @@ def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, so
         raise ConfigError(f"--fused {members}: {why}")
     images = together(configs, source.data_dir)
     with computing(configs[0]):
-        if why := unequal_as_declared([with_steps(config, CHECKED) for config in configs], images, CHECKED):
+        if why := unequal_as_declared([with_steps(telling(config), CHECKED) for config in configs], images, CHECKED):
             raise ConfigError(f"--fused {members}: {why}")
-    step = beside(configs, images, max(rounds, 5), steps)
+    step = beside(configs, images, turns := max(rounds, FEW), steps)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         study = Study(Path(folder), settings, configs, source, [configs[0].position])
         accuracy: dict[str, float] = {}
@@ -56,11 +56,13 @@ def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, so
         "trials": members,
         "steps": configs[0].steps,
         "step": {
+            "rounds": turns,
+            "low_and_high": ends(turns),
             "seconds": {name: spread(own) for name, own in step.items()},
             "ratio": spread(step[ALONE] / step[FUSED]),
         },
         "seconds": {name: spread(own) for name, own in seconds.items()},
-        "ratio": {name: spread(own / seconds[FUSED]) for name, own in seconds.items() if name != FUSED},
+        "ratio": {ALONE: spread(seconds[ALONE] / seconds[FUSED])},  # of one kind: processes have imports besides
         "test_accuracy": accuracy,
     }
 

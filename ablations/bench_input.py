@@ -6,11 +6,25 @@ import torch
 from torch import Tensor
 
 from ablations.bench_clock import Seconds, interleaved
+from ablations.probing import with_steps
 from vitcore.config import Config, merge
 from vitcore.data import Data
 from vitcore.train import Training
 
 AUGMENT = "flip-crop"
+
+
+class Input:
+    """The batches of a training, one after the other, without its steps: what is read ahead is what comes next."""
+
+    def __init__(self, config: Config, data: Data) -> None:
+        self.training = Training(config, data)
+        self.training.model.to("meta")  # no memory for what is not run
+
+    def advance(self) -> Tensor:
+        images = self.training.batch().images
+        self.training.step += 1
+        return images
 
 
 def beside_pil(config: Config, data: Data, rounds: int, calls: int) -> tuple[Seconds, Seconds]:
@@ -19,11 +33,11 @@ def beside_pil(config: Config, data: Data, rounds: int, calls: int) -> tuple[Sec
     Raises ValueError, in one line, where such images cannot be cropped so.
     """
     changed = {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}
-    training = Training(Config(**merge(config.model_dump(), changed)), data)
-    sides = {"vitcore": training.batch, "torchvision": pil_batch(training)}
+    ours = Input(with_steps(Config(**merge(config.model_dump(), changed)), 1 + rounds * calls), data)
+    sides = {"vitcore": ours.advance, "torchvision": pil_batch(ours.training)}
     for call in sides.values():
         call()
-    seconds = interleaved(sides, rounds, calls, training.device)
+    seconds = interleaved(sides, rounds, calls, ours.training.device)
     return seconds["vitcore"], seconds["torchvision"]
 
 

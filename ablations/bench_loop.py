@@ -5,8 +5,6 @@ evaluations. Wall time from the command to the last result, of ours with its tab
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,13 +21,12 @@ import torch
 from ablations import bench_step
 from ablations.bench_clock import Call, interleaved, spread
 from ablations.bench_images import images
-from ablations.bench_memory import Source
+from ablations.bench_process import Source, ended, python
 from ablations.bench_rivals import KINDS, Rival
 from ablations.machine import cores
 from ablations.probing import with_steps
-from ablations.provenance import HOME
 from results import store
-from vitcore.config import Config, ConfigError, merge
+from vitcore.config import ARCHITECTURE, Config, ConfigError, merge
 from vitcore.data import load, pack_of
 from vitcore.device import computing, device_of
 from vitcore.interop import timm_arguments
@@ -39,6 +36,12 @@ Json = dict[str, Any]
 POSITIONS = ("none", "1d")
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
 AUGMENTS = ("none", "flip-crop")  # that the script has
+TOLD = {  # it by its settings: its images, its evaluations, timm's arguments, or the losses of the first steps
+    *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes"),
+    *("model", "steps", "batch", "lr", "warmup", "weight_decay", "clip_norm", "label_smoothing", "precision"),
+    *("augment", "evaluations", "seed", "device"),
+} | {*ARCHITECTURE}
+FREE = {"threads", "attention"}  # what runs a training as fast as it can: the script has its own
 
 
 def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Json:
@@ -73,15 +76,27 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
-    if config.schedule != "cosine":
-        raise ConfigError(f"schedule={config.schedule}: the script has cosine")
+    refuse_untold(config)
     if any(callable(value) for value in timm_arguments(config).values()):
         raise ConfigError(f"stem={config.stem}: the script has patch")
-    short = with_steps(config, bench_step.CHECKED)
+    short = with_steps(bench_step.telling(config), bench_step.CHECKED)
     with computing(config):
         data = images(short, source.data_dir, random=False)
+        if config.precision != "float32":
+            bench_step.check_in_float32(short, data)
         ours, timm = bench_step.Ours(short, data), Rival(KINDS["timm"], short, data)
         bench_step.check_equal(short, {bench_step.OURS: ours, "timm": timm})
+
+
+def refuse_untold(config: Config) -> None:
+    """Raises ConfigError for what the script is not told of, where that is not as it has it: as the default is."""
+    for name, field in Config.model_fields.items():
+        if name not in TOLD | FREE | {"options"} and getattr(config, name) != field.default:
+            raise ConfigError(f"{name}={getattr(config, name)}: the script has {field.default}")
+    usual = Config(**{name: value for name, value in config.model_dump().items() if name != "options"}).options
+    for name, value in config.options.items():
+        if name != "augment.pad" and value != usual[name]:
+            raise ConfigError(f"{name}={value}: the script has {usual[name]}")
 
 
 class Study:
@@ -111,7 +126,7 @@ class Study:
         words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs), *how]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
         words += [word for file in self.source.plugins for word in ("--plugin", str(file))]
-        self.process([sys.executable, "-m", "ablations.cli", *words], cores())
+        self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
         """The script for each trial, all cores shared by those that run."""
@@ -122,11 +137,7 @@ class Study:
 
     def process(self, command: list[str], threads: int) -> None:
         """To its end. Raises ValueError with its last line where it fails."""
-        paths = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": paths}
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise ValueError(f"{' '.join(command[1:4])}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
+        ended(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
         """Mean test accuracy, and the seconds of training of all trials together."""

@@ -4,64 +4,48 @@ What counts is what the steps add to a process that holds the model and the imag
 optimiser's averages.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ablations import plugins
 from ablations.bench_images import images
+from ablations.bench_process import Source, answer, asked
 from ablations.bench_rivals import KINDS, Rival
 from ablations.probing import with_steps
 from vitcore.config import Config
 from vitcore.device import computing, device_of
 from vitcore.train import Training
 
-Json = dict[str, Any]
 STEPS = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where such a process finds images and parts."""
-
-    data_dir: Path | None = None
-    random: bool = False
-    plugins: tuple[Path, ...] = ()
-
-
-def taken(config: Config, names: Iterable[str], source: Source) -> dict[str, int | None]:
-    """Bytes that steps add at their peak, a side; None where the system does not tell. Raises ValueError.
-
-    Nor is it told of what is compiled on the CPU: compiling takes more of the same memory.
-    """
-    compiling = [name for name, kind in KINDS.items() if kind.tuned and device_of(config) == "cpu"]
-    return {name: None if name in compiling else one(config, name, source) for name in names}
-
-
-def one(config: Config, name: str, source: Source) -> int | None:
-    order = {
-        "config": config.model_dump(),
-        "name": name,
-        "data_dir": str(source.data_dir) if source.data_dir else None,
-        "random": source.random,
-        "plugins": [str(file) for file in source.plugins],
-    }
-    command = [sys.executable, "-m", "ablations.bench_memory"]
-    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True)
-    if done.returncode:
-        raise ValueError(f"memory of {name}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
-    found: int | None = json.loads(done.stdout)
+def taken(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
+    """Bytes that steps add at their peak, a side; None where the system does not tell, or `left_out` why."""
+    found: dict[str, int | None] = {}
+    for name in names:
+        try:
+            refuse_compiling(config, name)
+            found[name] = one(config, name, source)
+        except ValueError as error:
+            found[name], left_out[f"memory of {name}"] = None, str(error)
     return found
 
 
-def measured(config: Config, name: str, source: Source) -> int | None:
+def refuse_compiling(config: Config, name: str) -> None:
+    """Raises ValueError for a side that is compiled where compiling takes more of the same memory."""
+    if device_of(config) == "cpu" and (KINDS[name].tuned if name in KINDS else config.compile):
+        raise ValueError("on a CPU compiling takes more of it than the steps")
+
+
+def one(config: Config, name: str, source: Source) -> int | None:
+    """Of one side. Raises ValueError where its process fails."""
+    found: int | None = asked("ablations.bench_memory", config, source, {}, name=name)
+    return found
+
+
+def measured(config: Config, source: Source, name: str) -> int | None:
     """The same, in this process."""
     config = with_steps(config, STEPS)
     with computing(config):
@@ -99,12 +83,5 @@ def resident(key: str) -> int | None:
     return 1024 * int(found[key].split()[0])
 
 
-def main() -> None:
-    order = json.load(sys.stdin)
-    source = Source(Path(order["data_dir"]) if order["data_dir"] else None, order["random"])
-    plugins.load([Path(file) for file in order["plugins"]])
-    print(json.dumps(measured(Config(**order["config"]), order["name"], source)))
-
-
 if __name__ == "__main__":
-    main()
+    answer(measured)

@@ -82,6 +82,8 @@ def refuse(kind: Kind, config: Config) -> None:
     for name in DRAWN:
         if getattr(config, name):
             raise ValueError(f"{name}={getattr(config, name)}: their model drops others, so that losses differ")
+    if config.objective != "classification":
+        raise ValueError(f"objective={config.objective}: the usual script has classification")
     if config.optimizer != "adamw":
         raise ValueError(f"optimizer={config.optimizer}: the usual script has adamw")
     if config.layer_decay != 1:

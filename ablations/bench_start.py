@@ -4,10 +4,6 @@ Each start is a process of its own, timed from its command on: what it imports i
 that graphs that are compiled once a shape can be told from graphs that are compiled once a trial.
 """
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -16,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ablations import plugins
 from ablations.bench_clock import progress, spread
 from ablations.bench_images import images
-from ablations.bench_memory import Source
+from ablations.bench_process import Source, answer, asked
 from ablations.probing import with_steps
 from vitcore.config import Config, merge
 from vitcore.device import computing
@@ -54,23 +49,9 @@ def bench(config: Config, rounds: int, source: Source) -> Json:
 
 def start(config: Config, source: Source, cache: str) -> tuple[float, list[int]]:
     """Seconds until the first step was taken, and the graphs compiled after each trial."""
-    order = {
-        "config": config.model_dump(),
-        "data_dir": str(source.data_dir) if source.data_dir else None,
-        "random": source.random,
-        "plugins": [str(file) for file in source.plugins],
-    }
+    caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")}
     began = time.time()
-    done = subprocess.run(
-        [sys.executable, "-m", "ablations.bench_start"],
-        input=json.dumps(order),
-        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise ValueError(f"the first step: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
-    found = json.loads(done.stdout)
+    found = asked("ablations.bench_start", config, source, caches)
     return found["first"] - began, found["graphs"]
 
 
@@ -96,12 +77,5 @@ def compiled() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-def main() -> None:
-    order = json.load(sys.stdin)
-    source = Source(Path(order["data_dir"]) if order["data_dir"] else None, order["random"])
-    plugins.load([Path(file) for file in order["plugins"]])
-    print(json.dumps(measured(Config(**order["config"]), source)))
-
-
 if __name__ == "__main__":
-    main()
+    answer(measured)

@@ -1,7 +1,8 @@
 """The train step of a config exactly as `train` runs it, beside rivals, its floor and its own input pipeline.
 
 All are timed in turn, on the same images, threads and initial weights. The losses of the first steps are checked to be
-equal before, so that nothing is fast by being wrong.
+equal before, so that nothing is fast by being wrong. A head of zeros and a warm-up would hide what a model is from its
+first losses, ln(classes) of any; no step takes longer without them, so that both are left out.
 """
 
 import time
@@ -30,6 +31,8 @@ WARM_UP = 1  # steps after them, before any is timed: what was compiled without 
 WATCHED = 3  # last steps, in which it is counted how often a GPU is waited for
 WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of it
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
+TELLING = {"head_init": "lecun-normal", "warmup": 0.0}  # the first losses depend on all of the model
+IMAGES = 64  # a batch at most, where what is timed in bf16 is checked in float32 too
 OURS = "vitcore"
 
 
@@ -42,11 +45,14 @@ class Ours(Training):
 
 def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
     """Rates, ratios, floor and input of `config`. Raises ValueError where the losses of a rival are not ours."""
-    config = with_steps(config, CHECKED + WARM_UP + rounds * calls + WATCHED)
+    config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
+    if config.precision != "float32":
+        check_in_float32(config, data)
     ours = Ours(config, data)
     rivals, left_out = found(config, data, compiled)
     first_steps = check_equal(config, {OURS: ours, **rivals})
     sides: dict[str, Call] = {OURS: ours.advance, **{name: rival.advance for name, rival in rivals.items()}}
+    sides["input"] = bench_input.Input(config, data).advance
     for advance in sides.values():
         for _ in range(WARM_UP):
             advance()
@@ -56,7 +62,6 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
         sides["floor"] = floor.run
     except ValueError as error:
         left_out["floor"] = str(error)
-    sides["input"] = ours.batch
     seconds = interleaved(sides, rounds, calls, ours.device)
     return {
         "sides": [side(name, seconds, config) for name in (OURS, *rivals)],
@@ -95,6 +100,19 @@ def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival],
         except ValueError as error:
             left_out[name] = str(error)
     return rivals, left_out
+
+
+def telling(config: Config) -> Config:
+    """The same steps, from weights by which the losses of the first ones tell a model from another."""
+    return config.model_copy(update=TELLING)
+
+
+def check_in_float32(config: Config, data: Data) -> None:
+    """Some images a step, nothing compiled. Raises ValueError for a rival that only bf16 made look like ours."""
+    update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
+    exact = config.model_copy(update=update)
+    rivals, _ = found(exact, data, compiled=False)
+    check_equal(exact, {OURS: Ours(exact, data), **rivals})
 
 
 def check_equal(config: Config, sides: dict[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a bench found, for people: medians with their quartiles in tables, and what was left out and why."""
+"""What a bench found, for people: medians with their spread in tables, and what was left out and why."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,17 +20,18 @@ def arms(found: Json) -> list[str]:
         [
             Cell(row["arm"]),
             Cell(milliseconds(row["seconds_per_step"])),
+            Cell("" if row["ratio"] is None else milliseconds(row["baseline_seconds_per_step"])),
             Cell(beside(row)),
             Cell(f"{row['flops_ratio']:.2f}x"),
             Cell(size(row["memory_bytes"])),
         ]
         for row in found["arms"]
     ]
-    title = f"A step of each arm of {found['study']}, its baseline: {model(found['config'])}"
-    turns = f"{found['rounds']} rounds in turn with the baseline, {found['steps_per_round']} steps each"
-    caption = f"Median [quartiles] of {turns}. memory: what steps add at their peak."
-    header = ["arm", "a step", "time / baseline", "FLOPs / baseline", "memory"]
-    return [markdown(Grid(title, [caption], header, [False, True, True, True, True], rows))]
+    title = f"A step of each arm of {found['study']}; its recipe: {model(found)}"
+    each = counted(found["steps_per_round"], "step")
+    caption = f"{median(found)} in turn with the baseline, {each} each. memory: what steps add at their peak."
+    header = ["arm", "a step", "baseline's in turn", "time / baseline", "FLOPs / baseline", "memory"]
+    return [markdown(Grid(title, [caption], header, [False, True, True, True, True, True], rows))]
 
 
 def beside(row: Json) -> str:
@@ -47,13 +48,13 @@ def loop(found: Json) -> list[str]:
             Cell(name),
             Cell(spread(seconds, "{:.1f}") + " s"),
             Cell(spread(found["ratio"].get(name), "{:.2f}x")),
-            Cell(accuracy(found["test_accuracy"].get(name))),
+            Cell(accuracy(found["test_accuracy"].get(name)) or "the same trials"),
         ]
         for name, seconds in found["seconds"].items()
     ]
-    title = f"{found['trials']} trials of {found['steps']} steps: {model(found['config'])}"
+    title = f"{found['trials']} trials of {counted(found['steps'], 'step')}: {model(found)}"
     share = found["training_share"]
-    caption = f"Wall time, median [quartiles] of {found['rounds']} rounds in turn." + (
+    caption = f"Wall time. {median(found)} in turn." + (
         f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
     )
     header = ["how", "wall time", "ours is faster by", "test accuracy"]
@@ -72,10 +73,13 @@ def fused(found: Json) -> list[str]:
         ]
         for name, seconds in found["seconds"].items()
     ]
-    title = f"{found['trials']} seeds, {found['steps']} steps each: {model(found['config'])}"
+    title = f"{found['trials']} seeds, {counted(found['steps'], 'step')} each: {model(found)}"
     caption = [
-        f"Median [quartiles] of {found['rounds']} rounds in turn. A step of all of them as one takes "
-        f"{spread(found['step']['ratio'], '{:.2f}x')} as many a second; then whole trainings, with evaluations.",
+        f"{median(found)} in turn. As one, "
+        f"{spread(found['step']['ratio'], '{:.2f}x')} the steps a second of one after the other "
+        f"({found['step']['rounds']} rounds, [{found['step']['low_and_high']}]). Then whole trainings, with "
+        "evaluations: the first two in this process, from the images to the last test; the others from their "
+        "commands on, with what they import, so that no ratio is told across.",
     ]
     header = ["how", "a step of all", "all trained", "as one is faster by", "test accuracy"]
     return [markdown(Grid(title, caption, header, [False, True, True, True, True], rows))]
@@ -89,11 +93,11 @@ def start(found: Json) -> list[str]:
     ]
     once, twice = found["graphs"][0], found["graphs"][-1]
     caption = [
-        f"A process from its command to the end of its first step, median [quartiles] of {found['rounds']} rounds. "
+        f"A process from its command to the end of its first step. {median(found)}. "
         f"Graphs compiled for one trial: {once}; for {len(found['graphs'])} of one shape: {twice}.",
     ]
     header = ["cache", "first step", "of the empty one's"]
-    return [markdown(Grid(f"Start: {model(found['config'])}", caption, header, [False, True, True], rows))]
+    return [markdown(Grid(f"Start: {model(found)}", caption, header, [False, True, True], rows))]
 
 
 def accuracy(value: float | None) -> str:
@@ -119,9 +123,9 @@ def steps(found: Json) -> Grid:
         for side in found["sides"]
     ]
     return Grid(
-        title=f"Train step: {model(found['config'])}",
+        title=f"Train step: {model(found)}",
         caption=[
-            f"Median [quartiles] of {found['rounds']} rounds in turn, {found['steps_per_round']} steps each; equal "
+            f"{median(found)} in turn, {counted(found['steps_per_round'], 'step')} each; equal "
             "losses in the first steps. floor: its matrix products and attention alone. memory: what steps add.",
         ],
         header=["side", "images/s", "our speed / its", "floor / its time", "memory"],
@@ -135,20 +139,12 @@ def floor(found: Json) -> str:
     part = found["floor"]
     if not part:
         return ""
-    kinds: dict[str, list[str]] = {}
-    for work, backend in part["backends"].items():
-        kinds.setdefault(backend, []).append(work)
-    backends = "; ".join(f"{backend} for {some(works)}" for backend, works in kinds.items())
     whole = "" if part["share_of_flops"] > 0.9995 else f", {part['share_of_flops']:.1%} of the model's FLOPs"
     peak = part["share_of_peak"]
     reached = f"{spread(part['flops_per_second'], '{:.3g}')} training FLOP/s, " + (
         f"{spread(peak, '{:.1%}')} of the peak" if peak else "the peak is not known here"
     )
-    return f"Floor: {milliseconds(part['seconds_per_step'])} a step{whole}. {reached}. Fastest: {backends}."
-
-
-def some(works: list[str]) -> str:
-    return ", ".join(works) if len(works) < 5 else f"{len(works)} products"
+    return f"Floor: {milliseconds(part['seconds_per_step'])} a step{whole}. {reached}."
 
 
 def inputs(found: Json) -> str:
@@ -176,13 +172,32 @@ def machine(found: Json) -> str:
     return f"{of['device']}{threads}; {versions}; revision {of['revision'] or of['code']}; {of['started']}"
 
 
-def model(config: Json) -> str:
-    if config.get("model"):
-        return f"{config['model']}, batch {config['batch']}, {config['precision']}, data {config['data']}"
-    sizes = f"width {config['width']}, depth {config['depth']}, heads {config['heads']}, patch {config['patch']}"
+def model(found: Json) -> str:
+    """What a step's time depends on: the model, its images, and how they are computed."""
+    config = found["config"]
     side = config["image_size"]
-    parts = f"position={config['position']}, pool={config['pool']}, stem={config['stem']}"
-    return f"{sizes}, {parts}, images {side} x {side}, batch {config['batch']}, {config['precision']}"
+    how = [
+        f"batch {config['batch']}",
+        config["precision"],
+        *(["compiled"] if config["compile"] else []),
+        *([f"augment={config['augment']}"] if config["augment"] != "none" else []),
+        *([f"attention={config['attention']}"] if config["attention"] != "pinned" else []),
+    ]
+    images = f"{found['images']} images {side} x {side}"
+    return ", ".join([config.get("model") or architecture(config), images, *how])
+
+
+def median(found: Json) -> str:
+    return f"Median [{found['low_and_high']}] of {counted(found['rounds'], 'round')}"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def architecture(config: Json) -> str:
+    sizes = f"width {config['width']}, depth {config['depth']}, heads {config['heads']}, patch {config['patch']}"
+    return f"{sizes}, position={config['position']}, pool={config['pool']}, stem={config['stem']}"
 
 
 def spread(values: Json | None, form: str) -> str:

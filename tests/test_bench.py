@@ -28,20 +28,23 @@ from ablations import (
     bench_loop,
     bench_memory,
     bench_peak,
+    bench_process,
     bench_script,
     bench_start,
     bench_step,
     bench_told,
 )
 from ablations.bench_images import images
-from ablations.bench_memory import Source, taken
-from ablations.bench_rivals import KINDS, Rival
+from ablations.bench_memory import taken
+from ablations.bench_process import Source
+from ablations.bench_rivals import KINDS, Kind, Rival
 from vitcore import device, folding, train
 from vitcore.augment import AUGMENT
 from vitcore.config import Config, ConfigError, merge
+from vitcore.interop import to_timm
 from vitcore.measure import measure
 from vitcore.schedule import learning_rate
-from vitcore.stream import Stored
+from vitcore.stream import AHEAD, Stored
 from vitcore.train import Training
 
 timm = pytest.importorskip("timm")
@@ -74,15 +77,30 @@ def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
     )
 
 
-def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rival with other weights is not compared, whatever its speed."""
+def with_another_seed(model: Any) -> nn.Module:
+    return to_timm(type(model)(model.config.model_copy(update={"seed": 1})))
 
-    def other(model: Any) -> nn.Module:
-        return KINDS_BEFORE["timm"].convert(type(model)(model.config.model_copy(update={"seed": 1})))
 
-    KINDS_BEFORE = dict(KINDS)
-    monkeypatch.setitem(KINDS, "timm", type(KINDS["timm"])(other))
-    one = config(head_init="lecun-normal")
+def without_position(model: Any) -> nn.Module:
+    found = to_timm(model)
+    nn.init.zeros_(found.pos_embed)
+    return found
+
+
+def without_attention(model: Any) -> nn.Module:
+    found = to_timm(model)
+    for block in found.blocks:
+        nn.init.zeros_(block.attn.proj.weight)
+    return found
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("wrong", [with_another_seed, without_position, without_attention])
+def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: str, wrong: Any) -> None:
+    """A rival that is another model is not compared, whatever its speed, with the head of zeros and warm-up too."""
+    monkeypatch.setitem(KINDS, "timm", Kind(wrong))
+    one = config(precision=precision, warmup=0.1)
+    assert one.head_init == "zeros"
     with pytest.raises(ValueError, match=r"^step 1: losses differ \(.*, with timm .*\)"):
         bench_step.bench(one, images(one, None, False), 2, 1, False)
 
@@ -122,6 +140,7 @@ def test_losses_on_a_gpu_are_compared_without_tf32(device: str, allowed: bool, m
         ({"pool": "gap", **COLOUR}, "torchvision", "pool=gap: torchvision's VisionTransformer has cls only"),
         ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
         ({"optimizer": "sgd"}, "timm", "optimizer=sgd: the usual script has adamw"),
+        ({"objective": "masked-patch"}, "timm", "objective=masked-patch: the usual script has classification"),
         ({"layer_decay": 0.9}, "timm", "layer_decay=0.9: the usual script has one"),
     ],
 )
@@ -231,6 +250,17 @@ def test_sides_are_timed_in_turn() -> None:
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
 
+@pytest.mark.parametrize(
+    ("values", "low", "high", "name"),
+    [([1.0, 3.0], 1, 3, "lowest, highest"), ([1.0, 2.0, 3.0, 4.0, 5.0], 2, 4, "quartiles")],
+)
+def test_few_rounds_have_no_quartiles(values: list[float], low: float, high: float, name: str) -> None:
+    """Two of them have a lowest and a highest; which it is, is told with the numbers."""
+    found = bench_clock.spread(np.array(values))
+    assert (found["low"], found["high"]) == (low, high)
+    assert bench_clock.ends(len(values)) == name
+
+
 def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal: the side that has its turn, and how many turns are over; nothing where nobody looks."""
     for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
@@ -272,13 +302,58 @@ def test_pil_reads_the_images_of_its_batches_alone(monkeypatch: pytest.MonkeyPat
     assert set(read) == set(training.order.places(0, one.batch))
 
 
+def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a pack, each side reads each of its batches once, however many are read ahead; none is read for nothing."""
+
+    class Shards:
+        shape = (16, 16, 3)
+
+        def read(self, places: Any, out: Any) -> None:
+            out[:] = 0
+            read.append(tuple(places))
+
+    read: list[tuple[int, ...]] = []
+    one = config(**COLOUR)
+    data = images(one, None, random=True)
+    stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
+    monkeypatch.setattr(bench_step, "found", lambda *_: ({}, {}))
+    monkeypatch.setattr(bench_input, "beside_pil", lambda *_: (np.ones(2), np.ones(2)))
+    bench_step.bench(one, replace(data, train=stored), 2, 10, False)
+    steps, drawn = bench_step.CHECKED + bench_step.WARM_UP + 20, bench_step.WARM_UP + 20
+    assert steps + drawn <= len(read) <= steps + drawn + 2 * AHEAD
+
+
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     """A float a parameter, whichever side, each in a process of its own: here there may be freed memory to take."""
     one = config(width=256, heads=4, depth=4)
-    found = taken(one, ["vitcore", "timm"], Source())
+    found = taken(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
     assert all(extra is None or extra > 4 * measure(one)["params"] for extra in found.values())
+
+
+def test_a_memory_that_is_not_told_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled on the CPU, ours or a rival's, and a process that fails: the timings are not lost."""
+
+    def fails(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "Traceback\nMemoryError: 4 GiB\n")
+
+    monkeypatch.setattr(bench_process.subprocess, "run", fails)
+    why: dict[str, str] = {}
+    assert taken(config(compile=True), ["vitcore", "timm compiled", "timm"], Source(), why) == dict.fromkeys(
+        ["vitcore", "timm compiled", "timm"]
+    )
+    assert why.pop("memory of timm") == "ablations.bench_memory: MemoryError: 4 GiB"
+    assert list(why) == ["memory of vitcore", "memory of timm compiled"]
+    assert all(reason.startswith("on a CPU compiling takes more") for reason in why.values())
+
+
+def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file of a user's that is called as a module is."""
+    (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert bench_process.ended(bench_process.python("statistics"), {}) == ""
 
 
 def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +411,43 @@ def test_a_step_that_waits_for_a_gpu_is_counted(monkeypatch: pytest.MonkeyPatch)
     assert bench_told.waits({"waits_per_step": None}) == ""
 
 
+def test_the_help_says_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of its table, and an example."""
+    status, output, _ = called(monkeypatch, "bench", "--help")
+    assert status == 0
+    assert all(word in output for word in ("Rivals:", "Floor:", "Input:", "Memory:", "Example: ablate bench"))
+
+
+def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
+    """Random images as such, with their size, of a model of timm's too; one step is one."""
+    one = config(**COLOUR, compile=True, augment="flip-crop", attention="fastest").model_dump()
+    assert bench_told.model({"config": one, "images": "random"}) == (
+        "width 16, depth 2, heads 2, patch 4, position=1d, pool=cls, stem=patch, random images 16 x 16, batch 8, "
+        "float32, compiled, augment=flip-crop, attention=fastest"
+    )
+    theirs = Config(model="timm/resnet18", batch=8, **COLOUR).model_dump()
+    assert bench_told.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")
+    assert [bench_told.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
+
+
+def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
+    """What the ratio was made of, in its row; the baseline itself is beside nothing."""
+
+    def row(arm: str, own: float, other: float, ratio: float | None) -> dict[str, Any]:
+        told = {"arm": arm, "baseline": "a", "flops_ratio": 1.0, "memory_bytes": None}
+        spreads = {"seconds_per_step": own, "baseline_seconds_per_step": other, "ratio": ratio}
+        flat = {name: value and dict.fromkeys(("median", "low", "high"), value) for name, value in spreads.items()}
+        return told | flat
+
+    about = {"study": "s", "config": config().model_dump(), "images": "digits", "rounds": 2, "steps_per_round": 1}
+    rows = [row("a", 0.004, 0.004, None), row("b", 0.006, 0.003, 2.0)]
+    (table,) = bench_told.arms({**about, "low_and_high": "lowest, highest", "arms": rows})
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    assert lines[-2] == ["a", "4 [4, 4] ms", "", "baseline", "1.00x", ""]
+    assert lines[-1] == ["b", "6 [6, 6] ms", "3 [3, 3] ms", "2.000x [2.000x, 2.000x]", "1.00x", ""]
+    assert "Median [lowest, highest] of 2 rounds in turn with the baseline, 1 step each" in table
+
+
 def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """--gpu never falls back to the CPU."""
     monkeypatch.chdir(tmp_path)
@@ -371,6 +483,29 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(monkeypatch: pytest.
         position = {"position": "none" if "none" in row["arm"] else "1d"}
         cost = measure(Config(**merge(found["config"], position)))
         assert (row["params"], row["flops"]) == (cost["params"], cost["flops"])
+
+
+def test_studies_are_told_as_they_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A bad one is found before the first is measured; Ctrl-C loses only what was not told, and says so."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(STUDY)
+    (tmp_path / "b.yaml").write_text(STUDY.replace("none", "2d"))
+    measured: list[str] = []
+
+    def arms(design: Any, *_: Any) -> dict[str, Any]:
+        if measured:
+            raise KeyboardInterrupt
+        measured.append(design.name)
+        return {}
+
+    monkeypatch.setattr(bench, "arms", arms)
+    monkeypatch.setattr(bench_told, "told", lambda found: "a table")
+    status, output, errors = called(monkeypatch, "bench", "a.yaml", "b.yaml", *WORDS, "--arm", "position=none*")
+    assert (status, output, measured) == (2, "", [])
+    assert "--arm position=none*: b" in errors
+    status, output, errors = called(monkeypatch, "bench", "a.yaml", "b.yaml", *WORDS)
+    assert (status, output, len(measured)) == (130, "a table\n", 1)
+    assert errors == "ablate: interrupted; what was not told yet is lost\n"
 
 
 def test_an_arm_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -441,7 +576,14 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--loop --random-images", "--random-images: of a bench of --start or a study or one config; this"),
         ("--loop schedule=linear", "schedule=linear: the script has cosine"),
         ("--loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
-        ("--loop dropout=0.1", "dropout=0.1: their model drops others"),
+        ("--loop objective=masked-patch", "objective=masked-patch: the script has classification"),
+        ("--loop dropout=0.1", "dropout=0.1: the script has 0.0"),
+        ("--loop mixup=0.2", "mixup=0.2: the script has 0.0"),
+        ("--loop ema=0.9", "ema=0.9: the script has 0.0"),
+        ("--loop weight_decay_on=all", "weight_decay_on=all: the script has matrices"),
+        ("--loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
+        ("--fused 2 optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
+        ("--loop compile=true", "compile=True: the script has False"),
         ("--loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
     ],
 )
@@ -483,7 +625,10 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ours = [f"ablate run --fuse off --jobs {count}" for count in (1, 2)]
     sides = ["as one", "one after the other", *ours, "one process a trial, in sequence"]
     assert list(found["seconds"]) == sides
-    assert list(found["ratio"]) == sides[1:]
+    assert list(found["ratio"]) == ["one after the other"]
+    assert (found["low_and_high"], found["step"]["low_and_high"]) == ("lowest, highest", "quartiles")
+    assert found["step"]["rounds"] == 5
+    assert "(5 rounds, [quartiles])" in output
     assert found["step"]["ratio"].keys() == {"median", "low", "high"}
     accuracy = found["test_accuracy"]
     assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)
@@ -497,7 +642,6 @@ def test_members_that_are_not_trials_alone_are_not_compared(monkeypatch: pytest.
     monkeypatch.setattr(folding, "linear", lambda *args: honest(*args) * 1.05)
     monkeypatch.setattr(bench_fused, "unfit", lambda *_: "")
     settings = {"width": 16, "depth": 1, "heads": 2, "steps": 4, "batch": 10, "precision": "bf16", "device": "cpu"}
-    settings["head_init"] = "lecun-normal"
     with pytest.raises(ValueError, match=r"^--fused 2: losses of the first 5 steps are "):
         bench_fused.bench(settings, 2, 1, 1, Source())
 
@@ -549,7 +693,7 @@ def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.Mo
 
     for name in CACHES:
         monkeypatch.setenv(name, "/full")
-    monkeypatch.setattr(bench_start.subprocess, "run", run)
+    monkeypatch.setattr(bench_process.subprocess, "run", run)
     bench_start.start(config(), Source(), str(tmp_path))
     assert [Path(seen[0][name]).is_relative_to(tmp_path) for name in CACHES] == [True, True]
 
@@ -572,10 +716,12 @@ def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> N
     threads = torch.get_num_threads()
     one = config(steps=2, evaluations=1, threads=2)
     train(one)
-    bench_memory.measured(one, "vitcore", Source())
+    bench_memory.measured(one, Source(), "vitcore")
     method = bench.Method(2, 1, compiled=False, source=Source())
     monkeypatch.setattr(bench_memory, "taken", lambda *_: {})
-    monkeypatch.setattr(bench_step, "bench", lambda *_: {"sides": [], "threads": torch.get_num_threads()})
+    monkeypatch.setattr(
+        bench_step, "bench", lambda *_: {"sides": [], "left_out": {}, "threads": torch.get_num_threads()}
+    )
     assert bench.step(one, method, {})["threads"] == 2
     assert kept == [threads] * 3
     assert torch.get_num_threads() == threads
@@ -587,6 +733,9 @@ def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> N
         ("--fused 2 position-embedding", "--fused and position-embedding: one bench at a time"),
         ("--fused 2 --loop", "--loop and --fused: one bench at a time"),
         ("--fused 2 --random-images", "--random-images: of a bench of --start or a study or one config; this"),
+        ("--fused 2 seed=3", "seed=3: is what the trials of --fused differ in"),
+        ("--fused 2 data_seed=3", "data_seed=3: is what the trials of --fused differ in"),
+        ("--out .", ".: is a folder; --out takes a file"),
         ("--fused 2 micro_batch=4", "micro_batch=4: trained together it has to be 0"),
         ("--start position-embedding", "--start and position-embedding: one bench at a time"),
         ("--start --fused 2", "--fused and --start: one bench at a time"),

@@ -1,12 +1,15 @@
 """`ablate bench`: speed beside what others write."""
 
+import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ablations.commands import options
-from ablations.commands.answer import show_json
+from ablations.commands.answer import INTERRUPTED, show_json
 from ablations.commands.places import data_folder, load_plugins
 from ablations.commands.words import Asked, designs, named_data, split
 
@@ -45,7 +48,9 @@ def bench(
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
     ] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="On a GPU, the same parts.")] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="On a GPU; also its peak, and how often a step waits for it.")
+    ] = False,
     random_images: Annotated[
         bool, typer.Option("--random-images", help="Random ones of the data's size, where those are not at hand.")
     ] = False,
@@ -54,14 +59,18 @@ def bench(
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """The train step of a recipe's config beside timm's and torchvision's models, its floor, its input, its memory.
+    """The train step of a recipe's config beside its rivals, its floor, its input, its memory.
+
+    Rivals: timm's and torchvision's models with our weights, in the usual script's step. Floor: the step's matrix
+    products and attention alone. Input: the batches alone. Memory: what steps add to model and images.
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
     trial. With --fused, seeds trained as one beside one by one, and beside processes. With --start, when the first step
-    is taken. Ratios of what is measured in turn, in one run: median and quartiles.
+    is taken. Ratios of what is measured in turn, in one run: median and quartiles, of fewer than
+    five rounds the lowest and the highest. Example: ablate bench width=192 heads=3 --rounds 5
     """
     from ablations import bench as benches
-    from ablations.bench_memory import Source
+    from ablations.bench_process import Source
     from ablations.bench_told import told
     from ablations.study import read_recipe
     from ablations.worker import require_gpu
@@ -75,6 +84,8 @@ def bench(
     refuse_elsewhere(asked, device)
     if gpu:
         require_gpu()
+    if out:
+        refuse_unwritable(out)
     files, digests = load_plugins(plugin)
     named = dict(zip(map(str, files), digests, strict=True))
     source = Source(data_folder(data_dir), random_images, files)
@@ -82,22 +93,30 @@ def bench(
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     match form:
         case "--fused":
-            found = [benches.fused(settings, fused or 2, method, named)]
+            parts = [partial(benches.fused, settings, fused or 2, method, named)]
         case "--start":
-            found = [benches.start(settings, method, named)]
+            parts = [partial(benches.start, settings, method, named)]
         case "--loop":
-            found = [benches.loop(settings, seeds, method, named)]
+            parts = [partial(benches.loop, settings, seeds, method, named)]
         case "a study":
             chosen = designs(Asked(asked.studies, asked.overrides | device), recipe, data_dir)
-            found = [benches.arms(design, arm, method, named) for design in chosen]
+            arms = [(design, benches.chosen(design, arm)) for design in chosen]
+            parts = [partial(benches.arms, design, some, method, named) for design, some in arms]
         case _:
-            found = [benches.step(Config(**settings), method, named)]
-    if out:
-        store.write_json(out, found[0] if len(found) == 1 else found)
+            parts = [partial(benches.step, Config(**settings), method, named)]
+    found = []
+    try:
+        for part in parts:
+            found.append(part())
+            if not as_json:
+                print("\n" * (len(found) > 1) + told(found[-1]), flush=True)
+    except KeyboardInterrupt:
+        print("ablate: interrupted; what was not told yet is lost", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         show_json(found)
-    else:
-        print("\n\n".join(map(told, found)))
+    if out:
+        store.write_json(out, found[0] if len(found) == 1 else found)
 
 
 def form_of(asked: Asked, loop: bool, fused: int | None, start: bool) -> str:
@@ -107,9 +126,20 @@ def form_of(asked: Asked, loop: bool, fused: int | None, start: bool) -> str:
     if len(forms) > 1:
         first, second = (asked.studies[0] if form == "a study" else form for form in forms[:2])
         raise ValueError(f"{first} and {second}: one bench at a time")
+    if fused and (own := [key for key in ("seed", "data_seed") if key in asked.overrides]):
+        raise ValueError(f"{own[0]}={asked.overrides[own[0]]}: is what the trials of --fused differ in: leave it out")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
     return forms[0] if forms else "one config"
+
+
+def refuse_unwritable(out: Path) -> None:
+    """Before minutes are spent on what cannot be kept; nothing of a file there is touched. Raises OSError."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.is_dir():
+        raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
+    with tempfile.TemporaryFile(dir=out.parent):
+        pass
 
 
 def given(context: typer.Context) -> set[str]:
