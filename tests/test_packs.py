@@ -29,7 +29,8 @@ from ablations.commands.words import named_data
 from ablations.study import Design, read_recipe, read_study
 from vitcore import Config, data
 from vitcore.config import ConfigError
-from vitcore.data import describe, load
+from vitcore.data import load
+from vitcore.describe import STATED, describe
 from vitcore.identity import identity, trial_id
 from vitcore.pack import Pack, find, manifest, opened, verify
 from vitcore.packing import Options, pack
@@ -479,7 +480,7 @@ def test_a_plan_needs_no_pack_where_the_recipe_states_it(
     with pytest.raises(ValueError, match="data=photos: not packed: `ablate data pack photos SOURCE"):
         load(Config(data="photos", patch=2))
     assert called(monkeypatch, "plan", *words, "--probe")[0] == 2
-    data.STATED.clear()
+    STATED.clear()
     status, _, errors = called(monkeypatch, "run", *words)
     assert (status, "`ablate data pack photos SOURCE --data-dir DIR` makes one" in errors) == (2, True)
     packed(folder, home)

@@ -488,6 +488,7 @@ def test_notes_are_as_long_as_asked_for() -> None:
     """Short: about the columns shown, and no prose; none: what a number would mislead without; LaTeX is short."""
     size, change = "parameters 51,010 against 51,000", "with lr 0.1 against 0.2, declared"
     plan = synthetic.position(notes={"position=2d": [size, change]})
+    plan["arms"][2]["notes_about"] = {size: "params"}
     records = synthetic.from_accuracies(plan, ACCURACIES)
     records[synthetic.trial_id(plan, "position=2d", 3)] = synthetic.hole("failed", "ValueError: boom")
     found = table(synthetic.results(plan, records))
