@@ -127,9 +127,10 @@ def read_envs(attempt: str) -> list[dict[str, Any]]:
         except (FileNotFoundError, store.Broken):
             break
         resumed = envs[-1].get("resumed_from")
-        number = resumed.get("attempt") if isinstance(resumed, dict) else None
-        if not isinstance(number, str) or not number.isdigit():
+        earlier = resumed.get("attempt") if isinstance(resumed, dict) else None
+        if not isinstance(earlier, str) or not earlier.isdigit():
             break
+        number = earlier
     return envs[::-1]
 
 
