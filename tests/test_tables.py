@@ -700,6 +700,18 @@ def test_the_answer_tells_points_of_a_curve_once() -> None:
     assert "better than stem=patch: stem=conv at data_fraction=0.1 by 1.00 points (95% CI -0.20 to 2.20)" in text
 
 
+def test_a_baseline_of_several_settings_is_named_by_them_once() -> None:
+    """In an answer of several clauses it is then the baseline; a short name stays one."""
+    found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
+    assert sentences.answer(found).count("position=1d") == 2
+    long = "position=1d,pool=gap"
+    rows = [row | {"baseline": long, "arm": row["arm"].replace("position=1d", long)} for row in found["rows"]]
+    text = sentences.answer(found | {"rows": rows})
+    assert f"worse than {long}: position=none" in text
+    assert "; position=2d is equivalent to the baseline within 3.00 points." in text
+    assert text.count(long) == 1
+
+
 def test_an_incomplete_study_answers_so_far() -> None:
     """The answer says how many trials it stands on."""
     text = sentences.answer(with_hole("missing", "not started"))
