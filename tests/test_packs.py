@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from ablations.commands import data as data_commands
 from ablations.commands.places import data_folder
 from ablations.commands.words import named_data
 from ablations.study import Design, read_recipe, read_study
-from vitcore import Config, data
+from vitcore import Config
 from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.describe import STATED, describe
@@ -465,12 +466,12 @@ RECIPE = """
 STUDY = "{question: 'Which?', baseline: {pool: gap}, factors: {pool: [gap, cls]}}"
 
 
+@mock.patch.dict(STATED)
 def test_a_plan_needs_no_pack_where_the_recipe_states_it(
     folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same trials, hours and disk as with the pack, and one line on what to do, which `run` ends with."""
     monkeypatch.chdir(home)
-    monkeypatch.setattr(data, "STATED", {})
     Path("r.yaml").write_text(dedent(RECIPE))
     Path("s.yaml").write_text(STUDY)
     words = ("s.yaml", "--recipe", "r.yaml")
