@@ -1,4 +1,4 @@
-"""Seeds of one config trained as one, beside one after the other in this process, in several, and one process a trial.
+"""Seeds of one config trained as one, beside one after the other in this process, in `ablate run`, and in a loop.
 
 The trials are the same on all sides. As one and one after the other are timed from the images on the device to the
 last test; processes, ours and the loop that people write, from their command on: what they import is theirs.
@@ -47,7 +47,7 @@ def bench(settings: Mapping[str, Any], members: int, rounds: int, steps: int, so
         sides: dict[str, Call] = {
             FUSED: partial(as_one, configs, source, accuracy),
             ALONE: partial(one_by_one, configs, source, accuracy),
-            **{processes(count): partial(by_processes, study, count, accuracy) for count in (1, members)},
+            **{command(how): partial(by_command, study, how, accuracy) for how in ways(members)},
             SEQUENTIAL: partial(study.loop, 1),
         }
         seconds = interleaved(sides, rounds, 1, torch_device(configs[0]))
@@ -76,14 +76,22 @@ def one_by_one(configs: Sequence[Config], source: Source, accuracy: dict[str, fl
     accuracy[ALONE] = mean([train(config, data_dir=source.data_dir, checkpoint_seconds=60) for config in configs])
 
 
-def processes(count: int) -> str:
-    """What a side of so many workers is called; of them memory allows as many on a GPU (ablations.sharing)."""
-    return f"ablate run --fuse off --jobs {count}"
+def ways(members: int) -> list[list[str]]:
+    """Of a whole run: in a process, in several, of which memory allows so many on a GPU, and in one as one.
+
+    The last with its probe, which may say that it does not pay.
+    """
+    alone = ["--fuse", "off", "--jobs"]
+    return [[*alone, "1"], [*alone, str(members)], ["--fuse", str(members), "--jobs", "1"]]
 
 
-def by_processes(study: Study, count: int, accuracy: dict[str, float]) -> None:
-    study.run("--fuse", "off", "--jobs", str(count))
-    accuracy[processes(count)] = study.ours()[0]
+def command(how: Sequence[str]) -> str:
+    return f"ablate run {' '.join(how)}"
+
+
+def by_command(study: Study, how: Sequence[str], accuracy: dict[str, float]) -> None:
+    study.run(*how)
+    accuracy[command(how)] = study.ours()[0]
 
 
 def mean(outcomes: Sequence[Outcome | Exception]) -> float:

@@ -27,7 +27,8 @@ from ablations.machine import cores
 from ablations.probing import with_steps
 from results import store
 from vitcore.config import ARCHITECTURE, Config, ConfigError, merge
-from vitcore.data import load, pack_of
+from vitcore.data import load
+from vitcore.describe import pack_of
 from vitcore.device import computing, device_of
 from vitcore.interop import timm_arguments
 from vitcore.train import evaluation_steps

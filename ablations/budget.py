@@ -6,6 +6,7 @@ Never by reading a longer run's curve midway: the learning rate has to have come
 from typing import Literal
 
 from vitcore.config import Config
+from vitcore.describe import describe
 
 Budget = Literal["steps", "epochs", "flops"]
 TOLERANCE = 0.02  # how far the budgets of compared arms may lie apart: steps are whole
@@ -30,8 +31,6 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
 
 def epochs(config: Config) -> float:
     """Passes over the training images in a step."""
-    from vitcore.data import describe  # late: loads torch
-
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
     return config.batch / train
 

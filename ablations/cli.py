@@ -76,7 +76,8 @@ def refuse_usage(error: Any) -> NoReturn:
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)
     else:
-        print(f"{asked}: {one_line(error.format_message()).rstrip('.')} (see {asked} -h)", file=sys.stderr)
+        told = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # a word of pydantic's
+    print(f"{asked}: {told} (see {asked} -h)", file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 

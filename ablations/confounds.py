@@ -11,7 +11,7 @@ from ablations import stages
 from ablations.budget import MEANT, Budget
 from ablations.study import Arm, assigned
 from vitcore.config import Config, of_architecture
-from vitcore.data import FOLDER, describe
+from vitcore.describe import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.measure import initial_weights, measure
 
@@ -24,6 +24,7 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
     "data": ("image_size", "channels", "classes"),
     "epochs": ("steps",),
 }
+COUNTS = (("tokens", "tokens", "flops"), ("params", "parameters", "params"), ("flops", "FLOPs", "flops"))
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
@@ -31,10 +32,9 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
     stored = list(enlarged(arm.config.data, arm.config.image_size))
     if arm.name == baseline.name:
         return stored
-    own, other = measure(arm.config), measure(baseline.config)
     start = [*started(arm, baseline), *initial(arm, baseline)]
     goal = list(objective(arm, baseline))
-    return [*declared(arm, baseline), *goal, *moved(own, other), *schedule(arm, baseline, budget), *start, *stored]
+    return [*declared(arm, baseline), *goal, *sizes(arm, baseline), *schedule(arm, baseline, budget), *start, *stored]
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
@@ -60,15 +60,23 @@ def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
         yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
-def moved(arm: Measured, baseline: Measured) -> Iterator[str]:
-    """Tokens, parameters, FLOPs, class token and bias, as `vitcore.measure` has them, where both have one."""
-    for key, label in (("tokens", "tokens"), ("params", "parameters"), ("flops", "FLOPs")):
+def sizes(arm: Arm, baseline: Arm) -> dict[str, str]:
+    """What is to be said of the models themselves -> the column of a table that it is about."""
+    return dict(moved(measure(arm.config), measure(baseline.config)))
+
+
+def moved(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
+    """Tokens, parameters, FLOPs, class token and bias, as `vitcore.measure` has them, where both have one.
+
+    Each with the column of a table that it is about.
+    """
+    for key, label, column in COUNTS:
         if differ(arm, baseline, key):
-            yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}"
+            yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}", column
     if differ(arm, baseline, "class_token"):
-        yield "has a class token" if arm["class_token"] else "has no class token"
+        yield "has a class token" if arm["class_token"] else "has no class token", "params"
     if differ(arm, baseline, "attention_bias"):
-        yield "a bias in its attention" if arm["attention_bias"] else "no bias in its attention"
+        yield "a bias in its attention" if arm["attention_bias"] else "no bias in its attention", "arm"
 
 
 def differ(arm: Measured, baseline: Measured, key: str) -> bool:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import paces, past, retrying
+from ablations import machine, paces, past, retrying
 from ablations.jobs import Job
 from ablations.paces import Device
 from ablations.past import ranks, work
 from results import store
 from results.planned import trained
+from vitcore.processor import processor
 
 Json = dict[str, Any]
 START_SECONDS = 5.0  # of a worker and its data
@@ -61,10 +62,13 @@ def told(sources: Mapping[str, Any]) -> str:
 
 def here(plans: Iterable[Json]) -> Device:
     """What the trials of these plans would run on, here: by the first arm, should others say otherwise."""
+    asked = next(arm["config"] for plan in plans for arm in plan["arms"])
+    if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
+        return Device(False, processor())
     from vitcore.config import Config
-    from vitcore.device import device_of, hardware  # late: torch, which SLURM's side of this does not need
+    from vitcore.device import device_of, hardware  # late: torch
 
-    config = Config(**next(arm["config"] for plan in plans for arm in plan["arms"]))
+    config = Config(**asked)
     return Device(device_of(config) == "cuda", hardware(config))
 
 

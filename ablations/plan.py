@@ -6,20 +6,19 @@ YAML. Plans persist: seeds and arms only grow, unless pruned.
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from ablations import starts, stated
 from ablations.budget import training_flops
-from ablations.confounds import enlarged, footnotes, refuse_undeclared
+from ablations.confounds import enlarged, footnotes, refuse_undeclared, sizes
 from ablations.contrasts import interactions, settled, tuned
-from ablations.jobs import read
 from ablations.stages import Stage, lineage
 from ablations.study import Arm, Design, Study, at, claim_arms
 from results import chain, evals, store, units
 from results.names import FIGURES, METRICS
 from vitcore import data
 from vitcore.config import Config, ConfigError, listed, merge, nearest
+from vitcore.describe import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.measure import measure
 
@@ -62,7 +61,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "tune": design.tune,
         "budget": study.budget,
         "baseline": design.main_baseline,
-        "split": data.describe(design.arms[0].config.data).split,
+        "split": describe(design.arms[0].config.data).split,
         "seeds": list(seeds),
         "looks": [len(seeds)],
         "stages": list(stages.values()),
@@ -277,13 +276,14 @@ def arm_entry(
         "declared": arm.change.declared,
         "model_family": family_of(design, arm),
         "parent": parent,
-        "key": arm_key(arm.config),
+        "key": arm.key,
         "config": written,
         "published": published(design, arm),
         "at_twice_the_steps": at_twice_the_steps(design, arm, baseline),
         **measured,
         "train_flops": training_flops(arm.config) * arm.config.steps,
         "notes": footnotes(arm, baseline, design.study.budget),
+        "notes_about": sizes(arm, baseline),
         "trials": trials(arm.config, written, seeds, stages.get(parent)),
     }
 
@@ -294,8 +294,7 @@ def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
     stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
         return None
-    same = arm_key(baseline.config) == arm_key(Config(**design.recipe.config))
-    return known.of(arm.name) if same and not arm.change.co_changes else None
+    return known.of(arm.name) if baseline.key == design.recipe_key and not arm.change.co_changes else None
 
 
 def family_of(design: Design, arm: Arm) -> str:
@@ -439,14 +438,3 @@ def difference(old: Json, new: Json) -> str:
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
     return changed or "the images of its data, or what one of its parts computes"
-
-
-def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False) -> Json:
-    """The plan to run: what is asked for, and whatever was planned under the same name before."""
-    asked = list(range(seeds if seeds is not None else design.recipe.seeds))
-    old = read(runs, design.name)
-    if old is None:
-        return build(design, asked)
-    if prune:
-        return pruned(old, build(design, asked))
-    return grown(old, build(design, sorted({*old["seeds"], *asked})))

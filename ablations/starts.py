@@ -9,7 +9,7 @@ from ablations.jobs import Job
 from results import store
 from vitcore import origin, transfer
 from vitcore.config import Config, ConfigError
-from vitcore.data import describe
+from vitcore.describe import describe
 from vitcore.identity import trial_id
 
 GO_ON = ("finished", "interrupted", "running")  # what may be started from, once it has been trained to its end

@@ -117,6 +117,13 @@ class Arm:
         """The arm at seed 0: what its model, cost and key are read from."""
         return self.trial(0)
 
+    @cached_property
+    def key(self) -> str:
+        """What its trials share of their identity."""
+        from vitcore.identity import arm_key  # late: reading studies loads no torch
+
+        return arm_key(self.config)
+
 
 # -- finding and reading the files -----------------------------------------------------------------------------------
 
@@ -503,6 +510,13 @@ class Design:
             raise stages.as_written(error, stages.FINETUNE, own) from None
 
     @cached_property
+    def recipe_key(self) -> str:
+        """What the trials of the recipe's own config share of their identity."""
+        from vitcore.identity import arm_key  # late: as above
+
+        return arm_key(Config(**self.recipe.config))
+
+    @cached_property
     def baseline(self) -> Values:
         """The baseline's own value of every factor."""
         return {name: self.own_value(name) for name in self.factors}
@@ -644,13 +658,15 @@ def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     names: dict[str, str] = {}
+    called: set[str] = set()
     for arm in arms:
         try:
             trial = trial_id(arm.config)
         except ConfigError as error:
             raise ValueError(f"study '{study.name}', arm {arm.name}: {error}") from None
-        if arm.name in names.values():
+        if arm.name in called:
             raise ValueError(f"study '{study.name}': two arms are called {arm.name}")
         if trial in names:
             raise ValueError(f"study '{study.name}': arms {names[trial]} and {arm.name} are the same trial")
         names[trial] = arm.name
+        called.add(arm.name)

@@ -1,7 +1,7 @@
 """Contrasts: what arms reached, seed by seed; arm - baseline is a sample too, over their common seeds."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +34,11 @@ class Sample:
         return np.array([self.values[seed] for seed in self.seeds])
 
     @property
+    def repeated(self) -> bool:
+        """Whether the seeds are of several partitions into folds, so that they test images again."""
+        return repeated(self.values, self.folds)
+
+    @property
     def repetition(self) -> np.ndarray:
         """(n,): which partition into folds each seed's test images come from."""
         return np.array([seed // self.folds if self.folds else 0 for seed in self.seeds])
@@ -41,29 +46,36 @@ class Sample:
     @cached_property
     def mean(self) -> Estimate:
         """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
-        repeated = len(np.unique(self.repetition)) > 1  # else no image was tested twice, or all were by all seeds
-        images = per_image(self) if repeated else None
+        images = per_image(self) if self.repeated else None  # else no image was tested twice, or all were by all seeds
         shared = 0.0 if images is None else stats.shared_images_variance(images, self.repetition)
         return stats.mean(self.numbers, shared)
 
     def __sub__(self, other: "Sample") -> "Sample":
-        """The differences over the seeds that both have; per image where both tested the same images."""
+        """The differences over the seeds that both have; per image where both tested the same images.
+
+        Within one partition into folds no image is tested twice, and which were right is in no interval: left out.
+        """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
+        tested_again = not self.folds or repeated(seeds, self.folds)
         correct = {
             seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
             for seed in seeds
-            if self.same_images(other, seed)
+            if tested_again and self.same_images(other, seed)
         }
         return Sample(values, correct, {s: f"{self.ids[s]}-{other.ids[s]}" for s in seeds}, self.folds)
 
     def same_images(self, other: "Sample", seed: int) -> bool:
         """Whether both are known to have tested the same images with this seed."""
         mine, theirs = self.correct.get(seed), other.correct.get(seed)
-        return mine is not None and theirs is not None and np.array_equal(mine[0], theirs[0])
+        return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
     def without(self, seeds: Collection[int]) -> "Sample":
         return Sample({s: v for s, v in self.values.items() if s not in seeds}, self.correct, self.ids, self.folds)
+
+
+def repeated(seeds: Iterable[int], folds: int | None) -> bool:
+    return folds is not None and len({seed // folds for seed in seeds}) > 1
 
 
 def samples(study: StudyResults, metric: str) -> dict[str, Sample]:
@@ -114,6 +126,6 @@ def per_image(trials: Sample) -> np.ndarray | None:
 
 def caveat(trials: Sample) -> str:
     """What an interval leaves out where correctness per image is not known."""
-    if len(set(trials.repetition)) < 2 or known(trials):
+    if not trials.repeated or known(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

@@ -20,8 +20,8 @@ class Unusual(Exception):
     """Not the archive that numpy writes of such a file: what it is, `np.load` says."""
 
 
-def read(attempt: Path) -> Correct:
-    """index (images,), correct (images,). Raises FileNotFoundError, Broken."""
+def read(attempt: Path | str) -> Correct:
+    """index (images,), correct (images,), of an attempt's folder. Raises FileNotFoundError, Broken."""
     content = store.read_bytes(f"{attempt}/{NAME}")
     try:
         index, correct = quick(content)

@@ -124,7 +124,7 @@ def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
 def all_names(trial: Trial) -> list[str]:
     """Of whatever lies in the folder, computed or failed."""
     try:
-        files = os.listdir(f"{trial.path}/evals")
+        files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:
         return []
     return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from results import layout, store
 from results.inside import Inspection, pack, unpack
-from results.study import HISTORY, NUMBERS, TEXTS, Record, StudyResults, assemble
+from results.record import Record
+from results.study import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 
 Json = dict[str, Any]
 

@@ -76,10 +76,6 @@ COLUMNS = {
 SHOWN = ("arm", "n", "mean", "delta", "delta_ci95_images", "p_holm", "verdict", "published", "params", "flops")
 NOTES = ("all", "short", "none")
 COMPARED = {"delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "verdict"}  # of an arm and its baseline
-SIZES = {  # how footnotes begin that say in what size an arm differs: the column that they are about
-    **dict.fromkeys(("parameters ", "has a class token", "has no class token"), "params"),
-    **dict.fromkeys(("FLOPs ", "tokens "), "flops"),
-}
 WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has one
 
 
@@ -122,12 +118,12 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     return {**table, "rows": rows, "notes": told, "abridged": True}
 
 
-def stays(note: str, of: Mapping[str, Sequence[str]], columns: Sequence[str], notes: str) -> bool:
+def stays(note: str, of: Mapping[str, Any], columns: Sequence[str], notes: str) -> bool:
+    """of: the notes of arms and of differences, and by note the column that one is about, if not the arm itself."""
     if note in of["differences"]:
         return not COMPARED.isdisjoint(columns)
     if note in of["arms"]:
-        column = next((column for start, column in SIZES.items() if note.startswith(start)), "arm")
-        return notes == "short" and column in columns
+        return notes == "short" and of["columns"].get(note, "arm") in columns
     return True
 
 

@@ -3,13 +3,15 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from results import sentences
-from results.study import THEN
+from results.record import THEN
 
 NAMED = 3  # arms that a note names one by one
 COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy", "compile", "attention")
+ALSO = ("ranks", "micro_batch", "fused", "matmul_precision", "tf32", "plugins")  # each in words of its own
 
 Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
 Trial = tuple[str, int]  # its arm and seed
@@ -20,7 +22,7 @@ def notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> 
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     found = []
-    for name, texts in compared({name: [values[at] for at in ended] for name, values in trials.items()}):
+    for name, texts in compared({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)}):
         if differs(texts):
             found.append(note(name, mine, texts))
     return found
@@ -43,6 +45,7 @@ def compared(trials: Columns) -> Iterator[tuple[str, list[str]]]:
         yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]
 
 
+@lru_cache(1024)
 def sources(code: str) -> str:
     """The digest of the suite's own sources: what stands before those of plugins; of each attempt in turn."""
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))

@@ -91,7 +91,13 @@ def answer(table: Mapping[str, Any]) -> str:
 
 
 def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
-    return "; ".join(clause(group, table) for group in grouped(rows))
+    """A clause a verdict. A baseline of several settings is named by them once."""
+    told, known = [], set[str]()
+    for group in grouped(rows):
+        baseline = current().label(parts(group[0])[1])
+        told.append(clause(group, table, "the baseline" if baseline in known else baseline))
+        known |= {baseline} if "," in baseline else set()
+    return "; ".join(told)
 
 
 def tally(rows: Sequence[Row]) -> str:
@@ -115,12 +121,11 @@ def grouped(rows: Sequence[Row]) -> list[list[Row]]:
     return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
-def clause(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
-    """What is said of rows of one verdict against one baseline."""
-    first, measure, (arm, baseline, point) = rows[0], unit(table["metric"]), parts(rows[0])
+def clause(rows: Sequence[Row], table: Mapping[str, Any], baseline: str) -> str:
+    """What is said of rows of one verdict against one baseline, as that is called here."""
+    first, measure, (arm, _, point) = rows[0], unit(table["metric"]), parts(rows[0])
     if len(rows) == 1 and not point:
         return f"{current().label(arm)} is {sentence({**first, 'baseline': baseline}, table)}"
-    baseline = current().label(baseline)
     if first["verdict"] in (BETTER, WORSE):
         return f"{first['verdict']} than {baseline}: {sizes(rows, measure)}"
     if first["verdict"] == EQUIVALENT:

@@ -7,6 +7,7 @@ nothing here.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -44,6 +45,7 @@ class Estimate:
         return float(2 * special.stdtr(self.df, -abs(self.value) / self.se))
 
 
+@lru_cache(1024)  # a table asks for few of them, thousands of times
 def quantile(probability: float, df: float) -> float:
     """Of Student's t."""
     return float(special.stdtrit(df, probability))
@@ -58,15 +60,23 @@ def mean(values: np.ndarray, extra_variance: float = 0.0) -> Estimate:
     n = len(values)
     if n < 2:
         return Estimate(n, float(values[0]) if n else None, why=f"n = {n}")
+    value = math.fsum(values) / n
     if identical(values):
-        return Estimate(n, float(values.mean()), why=f"all {n} are identical")
-    variance = float(values.var(ddof=1)) / n + extra_variance
-    return Estimate(n, float(values.mean()), math.sqrt(variance), n - 1)
+        return Estimate(n, value, why=f"all {n} are identical")
+    return Estimate(n, value, math.sqrt(variance(values) / n + extra_variance), n - 1)
+
+
+def variance(values: np.ndarray) -> float:
+    """Of a sample (n,), n > 1. Of five numbers a Python sum takes a tenth of NumPy's time, and it is exact."""
+    numbers = values.tolist()
+    center = math.fsum(numbers) / len(numbers)
+    return math.fsum((number - center) ** 2 for number in numbers) / (len(numbers) - 1)
 
 
 def identical(values: np.ndarray) -> bool:
     """Whether values (n,) differ by rounding at most."""
-    return bool(np.ptp(values) <= IDENTICAL * max(1.0, float(np.abs(values).max())))
+    low, high = min(numbers := values.tolist()), max(numbers)
+    return bool(high - low <= IDENTICAL * max(1.0, -low, high))
 
 
 def welch(a: np.ndarray, b: np.ndarray) -> Estimate:

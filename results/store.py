@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,13 +149,18 @@ class TrialState:
     """What the disk says about a trial.
 
     status: finished, diverged (a result), failed, running, interrupted, missing, or broken (reason says why).
-    attempt: the folder that holds the winner's files, or the newest.
+    folder: of the attempt that holds the winner's files, or of the newest.
     """
 
     status: str
     reason: str = ""
-    attempt: Path | None = None
+    folder: Path | str | None = None  # a text where thousands are asked for: a Path takes as long as the file's reading
     result: Json | None = None
+
+    @cached_property
+    def attempt(self) -> Path | None:
+        """The folder, as a path."""
+        return None if self.folder is None else Path(self.folder)
 
     @property
     def over(self) -> bool:
@@ -170,10 +176,14 @@ class TrialState:
 class Trial:
     """One trial's folder. Its checkpoints are written below `scratch`, where there is one, and read from both."""
 
-    def __init__(self, path: Path, scratch: Path | None = None) -> None:
-        self.path = path
-        self.id = path.name
+    def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
+        self.folder = str(folder)
+        self.id = os.path.basename(self.folder)
         self.scratch = scratch
+
+    @cached_property
+    def path(self) -> Path:
+        return Path(self.folder)
 
     def attempts(self) -> list[Path]:
         """Oldest first."""
@@ -182,7 +192,7 @@ class Trial:
     def result(self) -> Json | None:
         """The verified result; None where there is none. Raises Broken, NewerSchema."""
         try:
-            content = read_json(f"{self.path}/result.json")
+            content = read_json(f"{self.folder}/result.json")
         except FileNotFoundError:
             return None
         if content.get("checksum") != checksum(content):
@@ -198,7 +208,7 @@ class Trial:
         except Broken as error:
             result, broken = None, str(error)
         if result is not None:
-            return TrialState(result["status"], "", Path(f"{self.path}/attempts/{result['attempt']}"), result)
+            return TrialState(result["status"], "", f"{self.folder}/attempts/{result['attempt']}", result)
         attempts = self.attempts()
         newest = attempts[-1] if attempts else None
         if broken:
@@ -477,7 +487,7 @@ class Attempt:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    return Trial(Path(f"{runs}/trials/{trial_id}"), scratch)
+    return Trial(f"{runs}/trials/{trial_id}", scratch)
 
 
 def study_folder(runs: Path, name: str) -> Path:

@@ -1,51 +1,27 @@
 """StudyResults: what every table, figure, report and comparison starts from, read from runs or an export."""
 
-import itertools
+import contextlib
+import gc
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import chain, correctness, evals, planned, store
+from results import chain, planned, record, store
 from results.correctness import Correct
 from results.names import METRICS
+from results.record import FAULTS, MEASURES, PARTS, PROVENANCE, Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
-FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
-PROVENANCE = (
-    *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
-    *("compile", "attention", "matmul_precision", "tf32"),
-    *("python", "torch", "numpy", "plugins"),
-)
-THEN = " then "  # between the values of attempts that one trial was resumed through
 TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
-NAMED = tuple(name for name in PROVENANCE if name != "plugins")
-PARTS = ("config", "provenance", "history", "correct")
-FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
-SORTED = json.JSONEncoder(sort_keys=True)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
 EVALUATION = ("arm", "seed", "id", *HISTORY)
-
-
-@dataclass(frozen=True)
-class Record:
-    """One trial as it was found.
-
-    values: status, reason, config (JSON text), the metrics, measures and provenance that are known; evals (JSON text):
-    name -> metrics and notes of what was computed from the weights.
-    history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test images.
-    """
-
-    values: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]] = ()
-    correct: Correct | None = None
 
 
 @dataclass(frozen=True)
@@ -98,10 +74,24 @@ def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PAR
         found = read_export(source)
         wanted = set(planned.select([study.plan for study in found], studies, source))
         return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
-    plans = planned.plans(source, studies)
-    ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
-    records = {trial_id: read(store.trial(source, trial_id), parts) for trial_id in sorted(ids)}
-    return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
+    with uncollected():
+        plans = planned.plans(source, studies)
+        ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
+        records = record.of_many(source, sorted(ids), parts)
+        return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """What is read inside stays, and the garbage collector need not pass over it again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if before:
+            gc.enable()
 
 
 def timed(plan: dict[str, Any], runs: Path) -> dict[str, Any]:
@@ -138,15 +128,15 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     """The study's columns: every planned (arm, seed) has a value in each, whatever became of it."""
     cells = [(arm["name"], trial["seed"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
-    later = {trial_id: eval_metrics(record) for trial_id, record in mine.items()}
+    later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}
     added = {name for metrics in later.values() for name in metrics} | {plan["metric"]}
     numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
-    known = {trial_id: {**defaults, **record.values, **later[trial_id]} for trial_id, record in mine.items()}
+    known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}
     rows = [known[cell[2]] for cell in cells]
     columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(EVALUATION[:3])}
     columns |= {name: [row[name] for row in rows] for name in TEXTS}
-    columns |= {name: [number(row[name]) for row in rows] for name in numbers}
+    columns |= {name: [v if type(v := row[name]) is float else number(v) for row in rows] for name in numbers}
     lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, columns, lines, correct)
@@ -154,81 +144,10 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
 
 def eval_metrics(record: Record) -> dict[str, float]:
     """The metrics of all evals of a trial."""
-    found = json.loads(record.values.get("evals") or "{}")
+    found = json.loads(record.values["evals"])
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
 
 
 def number(value: Any) -> float:
     """NaN for what is none."""
     return float(value) if isinstance(value, int | float) else math.nan
-
-
-def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
-    """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
-    state = trial.state()
-    values: dict[str, Any] = {"status": state.status, "reason": state.reason}
-    if "config" in parts:
-        values["config"] = read_config(trial)
-    if state.attempt is None:
-        return Record(values)
-    if "provenance" in parts:
-        values |= read_provenance(state.attempt)
-    lines = store.read_lines(state.attempt / "metrics.jsonl") if "history" in parts else []
-    history = [line for line in lines if isinstance(line, dict)]
-    if state.result is None:
-        return Record(values, history)
-    values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
-    values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
-    if later := evals.summary(trial, state.result):
-        values["evals"] = json.dumps(later, sort_keys=True)
-    try:
-        return Record(values, history, correctness.read(state.attempt) if "correct" in parts else None)
-    except FileNotFoundError:
-        return Record(values, history)
-    except store.Broken as error:
-        return Record(values | {"reason": str(error)}, history)
-
-
-def read_config(trial: store.Trial) -> str:
-    """The resolved config as JSON text, empty where there is none."""
-    try:
-        return json.dumps(trial.config().get("config", {}), sort_keys=True)
-    except (FileNotFoundError, store.Broken):
-        return ""
-
-
-def read_provenance(attempt: Path) -> dict[str, Any]:
-    """The machine and the code, each as text: "A then B" where the attempts that led here differ."""
-    envs = read_envs(attempt)
-    found = {name: in_turn([env[name] for env in envs if name in env]) for name in NAMED}
-    loaded = [env["plugins"] for env in envs if isinstance(env.get("plugins"), dict)]
-    names = dict.fromkeys(name for one in loaded for name in one)
-    plugins = {name: in_turn([one[name] for one in loaded if name in one]) for name in names}
-    found["plugins"] = json.dumps(plugins, sort_keys=True) if plugins else ""
-    return {name: text for name, text in found.items() if text}
-
-
-def read_envs(attempt: Path) -> list[dict[str, Any]]:
-    """env.json of every attempt that this one was resumed through, oldest first, as far back as they can be read."""
-    envs: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    while attempt.name not in seen:
-        seen.add(attempt.name)
-        try:
-            envs.append(store.read_json(f"{attempt}/env.json"))
-        except (FileNotFoundError, store.Broken):
-            break
-        resumed = envs[-1].get("resumed_from")
-        earlier = resumed.get("attempt") if isinstance(resumed, dict) else None
-        if not isinstance(earlier, str) or not earlier.isdigit():
-            break
-        attempt = attempt.with_name(earlier)
-    return envs[::-1]
-
-
-def in_turn(values: Sequence[Any]) -> str:
-    """The known values as text, each once as long as it lasts: "A", "A then B"."""
-    if len(values) == 1 and isinstance(values[0], str):  # of nearly every trial
-        return values[0]
-    texts = [v if isinstance(v, str) else SORTED.encode(v) for v in values if v is not None]
-    return THEN.join(text for text, _ in itertools.groupby(texts)) if len(texts) > 1 else "".join(texts)

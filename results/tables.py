@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -50,12 +50,13 @@ def table(study: StudyResults) -> Table:
         if arm["baseline"] != arm["name"]
     }
     unjudged = {arm["name"] for arm in plan["arms"] if any(edged(arm[of], choices) for of in ("name", "baseline"))}
-    p_holm = adjusted(contrasts, plan, unjudged)
+    p = {name: rivals.p(pair, plan) for name, pair in contrasts.items()}
+    p_holm = adjusted({name: None if name in unjudged else value for name, value in p.items()}, plan)
     rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
     own = {note for row in rows for note in row["notes"]}
     for name, difference in contrasts.items():
-        add_contrast(of[name], of[of[name]["baseline"]], difference, p_holm[name], plan)
+        add_contrast(of[name], of[of[name]["baseline"]], difference, p[name], p_holm[name], plan)
     for arm in plan["arms"]:
         of[arm["name"]]["notes"] += verdict.of_speed(arm, of[arm["name"]]["delta"], units.unit(plan["metric"]))
     noted = dict.fromkeys(note for row in rows for note in row["notes"])
@@ -88,6 +89,7 @@ def table(study: StudyResults) -> Table:
         "notes_of": {
             "arms": list(dict.fromkeys(note for arm in plan["arms"] for note in arm["notes"])),
             "differences": [note for note in noted if note not in own],
+            "columns": {note: column for arm in plan["arms"] for note, column in arm.get("notes_about", {}).items()},
         },
     }
 
@@ -110,15 +112,14 @@ def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:
     return name in choices and bool(choices[name].edge)
 
 
-def adjusted(
-    contrasts: Mapping[str, Pair], plan: Mapping[str, Any], unjudged: Collection[str]
-) -> dict[str, float | None]:
+def adjusted(p: Mapping[str, float | None], plan: Mapping[str, Any]) -> dict[str, float | None]:
     """Holm's p of every contrast in its family: the tuned arms are the table's, all points of the grid another."""
+    families: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for name in p:
+        families[family_of(name, plan)].append(name)
     found: dict[str, float | None] = {}
-    for family in {family_of(name, plan) for name in contrasts}:
-        members = [name for name in contrasts if family_of(name, plan) == family]
-        p = [None if name in unjudged else rivals.p(contrasts[name], plan) for name in members]
-        found |= dict(zip(members, stats.holm(p, family[1]), strict=True))
+    for (_, size), members in families.items():
+        found |= dict(zip(members, stats.holm([p[name] for name in members], size), strict=True))
     return found
 
 
@@ -157,7 +158,7 @@ def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, met
         "n": mean.n,
         "planned": len(cells),
         "mean": mean.value,
-        "sd": float(finished.numbers.std(ddof=1)) if mean.n > 1 else None,
+        "sd": math.sqrt(stats.variance(finished.numbers)) if mean.n > 1 else None,
         "ci95": listed(mean.interval()),
         "delta": None,
         "delta_ci95": None,
@@ -177,7 +178,9 @@ def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, met
     }
 
 
-def add_contrast(row: Row, baseline: Row, pair: Pair, p_holm: float | None, plan: Mapping[str, Any]) -> None:
+def add_contrast(
+    row: Row, baseline: Row, pair: Pair, p: float | None, p_holm: float | None, plan: Mapping[str, Any]
+) -> None:
     """Completes the row of an arm with its difference from `baseline`; pair: arm - baseline."""
     pairs, margin = pair.own, plan["margin"]
     tie = margin is not None and rivals.within(pair, margin, plan)
@@ -192,7 +195,7 @@ def add_contrast(row: Row, baseline: Row, pair: Pair, p_holm: float | None, plan
     row |= {
         "delta": difference.value,
         "delta_ci95": listed(difference.interval()),
-        "p": rivals.p(pair, plan),
+        "p": p,
         "p_holm": p_holm,
         "verdict": word,
         "n_pairs": difference.n,

@@ -18,7 +18,8 @@ from unittest import mock
 import numpy as np
 import synthetic
 
-from ablations.plan import prepare
+from ablations import provenance
+from ablations.prepare import prepare
 from ablations.study import Design, read_recipe, read_study
 from results import store
 
@@ -50,7 +51,8 @@ def write_study(folder: Path, rates: int, decays: int) -> Path:
 
 def write_runs(runs: Path, study: Path, seeds: int) -> int:
     """A run directory in which every planned trial is finished; how many there are."""
-    plan = prepare(Design(read_study(str(study)), read_recipe("digits"), {}), runs, seeds)
+    design = Design(read_study(str(study)), read_recipe("digits"), {})
+    plan = prepare(design, runs, seeds, code=provenance.code({}))
     store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
     rng, first = np.random.default_rng(0), None
     index = {seed: synthetic.fold(seed, plan["split"]) for seed in range(seeds)}

@@ -28,7 +28,8 @@ from ablations.resolution import differences
 from ablations.study import read_recipe
 from results import stats
 from results.compare import compare
-from results.study import Record, StudyResults
+from results.record import Record
+from results.study import StudyResults
 from results.tables import table
 from vitcore import Config, data, train
 from vitcore.data import Data

@@ -12,7 +12,8 @@ import numpy as np
 
 from results import store
 from results.lease import Watch
-from results.study import Record, StudyResults, assemble
+from results.record import Record
+from results.study import StudyResults, assemble
 
 SETTING = {
     "position": "1d",
@@ -364,7 +365,8 @@ def write_trial(trial: store.Trial, record: Record) -> None:
 
 
 def publish(attempt: store.Attempt, values: Mapping[str, Any]) -> None:
-    from results.study import MEASURES, METRICS
+    from results.names import METRICS
+    from results.record import MEASURES
 
     metrics = {name: values[name] for name in METRICS if values.get(name) is not None}
     measures = {name: values[name] for name in MEASURES if values.get(name) is not None}

@@ -623,7 +623,8 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     found = json.loads((tmp_path / "b.json").read_text())
     assert (found["bench"], found["trials"], found["steps"]) == ("fused", 2, 4)
     ours = [f"ablate run --fuse off --jobs {count}" for count in (1, 2)]
-    sides = ["as one", "one after the other", *ours, "one process a trial, in sequence"]
+    fused = "ablate run --fuse 2 --jobs 1"
+    sides = ["as one", "one after the other", *ours, fused, "one process a trial, in sequence"]
     assert list(found["seconds"]) == sides
     assert list(found["ratio"]) == ["one after the other"]
     assert (found["low_and_high"], found["step"]["low_and_high"]) == ("lowest, highest", "quartiles")
@@ -633,6 +634,7 @@ def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     accuracy = found["test_accuracy"]
     assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)
     assert [accuracy[name] for name in ours] == [accuracy["one after the other"]] * 2
+    assert accuracy[fused] == pytest.approx(accuracy["one after the other"], abs=0.01)
     assert all(name in output for name in sides)
 
 

@@ -93,7 +93,7 @@ BAD = [
     ("bench widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("bench --rounds 1", "Invalid value for '--rounds'"),
     ("table", "runs: no such run directory"),
-    ("table --format pdf", "'pdf' is not one of"),
+    ("table --format pdf", "Invalid value for '--format': 'pdf' is not one of"),
     ("compare a b", "a: no such run directory"),
     ("compare r.yaml r.yaml", "r.yaml"),
     ("compare a b --fail-on better", "--fail-on better: allowed is 'worse'"),

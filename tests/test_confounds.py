@@ -11,6 +11,7 @@ from test_studies import RECIPE, design
 from ablations import confounds
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
+from ablations.prepare import prepare
 from ablations.study import Design, packaged, read_recipe, read_study
 from vitcore import ViT
 from vitcore.config import Config
@@ -172,7 +173,7 @@ def test_an_old_arm_with_another_recipe_is_refused(tmp_path: Path) -> None:
     """An arm of an earlier plan is kept as it was trained; where its baseline is another by now, it cannot stay."""
     runs = tmp_path / "runs"
     study = "{question: q, baseline: {patch: 4}, factors: {patch: [2, 4, 8]}, curves: {data_fraction: axis}}"
-    plan = planning.prepare(design(tmp_path, study), runs, 1)
+    plan = prepare(design(tmp_path, study), runs, 1)
     old = next(arm for arm in plan["arms"] if arm["name"] == "patch=8,data_fraction=0.1")
     old["config"]["lr"] = 0.5
     write_plan(runs, plan)
@@ -181,24 +182,24 @@ def test_an_old_arm_with_another_recipe_is_refused(tmp_path: Path) -> None:
         match=r"s@r: patch=8,data_fraction=0.1 differs from patch=4,data_fraction=0.1 in lr, 0.5 against 0.002, which "
         r"the study does not declare: name it in `with`, or plan anew with --prune",
     ):
-        planning.prepare(design(tmp_path, study.replace("2, 4, 8", "2, 4")), runs, 1)
+        prepare(design(tmp_path, study.replace("2, 4, 8", "2, 4")), runs, 1)
 
 
 def test_arms_planned_before_declarations_were_written_are_judged_by_their_names(tmp_path: Path) -> None:
     """An assignment declares its keys; what a named arm declared was never written down."""
     runs = tmp_path / "runs"
     study = "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d, 2d]}, arms: {ours: {lr: 0.5}}}"
-    plan = planning.prepare(design(tmp_path, study), runs, 1)
+    plan = prepare(design(tmp_path, study), runs, 1)
     for arm in plan["arms"]:
         del arm["declared"]
     write_plan(runs, plan)
     one = "{question: q, baseline: {position: 1d}, factors: {position: [none]}}"
-    grown = planning.prepare(design(tmp_path, one), runs, 1)
+    grown = prepare(design(tmp_path, one), runs, 1)
     assert [arm["name"] for arm in grown["arms"]] == ["position=1d", "position=none", "position=2d", "ours"]
     plan["arms"][2]["config"]["weight_decay"] = 0.9
     write_plan(tmp_path / "other", plan)
     with pytest.raises(ValueError, match=r"position=2d differs from position=1d in weight_decay, 0.9 against 0.05"):
-        planning.prepare(design(tmp_path, one), tmp_path / "other", 1)
+        prepare(design(tmp_path, one), tmp_path / "other", 1)
 
 
 @pytest.mark.parametrize("study", packaged("studies"))

@@ -12,8 +12,9 @@ import torch
 
 from vitcore import Config
 from vitcore.config import ConfigError
-from vitcore.data import Order, describe, load, read
+from vitcore.data import Order, load, read
 from vitcore.datasets import download
+from vitcore.describe import describe
 
 
 def digits(**settings: Any) -> Config:

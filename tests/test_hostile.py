@@ -17,7 +17,7 @@ import synthetic
 from hostile import CANARY, TEXTS
 
 from ablations import board, cli, jobs, status, strict_yaml
-from ablations import plan as planning
+from ablations.prepare import prepare
 from ablations.study import Design, read_recipe, read_study
 from results import compare, comparison, export, plots, report, store, tables
 
@@ -88,7 +88,7 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
             (tmp_path / f"{name}.yaml").write_text(json.dumps(content))
         try:
             design = Design(read_study("s.yaml"), read_recipe("r.yaml"), {})
-            plan = planning.prepare(design, tmp_path / "runs", None, prune=True)
+            plan = prepare(design, tmp_path / "runs", None, prune=True)
         except (ValueError, OSError) as error:  # what the command prints in one line
             refusals.append(str(error))
             continue

@@ -1,11 +1,13 @@
 """What there is of a study, read from a run directory."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import synthetic
 
-from results import store
+from results import record, store
 from results.lease import Watch
 from results.study import load
 
@@ -73,6 +75,26 @@ def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
     for key, (index, correct) in expected.correct.items():
         assert (found.correct[key][0] == index).all()
         assert (found.correct[key][1] == correct).all()
+
+
+def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same results, and what one of them cannot read is an error of this process."""
+    (alone,) = load(runs, ["position-embedding"])
+    monkeypatch.setattr(record, "SHARE", 5)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+    assert record.at_once(20) == 3
+    (shared,) = load(runs, ["position-embedding"])
+    assert shared.trials.equals(alone.trials)
+    assert shared.history.equals(alone.history)
+    assert all(np.array_equal(shared.correct[key], of) for key, of in alone.correct.items())
+    newer = next((runs / "trials").iterdir()) / "result.json"
+    before = newer.read_text()
+    newer.write_text('{"schema": 99}')
+    try:
+        with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
+            load(runs)
+    finally:
+        newer.write_text(before)
 
 
 ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugins": {}}

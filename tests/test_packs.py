@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,9 +28,10 @@ from ablations.commands import data as data_commands
 from ablations.commands.places import data_folder
 from ablations.commands.words import named_data
 from ablations.study import Design, read_recipe, read_study
-from vitcore import Config, data
+from vitcore import Config
 from vitcore.config import ConfigError
-from vitcore.data import describe, load
+from vitcore.data import load
+from vitcore.describe import STATED, describe
 from vitcore.identity import identity, trial_id
 from vitcore.pack import Pack, find, manifest, opened, verify
 from vitcore.packing import Options, pack
@@ -464,12 +466,12 @@ RECIPE = """
 STUDY = "{question: 'Which?', baseline: {pool: gap}, factors: {pool: [gap, cls]}}"
 
 
+@mock.patch.dict(STATED)
 def test_a_plan_needs_no_pack_where_the_recipe_states_it(
     folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same trials, hours and disk as with the pack, and one line on what to do, which `run` ends with."""
     monkeypatch.chdir(home)
-    monkeypatch.setattr(data, "STATED", {})
     Path("r.yaml").write_text(dedent(RECIPE))
     Path("s.yaml").write_text(STUDY)
     words = ("s.yaml", "--recipe", "r.yaml")
@@ -479,7 +481,7 @@ def test_a_plan_needs_no_pack_where_the_recipe_states_it(
     with pytest.raises(ValueError, match="data=photos: not packed: `ablate data pack photos SOURCE"):
         load(Config(data="photos", patch=2))
     assert called(monkeypatch, "plan", *words, "--probe")[0] == 2
-    data.STATED.clear()
+    STATED.clear()
     status, _, errors = called(monkeypatch, "run", *words)
     assert (status, "`ablate data pack photos SOURCE --data-dir DIR` makes one" in errors) == (2, True)
     packed(folder, home)

@@ -20,9 +20,11 @@ from ablations import plan as planning
 from ablations.commands.words import designs, split
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
+from ablations.jobs import read as read_plan
 from ablations.jobs import write as write_plan
 from ablations.launch import Place
 from ablations.paces import Device
+from ablations.prepare import prepare
 from ablations.slots import Slot
 from ablations.study import Design, read_recipe, read_study
 from results import chain, compare, comparison, lease, plots, store, tables
@@ -274,9 +276,9 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
 def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
     """More seeds and other arms: what earlier arms start from stays planned."""
     runs = tmp_path / "runs"
-    write_plan(runs, planning.prepare(design(tmp_path), runs, 1))
+    write_plan(runs, prepare(design(tmp_path), runs, 1))
     fewer = design(tmp_path, STUDY.replace("pretrain.data_fraction: axis", "pretrain.data_fraction: [1.0]"))
-    grown = planning.prepare(fewer, runs, 2)
+    grown = prepare(fewer, runs, 2)
     assert len(grown["arms"]) == 4
     assert {stage["name"]: len(stage["trials"]) for stage in grown["stages"]} == {
         "pretrain,data_fraction=1.0": 2,
@@ -295,12 +297,12 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     factors: {init_from: [none, {stage: pretrain}]}
     arms: {fast: {init_from: {stage: pretrain}, lr: 0.1}}
     """
-    write_plan(runs, planning.prepare(design(tmp_path, study), runs, 1))
-    before = {one["name"]: one for one in planning.read(runs, "s@r")["arms"]}  # type: ignore[index]
+    write_plan(runs, prepare(design(tmp_path, study), runs, 1))
+    before = {one["name"]: one for one in read_plan(runs, "s@r")["arms"]}  # type: ignore[index]
     edited = (
         study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
     )
-    grown = planning.prepare(design(tmp_path, edited), runs, 2)
+    grown = prepare(design(tmp_path, edited), runs, 2)
     arms = {one["name"]: one for one in grown["arms"]}
     stages = {one["name"]: one for one in grown["stages"]}
     assert arms["fast"]["trials"][0] == before["fast"]["trials"][0]
@@ -312,7 +314,7 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     for job in jobs_of([grown]):
         assert trial_id(Config(**job.config)) == job.id
     write_plan(runs, grown)
-    back = planning.prepare(design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
+    back = prepare(design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
     assert {one["parent"] for one in back["arms"] if one["name"] in ("fast", "third")} == {"pretrain"}
     assert {stage["name"].partition("#")[0] for stage in back["stages"]} == {"pretrain"}
     assert len(back["stages"]) == 2  # that of today is the first one again, and faster's
@@ -322,9 +324,9 @@ def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> N
     """Where more is varied in it its name is longer: what starts from it stays, and nothing is planned twice."""
     runs = tmp_path / "runs"
     one = STUDY.replace("curves: {pretrain.data_fraction: axis}", "arms: {fast: {lr: 0.1}}")
-    write_plan(runs, planning.prepare(design(tmp_path, one), runs, 1))
+    write_plan(runs, prepare(design(tmp_path, one), runs, 1))
     other = one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")
-    grown = planning.prepare(design(tmp_path, other), runs, 1)
+    grown = prepare(design(tmp_path, other), runs, 1)
     assert [stage["name"] for stage in grown["stages"]] == ["pretrain", "pretrain,lr=0.001"]
     assert {arm["name"]: arm["parent"] for arm in grown["arms"]}["fast"] == "pretrain"
 
@@ -332,10 +334,10 @@ def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> N
 def test_edited_stage_of_the_baseline_is_named(tmp_path: Path) -> None:
     """As any other change of the baseline: with the setting, and what helps."""
     runs = tmp_path / "runs"
-    write_plan(runs, planning.prepare(design(tmp_path), runs, 1))
+    write_plan(runs, prepare(design(tmp_path), runs, 1))
     edited = design(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 1e-3}}"))
     with pytest.raises(ValueError, match=r"another baseline \(pretrain.lr 0.002 -> 0.001\)"):
-        planning.prepare(edited, runs, 1)
+        prepare(edited, runs, 1)
 
 
 def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ablations import staging
 from ablations.jobs import Job
 from results import store
 from results.lease import Watch
-from vitcore.data import describe
+from vitcore.describe import describe
 from vitcore.pack import find, manifest, opened
 from vitcore.packing import Options, pack
 from vitcore.sources import find_source

@@ -10,6 +10,7 @@ from photographs import manifests
 from ablations import plan as planning
 from ablations.jobs import jobs as jobs_of
 from ablations.jobs import write as write_plan
+from ablations.prepare import prepare
 from ablations.study import Design, packaged, read_recipe, read_study
 from vitcore.config import Config
 
@@ -176,32 +177,32 @@ def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
 def test_plans_only_grow(tmp_path: Path) -> None:
     """Seeds and arms of an earlier plan stay; pruning forgets them; another baseline is refused."""
     runs = tmp_path / "runs"
-    write_plan(runs, planning.prepare(design(tmp_path), runs, 3))
+    write_plan(runs, prepare(design(tmp_path), runs, 3))
     wider = STUDY.replace("[none, 1d]", "[1d, 2d]")
-    grown = planning.prepare(design(tmp_path, wider), runs, 2)
+    grown = prepare(design(tmp_path, wider), runs, 2)
     assert [arm["name"] for arm in grown["arms"]] == ["position=1d", "position=2d", "position=none"]
     assert all(len(arm["trials"]) == 3 for arm in grown["arms"])
     assert grown["family"] == 2
-    pruned = planning.prepare(design(tmp_path, wider), runs, 2, prune=True)
+    pruned = prepare(design(tmp_path, wider), runs, 2, prune=True)
     assert [len(arm["trials"]) for arm in pruned["arms"]] == [2, 2]
     with pytest.raises(ValueError, match=r"planned with another baseline \(steps 4 -> 8\).*--prune"):
-        planning.prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 2)
+        prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 2)
     with pytest.raises(ValueError, match="planned with baseline position=1d, now it is position=none"):
-        planning.prepare(design(tmp_path, STUDY.replace("position: 1d", "position: none")), runs, 2)
+        prepare(design(tmp_path, STUDY.replace("position: 1d", "position: none")), runs, 2)
 
 
 def test_pruning_forgets_no_look(tmp_path: Path) -> None:
     """Seeds raised or cut by --prune were looked at all the same; trials that share nothing with those were not."""
     runs = tmp_path / "runs"
-    write_plan(runs, planning.prepare(design(tmp_path), runs, 5))
-    raised = planning.prepare(design(tmp_path), runs, 10, prune=True)
+    write_plan(runs, prepare(design(tmp_path), runs, 5))
+    raised = prepare(design(tmp_path), runs, 10, prune=True)
     assert raised["looks"] == [5, 10]
     write_plan(runs, raised)
-    cut = planning.prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
+    cut = prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
     assert (cut["seeds"], cut["looks"]) == ([0, 1, 2, 3, 4], [5, 10])
     write_plan(runs, cut)
-    assert planning.prepare(design(tmp_path), runs, 20)["looks"] == [5, 10, 20]
-    anew = planning.prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
+    assert prepare(design(tmp_path), runs, 20)["looks"] == [5, 10, 20]
+    anew = prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
     assert anew["looks"] == [5]
 
 

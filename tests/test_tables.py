@@ -488,6 +488,7 @@ def test_notes_are_as_long_as_asked_for() -> None:
     """Short: about the columns shown, and no prose; none: what a number would mislead without; LaTeX is short."""
     size, change = "parameters 51,010 against 51,000", "with lr 0.1 against 0.2, declared"
     plan = synthetic.position(notes={"position=2d": [size, change]})
+    plan["arms"][2]["notes_about"] = {size: "params"}
     records = synthetic.from_accuracies(plan, ACCURACIES)
     records[synthetic.trial_id(plan, "position=2d", 3)] = synthetic.hole("failed", "ValueError: boom")
     found = table(synthetic.results(plan, records))
@@ -697,6 +698,18 @@ def test_the_answer_tells_points_of_a_curve_once() -> None:
     looked = row | {"verdict": "better", "delta": 0.01, "delta_ci95": [-0.002, 0.022]}
     text = sentences.answer(found | {"rows": [looked]})
     assert "better than stem=patch: stem=conv at data_fraction=0.1 by 1.00 points (95% CI -0.20 to 2.20)" in text
+
+
+def test_a_baseline_of_several_settings_is_named_by_them_once() -> None:
+    """In an answer of several clauses it is then the baseline; a short name stays one."""
+    found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
+    assert sentences.answer(found).count("position=1d") == 2
+    long = "position=1d,pool=gap"
+    rows = [row | {"baseline": long, "arm": row["arm"].replace("position=1d", long)} for row in found["rows"]]
+    text = sentences.answer(found | {"rows": rows})
+    assert f"worse than {long}: position=none" in text
+    assert "; position=2d is equivalent to the baseline within 3.00 points." in text
+    assert text.count(long) == 1
 
 
 def test_an_incomplete_study_answers_so_far() -> None:

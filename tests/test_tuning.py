@@ -13,9 +13,10 @@ from test_studies import RECIPE, design
 
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
+from ablations.prepare import prepare
 from results import contrast, export, report, rivals, sentences, tuning
 from results.compare import compare
-from results.study import Record
+from results.record import Record
 from results.tables import render, table
 
 RATES = (0.001, 0.002, 0.004)
@@ -366,11 +367,11 @@ def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
     """A curve that is tuned from now on keeps its trials; an arm of the same grid that is gone stays tuned."""
     runs = tmp_path / "runs"
     curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
-    write_plan(runs, planning.prepare(design(tmp_path, curve), runs, 2))
-    grown = planning.prepare(design(tmp_path, TUNED), runs, 2)
+    write_plan(runs, prepare(design(tmp_path, curve), runs, 2))
+    grown = prepare(design(tmp_path, TUNED), runs, 2)
     assert (len(grown["arms"]), len(grown["tuned"]), grown["family"], grown["points_family"]) == (9, 2, 1, 6)
-    write_plan(runs, planning.prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
-    grown = planning.prepare(design(tmp_path, TUNED), runs, 2)
+    write_plan(runs, prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
+    grown = prepare(design(tmp_path, TUNED), runs, 2)
     assert [entry["change"] for entry in grown["tuned"]] == ["pool=cls", "pool=gap", "pool=map"]
     assert (grown["family"], grown["points_family"]) == (2, 6)
 

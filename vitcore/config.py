@@ -169,7 +169,7 @@ class Config(Options):
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Everything that is not written out, from what is."""
-        from vitcore.data import describe  # late: knows torch
+        from vitcore.describe import describe  # late: says of unknown data what is wrong as a ConfigError
 
         values = merge(values)
         if is_reference(model := values.get("model")) and (own := [key for key in values if of_architecture(key)]):

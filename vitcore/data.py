@@ -1,13 +1,11 @@
-"""Data: what a name stands for, and which images train, validate and test a trial, in which order.
+"""Data: which images train, validate and test a trial, in which order.
 
-`describe` reads no file of built-in data; `load` never touches the network. Every choice (fold, validation,
-subset, order) is a pure function of a seed and of what it is for.
+`load` never touches the network. Every choice (fold, validation, subset, order) is a pure function of a seed and of
+what it is for.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,32 +19,28 @@ from torch import Tensor
 
 from vitcore.crops import Window
 from vitcore.datasets import (
-    BUILT_IN,
     TORCHVISION,
     About,
     Indices,
     Raw,
     data_home,
-    data_homes,
     download,
     moments,
     read_digits,
     read_torchvision,
 )
+from vitcore.describe import FOLDER, STATED, describe, folder_of, pack_of, unpacked
 from vitcore.device import sent
-from vitcore.imagefolder import describe_folder, read_folder
+from vitcore.imagefolder import read_folder
 from vitcore.memory import room
-from vitcore.pack import NAME, find, lacking, manifest, names, opened
+from vitcore.pack import opened
 from vitcore.shuffle import folds, order, stratified
 from vitcore.stream import Ahead, Stored
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-__all__ = ["About", "Data", "Images", "Order", "describe", "download", "load"]
-
-FOLDER = "imagefolder:"
-STATED: dict[str, About] = {}  # packs that are not there, as somebody states them: enough to plan, not to train
+__all__ = ["Data", "Images", "Order", "check", "download", "load"]
 
 
 @dataclass(frozen=True)
@@ -117,34 +111,6 @@ class Data:
         return Data(train, val, test, self.mean.to(device), self.std.to(device))
 
 
-def describe(name: str, data_dir: Path | None = None) -> About:
-    """What `name` stands for: a built-in dataset, 'imagefolder:PATH', or a pack (vitcore.datasets.data_homes).
-
-    Raises ConfigError for an unknown name, and for a folder that is no dataset.
-    """
-    from vitcore.config import ConfigError
-
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    if name.startswith(FOLDER):
-        return describe_folder(folder_of(name))
-    if (folder := find(name, data_dir)) is not None:
-        return manifest(folder, name).about()
-    if name in STATED:
-        return STATED[name]
-    may_be_pack = NAME.fullmatch(name) is not None
-    close = difflib.get_close_matches(name, [*BUILT_IN, *(names(data_dir) if may_be_pack else [FOLDER])], n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else f"; {unpacked(name)}" if may_be_pack else ""
-    looked_in = ", ".join(map(lacking, data_homes(name, data_dir))) or "none without --data-dir or ABLATE_DATA"
-    where = looked_in if may_be_pack else "small letters, digits and . _ -"
-    raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
-
-
-def unpacked(name: str) -> str:
-    """What to do about a pack that is not there."""
-    return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
-
-
 def check(config: Config) -> None:
     """Raises ConfigError where `config` has other channels or classes than its data, of which no image is read.
 
@@ -187,11 +153,6 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     )
 
 
-def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
-    """Where the pack lies that `name` stands for; None for other data."""
-    return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
-
-
 def load_pack(config: Config, folder: Path, about: About) -> Data:
     """Of which no image has been read yet."""
     pack = opened(folder, about.fingerprint["sha256"])
@@ -213,10 +174,6 @@ def read(name: str, home: Path | None, size: int) -> Raw:
         return read_folder(folder_of(name), size, describe(name).channels)
     raw = read_digits() if home is None else read_torchvision(name, home)
     return raw if size == raw.images.shape[-1] else replace(raw, images=resize(raw.images, size))
-
-
-def folder_of(name: str) -> Path:
-    return Path(os.path.expanduser(name.removeprefix(FOLDER))).resolve()  # Path's own raises for '~nobody'
 
 
 def split(

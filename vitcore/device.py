@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from vitcore.attending import attending
 from vitcore.memory import keep_freed
+from vitcore.processor import processor
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -41,13 +40,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 def hardware(config: Config) -> str:
     """What a trial runs on, by its maker's name."""
-    if device_of(config) == "cuda":
-        return torch.cuda.get_device_name()
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "cpu"
+    return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from vitcore.config import Config, of_architecture
-from vitcore.data import describe
+from vitcore.describe import describe
 from vitcore.origin import fingerprint
 from vitcore.position import POSITION
 from vitcore.variants import VARIANTS

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.config import ConfigError
+from vitcore.describe import describe
 from vitcore.masked import SHADES, MaskedViT, corrupted, mean_colours
 from vitcore.noise import Keys, image_keys
 from vitcore.variant import Variant
@@ -100,8 +101,6 @@ class MaskedPatch(Objective):
     labels = False
 
     def __init__(self, config: Config) -> None:
-        from vitcore.data import describe  # late: a Config asks for the kinds
-
         super().__init__(config)
         self.levels = describe(config.data).levels
 

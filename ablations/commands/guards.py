@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:
     """Raises ValueError before anything is written where a trial's data are not there, or a pack's files not whole."""
-    from vitcore.data import describe, pack_of
     from vitcore.datasets import TORCHVISION, data_home, read_torchvision
+    from vitcore.describe import describe, pack_of
     from vitcore.pack import opened
 
     for name in sorted({job.config["data"] for job in jobs}):

@@ -45,7 +45,7 @@ def plan(
     from ablations import estimate
     from ablations.jobs import jobs
     from ablations.overview import overview, render
-    from ablations.plan import prepare
+    from ablations.prepare import prepare
 
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
@@ -53,7 +53,7 @@ def plan(
     place = make_place(runs, data_dir, plugin, profile=chosen)
     made = designs(split(words), recipe, data_dir)
     stated = take_as_stated(made, data_dir, probe)
-    plans = [prepare(design, place.runs, seeds, prune or stated) for design in made]
+    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in made]
     device = estimate.here(plans) if chosen is None else profile_device(chosen)
     if probe:
         measure_paces(plans, place)
@@ -73,7 +73,7 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
 
     A line on standard error says so. Raises ValueError where a probe needs it.
     """
-    from vitcore import data
+    from vitcore.describe import STATED, unpacked
     from vitcore.pack import find
 
     recipe = made[0].recipe
@@ -81,11 +81,11 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
     used = any(name == design.overrides.get("data", name) for design in made)
     if recipe.pack is None or not used or find(name, data_dir) is not None:
         return False
-    missing = f"data={name}: not packed here: {data.unpacked(name)}"
+    missing = f"data={name}: not packed here: {unpacked(name)}"
     if probe:
         raise ValueError(f"--probe measures on the data: {missing}")
     print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)
-    data.STATED[name] = recipe.pack.about(name)
+    STATED[name] = recipe.pack.about(name)
     return True
 
 

@@ -21,11 +21,11 @@ def found(
     source: Path | None, words: list[str] | None, recipe_name: str, *, for_tables: bool = False
 ) -> "list[StudyResults]":
     """The results that a reading command asks for, or what tables need of them."""
-    from results import study
+    from results import record, study
 
     if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
         refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
-    parts = study.FOR_TABLES if for_tables else study.PARTS
+    parts = record.FOR_TABLES if for_tables else record.PARTS
     return study.load(source_path(source), plan_names(words, recipe_name), parts)
 
 

@@ -119,9 +119,9 @@ def prepared(
     asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Json]:
     """The plans to run: what the words ask for, and whatever was planned under the same names before."""
-    from ablations.plan import prepare
+    from ablations.prepare import prepare
 
-    return [prepare(design, place.runs, seeds, prune) for design in designs(asked, recipe_name, data_dir)]
+    return [prepare(design, place.runs, seeds, prune, place.code) for design in designs(asked, recipe_name, data_dir)]
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":

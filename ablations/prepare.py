@@ -1,0 +1,70 @@
+"""The plan to run: what is asked for, on top of what was planned under the same name before.
+
+A plan says what it was made from. Where that is the same again nothing is made anew: no model is measured, and torch is
+not loaded.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablations import provenance
+from ablations.jobs import read
+from ablations.study import Design
+from vitcore import origin
+from vitcore.config import Config, ConfigError
+from vitcore.describe import describe
+
+Json = dict[str, Any]
+
+
+def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Json:
+    """The plan to run: what is asked for, and whatever was planned under the same name before.
+
+    code: the sources and the plugins (provenance.code); "" where they are not known, and every plan is made anew.
+    Raises ValueError for an arm that cannot be, and where the two cannot be one table.
+    """
+    asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
+    wanted = asked if old is None or prune else sorted({*old["seeds"], *asked})
+    known = made_from(design, wanted, code)
+    if old is not None and not prune and known and old.get("made_from") == known:
+        return {key: value for key, value in old.items() if key != "pruned"}
+    from ablations.plan import build, grown, pruned  # late: torch
+
+    new = build(design, wanted) | {"made_from": known}
+    return new if old is None else pruned(old, new) if prune else grown(old, new)
+
+
+def made_from(design: Design, seeds: Sequence[int], code: str) -> str:
+    """A digest of everything that a plan follows from: equal ones are equal plans. "" where that cannot be said."""
+    asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
+    try:
+        names = {Config.model_fields["data"].default, *texts(asked, "data")}
+        data = {name: describe(name).fingerprint for name in sorted(names)}
+        starts = {name: origin.fingerprint(name) for name in sorted(texts(asked, "init_from")) if is_file(name)}
+    except ConfigError:
+        return ""  # what makes the plan says what is wrong, and of which arm
+    content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
+    text = json.dumps(content | {"versions": provenance.versions()}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12] if code else ""
+
+
+def texts(content: Any, key: str) -> Iterator[str]:
+    """Every text that stands under `key`, wherever it does."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from filter(is_text, value if isinstance(value, list) else [value]) if name == key else ()
+            yield from texts(value, key)
+    elif isinstance(content, list):
+        for value in content:
+            yield from texts(value, key)
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_file(init_from: str) -> bool:
+    return init_from.endswith(origin.FILES)

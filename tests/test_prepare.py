@@ -1,0 +1,128 @@
+"""A plan that is there already: what follows from the same is not made again, anything else is."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+
+from ablations import plan as planning
+from ablations import prepare as preparing
+from ablations import provenance
+from ablations.jobs import write as write_plan
+from ablations.prepare import prepare
+from ablations.study import Design, read_recipe, read_study
+from vitcore.describe import describe
+from vitcore.model import build
+
+STUDY = "{question: q, baseline: {position: 1d}, factors: {position: [1d, none]}}"
+RECIPE = """
+description: d
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, steps: 4, batch: 8, val_fraction: 0.1}
+seeds: 2
+"""
+CODE = "0123456789ab"
+SCRIPT = """
+import sys
+from ablations import cli
+try:
+    cli.main()
+finally:
+    print("torch" in sys.modules)
+"""
+
+
+def design(folder: Path, study: str = STUDY, recipe: str = RECIPE, **overrides: Any) -> Design:
+    (folder / "s.yaml").write_text(study)
+    (folder / "r.yaml").write_text(recipe)
+    return Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), overrides)
+
+
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Design]:
+    """What plans are made of from now on, one after the other."""
+    found, build = list[Design](), planning.build
+
+    def noted(design: Design, seeds: Sequence[int]) -> dict[str, Any]:
+        found.append(design)
+        return build(design, seeds)
+
+    monkeypatch.setattr(planning, "build", noted)
+    return found
+
+
+def test_a_plan_that_follows_from_the_same_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what making it again gives, also with fewer seeds than were planned, and forgets that it was pruned."""
+    runs = tmp_path / "runs"
+    write_plan(runs, prepare(design(tmp_path), runs, 3, prune=True, code=CODE))
+    anew = prepare(design(tmp_path), runs, 3) | {"made_from": preparing.made_from(design(tmp_path), range(3), CODE)}
+    built = made(monkeypatch)
+    assert prepare(design(tmp_path), runs, 3, code=CODE) == anew
+    write_plan(runs, prepare(design(tmp_path), runs, 3, prune=True, code=CODE))
+    assert prepare(design(tmp_path), runs, 2, code=CODE) == anew
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"study": STUDY.replace("none]", "2d]")},
+        {"study": STUDY.replace("question: q", "question: why")},
+        {"recipe": RECIPE.replace("description: d", "description: e")},
+        {"recipe": RECIPE.replace("seeds: 2", "seeds: 2\nmargin: 0.03")},
+        {"lr": 0.1},
+    ],
+    ids=str,
+)
+def test_a_plan_of_anything_else_is_made(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """Of another study or recipe, even by a word, and of other settings."""
+    before = preparing.made_from(design(tmp_path), [0, 1], CODE)
+    assert preparing.made_from(design(tmp_path, **changed), [0, 1], CODE) != before
+
+
+def test_a_plan_is_made_again_for_more_seeds_other_code_and_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And always where the code is not known, or the plan does not say what it was made from."""
+    runs, built = tmp_path / "runs", made(monkeypatch)
+    write_plan(runs, prepare(design(tmp_path), runs, 2, code=CODE))
+    for seeds, code in ((3, CODE), (2, "ba9876543210"), (2, "")):
+        prepare(design(tmp_path), runs, seeds, code=code)
+    assert len(built) == 4
+    monkeypatch.setattr(provenance, "versions", lambda: {"torch": "9.9"})
+    prepare(design(tmp_path), runs, 2, code=CODE)
+    assert len(built) == 5
+    write_plan(runs, prepare(design(tmp_path), runs, 2))
+    prepare(design(tmp_path), runs, 2, code=CODE)
+    assert len(built) == 7
+
+
+def test_a_plan_is_made_again_when_a_file_that_it_names_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights that arms start from, and the data; what is not there is for others to refuse."""
+    file = tmp_path / "w.safetensors"
+    asked = design(tmp_path, init_from=str(file))
+    assert preparing.made_from(asked, [0], CODE) == ""
+    found = set[str]()
+    for classes in (10, 9):
+        safetensors.torch.save_file(build(design(tmp_path, classes=classes).reference).state_dict(), file)
+        found.add(preparing.made_from(asked, [0], CODE))
+    other = replace(describe("digits"), fingerprint={"sha256": "of others"})
+    monkeypatch.setattr(preparing, "describe", lambda name: other)
+    found.add(preparing.made_from(asked, [0], CODE))
+    assert len(found - {""}) == 3
+
+
+def test_plan_of_a_study_that_is_planned_loads_no_torch(tmp_path: Path) -> None:
+    """It only reads what is there: importing torch takes longer than all the rest."""
+    design(tmp_path)
+    words = ["plan", str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(tmp_path / "runs")]
+    runs = tmp_path / "runs"
+    write_plan(runs, prepare(design(tmp_path), runs, 2, code=provenance.code({})))
+    told = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True).stdout
+    assert "2 arms x 2 seeds = 4 trials" in told
+    assert told.splitlines()[-1] == "False"
