@@ -77,7 +77,7 @@ def refuse_usage(error: Any) -> NoReturn:
         print(error.message, file=sys.stderr)
     else:
         told = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # a word of pydantic's
-    print(f"{asked}: {told} (see {asked} -h)", file=sys.stderr)
+        print(f"{asked}: {told} (see {asked} -h)", file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 

@@ -202,7 +202,8 @@ def check_text_names(study: Study, path: Path) -> None:
     ]
     for name in names:
         key = name.partition("=")[0]
-        if key not in varied and name.partition(",")[0] not in (*study.arms, "baseline"):
+        named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))
+        if key not in varied and not named:
             raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
 
 

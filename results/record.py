@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -46,14 +46,21 @@ class Record:
     correct: Correct | None = None
 
 
-def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """id -> what there is of each trial. Raises NewerSchema."""
+def of_many(
+    runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS, meanwhile: Callable[[], object] = lambda: None
+) -> dict[str, Record]:
+    """id -> what there is of each trial. Raises NewerSchema.
+
+    meanwhile: what this process has to do anyhow; it is done where others read.
+    """
     one, processes = partial(of, runs, parts), at_once(len(ids))
     if processes == 1:
         return dict(zip(ids, map(one, ids), strict=True))
     forked = multiprocessing.get_context("fork")  # the children read files, whatever threads they leave behind
     with ProcessPoolExecutor(processes, forked, initializer=leave_interrupts) as pool:
-        return dict(zip(ids, pool.map(one, ids, chunksize=SHARE), strict=True))
+        records = pool.map(one, ids, chunksize=SHARE)
+        meanwhile()
+        return dict(zip(ids, records, strict=True))
 
 
 def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
@@ -147,7 +154,7 @@ def in_turn(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def text(value: Any) -> str:
-    """As it is written in JSON, but for a text, which is itself."""
+    """As it is written in JSON, but for a text, which is itself. One in memory for all trials that have the same."""
     if isinstance(value, str):
-        return value
+        return sys.intern(value)
     return str(value) if type(value) is int else json.dumps(value, sort_keys=True)

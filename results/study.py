@@ -2,11 +2,13 @@
 
 import contextlib
 import gc
+import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +63,16 @@ class StudyResults:
         return str(self.plan["name"])
 
 
-def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
+def load(
+    source: Path,
+    studies: Sequence[str] = (),
+    parts: Collection[str] = PARTS,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[StudyResults]:
     """The named studies ("pooling": with every recipe; "pooling@digits"), or all, of a runs folder or export.
 
-    parts: what to read of each trial of a runs folder besides its result; what is left out is empty.
+    parts: what to read of each trial of a runs folder besides its result; what is left out is empty. meanwhile: what
+    this process may do while others read.
     Raises ValueError where there is nothing, where a name is not there (naming what is), where the file is no
     export, and where either was written by a newer version.
     """
@@ -77,7 +85,7 @@ def load(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PAR
     with uncollected():
         plans = planned.plans(source, studies)
         ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
-        records = record.of_many(source, sorted(ids), parts)
+        records = record.of_many(source, sorted(ids), parts, meanwhile)
         return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
 
 
@@ -133,10 +141,10 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}
-    rows = [known[cell[2]] for cell in cells]
-    columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(EVALUATION[:3])}
-    columns |= {name: [row[name] for row in rows] for name in TEXTS}
-    columns |= {name: [v if type(v := row[name]) is float else number(v) for row in rows] for name in numbers}
+    rows = zip(*map(itemgetter(*TEXTS, *numbers), (known[trial_id] for _, _, trial_id in cells)), strict=True)
+    in_turn = map(list, itertools.chain(zip(*cells, strict=True), rows))
+    columns: dict[str, list[Any]] = dict(zip((*EVALUATION[:3], *TEXTS, *numbers), in_turn, strict=True))
+    columns |= {name: floats(columns[name]) for name in numbers}
     lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, columns, lines, correct)
@@ -146,6 +154,12 @@ def eval_metrics(record: Record) -> dict[str, float]:
     """The metrics of all evals of a trial."""
     found = json.loads(record.values["evals"])
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
+
+
+def floats(values: list[Any]) -> list[float]:
+    """A column as numbers: most have nothing but those."""
+    kinds = set(map(type, values))
+    return list(map(float, values)) if kinds <= {float, int} else [number(value) for value in values]
 
 
 def number(value: Any) -> float:

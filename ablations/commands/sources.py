@@ -3,6 +3,8 @@
 import contextlib
 import sys
 from contextlib import AbstractContextManager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +25,14 @@ def found(
     """The results that a reading command asks for, or what tables need of them."""
     from results import record, study
 
-    if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
-        refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
     parts = record.FOR_TABLES if for_tables else record.PARTS
-    return study.load(source_path(source), plan_names(words, recipe_name), parts)
+    statistics = partial(import_module, "results.across")  # with SciPy, which takes as long as a thousand trials
+    try:
+        return study.load(source_path(source), plan_names(words, recipe_name), parts, statistics)
+    except ValueError:
+        if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
+            refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
+        raise
 
 
 def found_on(

@@ -32,10 +32,11 @@ def table(
     strict: options.Strict = False,
 ) -> None:
     """Means with intervals, paired differences to the baseline, verdicts."""
-    from results import across, tables
+    studies = found_on(runs, words, recipe, for_tables=True)
+    from results import across, tables  # late: SciPy, while the trials are read
 
     with styled(style, source_path(runs)):
-        shown = [tables.table(study) for study in found_on(runs, words, recipe, for_tables=True)]
+        shown = [tables.table(study) for study in studies]
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         said = notes.value if notes else None
         if as_json or format is options.TableFormat.json:
