@@ -7,7 +7,14 @@ from vitcore.device import device_of, hardware
 
 # A part of the device's name -> FLOP/s, the first that fits. NVIDIA's data sheets state twice these figures where they
 # count structured sparsity: A100 (2020), H100 (2022), H200 (2024).
-PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
+PEAKS = {
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "A100": 312e12,
+}
 
 
 def peak(config: Config) -> float | None:

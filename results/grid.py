@@ -42,6 +42,10 @@ def number(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[
 # -- Markdown ------------------------------------------------------------------------------------------------
 
 
+MARKUP = frozenset("\\|`*<[")  # most cells have none of them
+ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
+
+
 def markdown(grid: Grid) -> str:
     """A pipe table, padded so that it lines up as it is."""
     body = [[escape_markdown(cell.text) + bracketed(cell.marks) for cell in row] for row in grid.rows]
@@ -73,7 +77,8 @@ def bracketed(marks: tuple[int, ...]) -> str:
 
 def escape_markdown(text: str) -> str:
     """No text becomes a cell border, markup or a tag; "<" before a number is none."""
-    return re.sub(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())", r"\\\1", " ".join(text.split()))
+    line = " ".join(text.split())
+    return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------

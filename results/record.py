@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,24 +50,32 @@ def of_many(
 ) -> dict[str, Record]:
     """id -> what there is of each trial. Raises NewerSchema.
 
-    meanwhile: what this process has to do anyhow; it is done where others read.
+    meanwhile: what this process has to do anyhow; where others read too, it does that first, then takes their last
+    shares, which nobody has to send to it.
     """
-    one, processes = partial(of, runs, parts), at_once(len(ids))
-    if processes == 1:
-        return dict(zip(ids, map(one, ids), strict=True))
+    if (processes := at_once(len(ids))) == 1:
+        return some(runs, ids, parts)
+    found: dict[str, Record] = {}
+    shares = [ids[start : start + SHARE] for start in range(0, len(ids), SHARE)]
     forked = multiprocessing.get_context("fork")  # the children read files, whatever threads they leave behind
-    with ProcessPoolExecutor(processes, forked, initializer=leave_interrupts) as pool:
-        records = pool.map(one, ids, chunksize=SHARE)
+    pool = ProcessPoolExecutor(processes - 1, forked, initializer=leave_interrupts)
+    try:
+        asked = [pool.submit(some, runs, share, parts) for share in shares]
         meanwhile()
-        return dict(zip(ids, records, strict=True))
+        for theirs, share in zip(reversed(asked), reversed(shares), strict=True):
+            found |= some(runs, share, parts) if theirs.cancel() else theirs.result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # where this process was interrupted, or could not read its own
+    return found
 
 
-def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
-    return read(store.trial(runs, trial_id), parts)
+def some(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[str, Record]:
+    """The same, by this process."""
+    return {trial_id: read(store.trial(runs, trial_id), parts) for trial_id in ids}
 
 
 def at_once(trials: int) -> int:
-    """How many processes read so many trials."""
+    """How many processes read so many trials, this one among them."""
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))

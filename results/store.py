@@ -58,7 +58,9 @@ def read_bytes(path: Path | str) -> bytes:
     """Of a small file: a table reads tens of thousands. Raises FileNotFoundError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = list(iter(lambda: os.read(descriptor, ONE_READ), b""))
+        parts = [os.read(descriptor, ONE_READ)]
+        while len(parts[-1]) == ONE_READ:  # of a file only its end is shorter
+            parts.append(os.read(descriptor, ONE_READ))
     finally:
         os.close(descriptor)
     return b"".join(parts)
@@ -109,7 +111,7 @@ def sync(folder: Path) -> None:
 def read_json(path: Path | str) -> Json:
     """Raises FileNotFoundError, Broken (with the reason), NewerSchema. A text as path costs less than a Path."""
     try:
-        content = json.loads(read_bytes(path))
+        content = json.loads(read_bytes(path).decode())
     except (ValueError, RecursionError) as error:  # also digits or nesting without end
         raise Broken(f"{Path(path).name} is not JSON ({error})") from None
     if not isinstance(content, dict):

@@ -360,10 +360,18 @@ def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> 
     """By the name that the driver gives; unknown for other devices and in float32."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     peaks = {}
-    for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB", "Tesla T4"):
+    known = {
+        "NVIDIA H200": 989e12,
+        "NVIDIA H200 NVL": 835e12,
+        "NVIDIA H100 80GB HBM3": 989e12,
+        "NVIDIA H100 PCIe": 756e12,
+        "NVIDIA A100-SXM4-80GB": 312e12,
+        "Tesla T4": None,
+    }
+    for name in known:
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
         peaks[name] = bench_peak.peak(config(device="cuda", precision="bf16"))
-    assert list(peaks.values()) == [989e12, 989e12, 756e12, 312e12, None]
+    assert peaks == known
     assert bench_peak.peak(config(precision="bf16")) is None
     assert bench_peak.peak(config(device="cuda")) is None
 
