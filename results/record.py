@@ -6,8 +6,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,16 +53,28 @@ def of_many(
     """id -> what there is of each trial. Raises NewerSchema.
 
     meanwhile: what this process has to do anyhow; where others read too, it does that first, then takes their last
-    shares, which nobody has to send to it.
+    shares, which nobody has to send to it. Where processes are refused or killed it reads all.
     """
     if (processes := at_once(len(ids))) == 1:
         return some(runs, ids, parts)
+    try:
+        return together(runs, ids, parts, meanwhile, processes - 1)
+    except (BrokenProcessPool, OSError, NotImplementedError):  # by limits of memory, processes, semaphores
+        return some(runs, ids, parts)
+
+
+def together(
+    runs: Path, ids: Sequence[str], parts: Collection[str], meanwhile: Callable[[], object], others: int
+) -> dict[str, Record]:
+    """The same, by this process and others."""
     found: dict[str, Record] = {}
     shares = [ids[start : start + SHARE] for start in range(0, len(ids), SHARE)]
     forked = multiprocessing.get_context("fork")  # the children read files, whatever threads they leave behind
-    pool = ProcessPoolExecutor(processes - 1, forked, initializer=leave_interrupts)
+    pool = ProcessPoolExecutor(others, forked, initializer=leave_interrupts)
     try:
-        asked = [pool.submit(some, runs, share, parts) for share in shares]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of threads: no child waits for one
+            asked = [pool.submit(some, runs, share, parts) for share in shares]
         meanwhile()
         for theirs, share in zip(reversed(asked), reversed(shares), strict=True):
             found |= some(runs, share, parts) if theirs.cancel() else theirs.result()
