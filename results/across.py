@@ -19,7 +19,8 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
 
     CSV has a row for each recipe and arm. Raises ValueError for another format or column.
     """
-    layout.check(columns)
+    for table in tables:
+        layout.check(columns, table)
     if format == "json":
         return json.dumps([json.loads(layout.render(table, "json", columns, notes)) for table in tables], indent=1)
     told = notes or layout.usual_notes(format)
@@ -53,7 +54,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
         title=f"{tables[0]['study']}: {tables[0]['question']}",
         caption=[f"{setting}: {line}" for setting, table in named for line in layout.captions(table, columns)],
         header=["arm", *(header(name, table) for table in tables for name in columns)],
-        numeric=[False, *(layout.COLUMNS[name].numeric for _ in tables for name in columns)],
+        numeric=[False, *(layout.column(name).numeric for _ in tables for name in columns)],
         rows=[
             [
                 Cell(current().label(arm), arm),
@@ -72,7 +73,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
 
 
 def header(name: str, table: Table) -> str:
-    return layout.COLUMNS[name].header.format(metric=layout.label(table["metric"], table["objective"]))
+    return layout.column(name).header.format(metric=layout.label(table["metric"], table["objective"]))
 
 
 def part(row: Mapping[str, Any] | None, table: Table, columns: Sequence[str], marks: tuple[int, ...]) -> list[Cell]:
@@ -80,5 +81,5 @@ def part(row: Mapping[str, Any] | None, table: Table, columns: Sequence[str], ma
     if row is None:
         return [Cell(ABSENT) for _ in columns]
     unit = units.unit(table["metric"])
-    cells = [Cell(layout.COLUMNS[name].text(row, unit), layout.sortable(row[name])) for name in columns]
+    cells = [Cell(layout.column(name).text(row, unit), layout.sortable(row[name])) for name in columns]
     return [Cell(cells[0].text, cells[0].sort, marks), *cells[1:]]

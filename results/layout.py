@@ -29,6 +29,23 @@ class Column:
     numeric: bool = True
 
 
+def column(name: str) -> Column:
+    """One of COLUMNS; else of a number that the table was asked for besides, its mean or the interval of that."""
+    if name in COLUMNS:
+        return COLUMNS[name]
+    measured = name.removesuffix(INTERVAL)
+    unit, called = units.unit(measured), label(measured)
+    if measured != name:
+        return Column(f"95% CI of {called}", lambda row, _: between(row[name], unit.value))
+    return Column(called, lambda row, _: plus_minus(unit.value(row[name]), row[name + INTERVAL], unit))
+
+
+def besides(columns: Sequence[str] | None) -> list[str]:
+    """What is to be measured for chosen columns, beside what every table has."""
+    names = (name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS)
+    return list(dict.fromkeys(names))
+
+
 def plus_minus(text: str, interval: Sequence[float] | None, unit: Unit) -> str:
     """ "76.42 ± 1.93": the intervals are symmetric."""
     return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
@@ -73,6 +90,7 @@ COLUMNS = {
     "missing": Column("missing", lambda row, unit: str(row["missing"])),
     "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
 }
+INTERVAL = "_ci95"  # after the name of what it is of
 SHOWN = ("arm", "n", "mean", "delta", "delta_ci95_images", "p_holm", "verdict", "published", "params", "flops")
 NOTES = ("all", "short", "none")
 COMPARED = {"delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "verdict"}  # of an arm and its baseline
@@ -84,7 +102,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 
     Raises ValueError for another format or column.
     """
-    check(columns)
+    check(columns, table)
     about = columns or (list(COLUMNS) if format in ("csv", "json") else shown(table))
     table = abridged(table, about, notes or usual_notes(format))
     if format == "csv":
@@ -127,13 +145,19 @@ def stays(note: str, of: Mapping[str, Any], columns: Sequence[str], notes: str) 
     return True
 
 
-def check(columns: Sequence[str] | None) -> None:
+def check(columns: Sequence[str] | None, table: Table) -> None:
     """Raises ValueError for a column that is not there, and for one that is twice."""
     for name in columns or ():
-        if name not in COLUMNS:
-            raise ValueError(f"columns={name}: one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
+        if name not in COLUMNS and name.removesuffix(INTERVAL) not in table["besides"]:
+            raise unknown(name, table["besides"])
         if columns and columns.count(name) > 1:
             raise ValueError(f"columns={','.join(columns)}: {name} is there twice")
+
+
+def unknown(name: str, measured: Sequence[str]) -> ValueError:
+    """measured: what there is besides, each also with _ci95."""
+    known = list(dict.fromkeys([*COLUMNS, *measured]))
+    return ValueError(f"columns={name}: one of {', '.join(known)}{nearest(name, known)}")
 
 
 def written(content: Grid, format: str) -> str:
@@ -153,13 +177,13 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     marks, footnotes = grid.number([row["notes"] for row in table["rows"]])
     rows = []
     for row, mark in zip(table["rows"], marks, strict=True):
-        cells = [Cell(COLUMNS[name].text(row, unit), sort=sortable(row[name])) for name in columns]
+        cells = [Cell(column(name).text(row, unit), sort=sortable(row[name])) for name in columns]
         rows.append([Cell(cells[0].text, cells[0].sort, mark), *cells[1:]])
     return Grid(
         title=f"{table['name']}: {table['question']}",
         caption=captions(table, columns),
-        header=[COLUMNS[name].header.format(metric=label(table["metric"], table["objective"])) for name in columns],
-        numeric=[COLUMNS[name].numeric for name in columns],
+        header=[column(name).header.format(metric=label(table["metric"], table["objective"])) for name in columns],
+        numeric=[column(name).numeric for name in columns],
         rows=rows,
         footnotes=footnotes,
         closing=closing(table, columns),
@@ -188,9 +212,10 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     measured = label(table["metric"], table["objective"])
     tests = {"folds": f"each on one of {split.get('folds')} folds of {split['images']:,} images"}
     tested = tests.get(split["kind"], f"all on the same {split['images']:,} test images")
+    also = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in besides(columns))
     parts = [
         f"{sentences.seeds(table['rows'])}, {tested}",
-        f"{measured}{f' in {unit.of_value}' if unit.of_value else ''}, ± is the 95% t interval",
+        f"{measured}{in_unit(unit)}{also}, ± is the 95% t interval",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {families(table)}",
     ]
@@ -202,6 +227,10 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     if table["margin"] is not None:
         parts.append(f"equivalent: within {unit.size(table['margin'])}")
     return "; ".join(parts) + "."
+
+
+def in_unit(unit: Unit) -> str:
+    return f" in {unit.of_value}" if unit.of_value else ""
 
 
 def families(table: Table) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 
 from results import correctness, evals, store
 from results.correctness import Correct
-from results.names import METRICS
+from results.names import MEASURES, METRICS
 
-MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
 PROVENANCE = (
     *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from results import chain, planned, record, store
 from results.correctness import Correct
-from results.names import METRICS
-from results.record import FAULTS, MEASURES, PARTS, PROVENANCE, Record
+from results.names import MEASURES, METRICS
+from results.record import FAULTS, PARTS, PROVENANCE, Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,12 @@ class StudyResults:
         import pandas as pd  # late: as above
 
         return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
+
+    @property
+    def numbers(self) -> list[str]:
+        """What was measured of its trials: the columns that hold numbers of some."""
+        own = (name for name in self.columns if name not in (*EVALUATION[:3], *TEXTS))
+        return [name for name in own if not all(map(math.isnan, self.columns[name]))]
 
     @property
     def name(self) -> str:

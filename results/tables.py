@@ -38,8 +38,12 @@ START = "start_fewshot5_accuracy"
 OF_A_CELL = ("seed", "status", "reason", "evals", "diverged_at_step", "suspect_hardware", "host")
 
 
-def table(study: StudyResults) -> Table:
-    """Everything that `ablate table` prints, in plain JSON values; fractions, not percents."""
+def table(study: StudyResults, besides: Sequence[str] = ()) -> Table:
+    """Everything that `ablate table` prints, in plain JSON values; fractions, not percents.
+
+    besides: other numbers of the trials, of which a row has the mean and its interval too, under their names.
+    Raises ValueError for one that the study does not have.
+    """
     whole, choices = tuning.with_tuned(study)
     plan = whole.plan
     samples, cells = contrast.samples(whole, plan["metric"]), cells_by_arm(whole)
@@ -54,6 +58,8 @@ def table(study: StudyResults) -> Table:
     p_holm = adjusted({name: None if name in unjudged else value for name, value in p.items()}, plan)
     rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
+    for name in besides:
+        add_mean(rows, name, whole)
     own = {note for row in rows for note in row["notes"]}
     for name, difference in contrasts.items():
         add_contrast(of[name], of[of[name]["baseline"]], difference, p[name], p_holm[name], plan)
@@ -68,6 +74,7 @@ def table(study: StudyResults) -> Table:
         "baseline": plan["baseline"],
         "rows": rows,
         "name": plan["name"],
+        "besides": list(besides),
         "objective": objective(plan),
         "overrides": plan["overrides"],
         "question": plan["question"],
@@ -176,6 +183,16 @@ def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, met
         "missing": len(cells) - mean.n - count["diverged"] - count["failed"],
         "notes": notes,
     }
+
+
+def add_mean(rows: Sequence[Row], name: str, study: StudyResults) -> None:
+    """To the row of each arm, of another number. Raises ValueError for what is none of the study."""
+    if name not in study.numbers:
+        raise layout.unknown(name, study.numbers)
+    reached = contrast.samples(study, name)
+    for row in rows:
+        mean = contrast.mean(reached[row["arm"]])
+        row |= {name: mean.value, name + layout.INTERVAL: listed(mean.interval())}
 
 
 def add_contrast(

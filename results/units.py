@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from results.names import METRICS
+from results.names import MEASURES, METRICS
 from results.style import current
 
 PREDICTED = {"masked-patch": " of predicted colours"}  # what the result's own metrics are of, by objective
@@ -42,10 +42,13 @@ class Unit:
 
 PERCENT = Unit(scale=100.0, decimals=2, of_value="%", of_difference=" points", range=1.0)
 PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="", range=math.inf)
+COUNTED = replace(PLAIN, decimals=1)  # seconds, steps, images
 
 
 def unit(metric: str) -> Unit:
     """With the digits that the style asks for."""
+    if metric in MEASURES:
+        return COUNTED
     kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)
     digits = current().digits.get(kind)
     return usual if digits is None else replace(usual, decimals=digits)

@@ -365,8 +365,7 @@ def write_trial(trial: store.Trial, record: Record) -> None:
 
 
 def publish(attempt: store.Attempt, values: Mapping[str, Any]) -> None:
-    from results.names import METRICS
-    from results.record import MEASURES
+    from results.names import MEASURES, METRICS
 
     metrics = {name: values[name] for name in METRICS if values.get(name) is not None}
     measures = {name: values[name] for name in MEASURES if values.get(name) is not None}

@@ -15,7 +15,7 @@ import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
 
-from results import layout, sentences, stats, store
+from results import across, layout, sentences, stats, store
 from results.study import load
 from results.tables import render, table
 
@@ -459,6 +459,39 @@ def test_csv_has_raw_numbers() -> None:
     assert float(rows[0]["mean"]) == of(found, "position=none")["mean"]
     assert float(rows[0]["delta_ci95_low"]) == of(found, "position=none")["delta_ci95"][0]
     assert rows[1]["verdict"] == ""
+
+
+def test_other_numbers_can_be_columns() -> None:
+    """Their means with t intervals, as SciPy has them, in every format; one that nobody measured is refused."""
+    study = synthetic.results(synthetic.position(), synthetic.from_accuracies(synthetic.position(), ACCURACIES))
+    names = ["arm", "val_accuracy", "train_seconds", "train_seconds_ci95"]
+    found = table(study, layout.besides(names))
+    assert found["besides"] == ["val_accuracy", "train_seconds"]
+    for arm, trials in study.trials.groupby("arm"):
+        row = of(found, str(arm))
+        for name in found["besides"]:
+            values = trials[name].to_numpy()
+            assert row[name] == pytest.approx(values.mean())
+            low, high = scipy.stats.t.interval(0.95, len(values) - 1, values.mean(), scipy.stats.sem(values))
+            assert row[f"{name}_ci95"] == pytest.approx([low, high])
+    header, _, first, *_ = (line for line in render(found, "md", names).splitlines() if line.startswith("|"))
+    assert [cell.strip() for cell in header.split("|")[1:-1]] == [
+        *("arm", "val accuracy", "train seconds", "95% CI of train seconds"),
+    ]
+    row = found["rows"][0]
+    half = 50 * (row["val_accuracy_ci95"][1] - row["val_accuracy_ci95"][0])
+    cells = [cell.strip() for cell in first.split("|")[2:-1]]
+    assert cells[0] == f"{100 * row['val_accuracy']:.2f} ± {half:.2f}"
+    assert cells[1].startswith(f"{row['train_seconds']:.1f} ± ")
+    assert "test accuracy in %, val accuracy in %, train seconds, ± is the 95% t interval" in render(found, "md", names)
+    flat = next(csv.DictReader(io.StringIO(render(found, "csv", names))))
+    assert list(flat) == [*names[:3], "train_seconds_ci95_low", "train_seconds_ci95_high"]
+    assert json.loads(render(found, "json", names))["rows"][0].keys() == set(names)
+    assert across.render([found, found], "md", names).count("val accuracy |") == 2
+    with pytest.raises(ValueError, match=r"^columns=val_acc: one of arm, .*, val_accuracy, .*did you mean 'val_acc"):
+        table(study, ["val_acc"])
+    with pytest.raises(ValueError, match=r"^columns=test_accuracy@8: one of arm, "):
+        table(study, ["test_accuracy@8"])
 
 
 def test_latex_is_a_booktabs_table() -> None:

@@ -59,9 +59,9 @@ def found_on(
     named = bool(plan_names(words, asked[0]))
     wanted = asked if named else asked[:1]
     studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
-    kept = {study.name: study for study in studies if study.plan["recipe"] in asked}
-    order = list(dict.fromkeys(study.plan["study"] for study in kept.values()))
-    return sorted(kept.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
+    meant = {study.name: study for study in studies if study.plan["recipe"] in asked}
+    order = list(dict.fromkeys(study.plan["study"] for study in meant.values()))
+    return sorted(meant.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:

@@ -18,7 +18,14 @@ def table(
     recipe: options.RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
     runs: options.Source = None,
     format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
-    columns: Annotated[str | None, typer.Option(help="Names, joined by commas.  [default: the usual ones]")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Names, joined by commas; also of other numbers, as val_accuracy, test_accuracy@12, train_seconds.  "
+            "[default: the usual ones]",
+            show_default=False,
+        ),
+    ] = None,
     notes: Annotated[
         options.Notes | None,
         typer.Option(
@@ -33,11 +40,11 @@ def table(
 ) -> None:
     """Means with intervals, paired differences to the baseline, verdicts."""
     studies = found_on(runs, words, recipe, for_tables=True)
-    from results import across, tables  # late: SciPy, while the trials are read
+    from results import across, layout, tables  # late: SciPy, while the trials are read
 
     with styled(style, source_path(runs)):
-        shown = [tables.table(study) for study in studies]
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+        shown = [tables.table(study, layout.besides(chosen)) for study in studies]
         said = notes.value if notes else None
         if as_json or format is options.TableFormat.json:
             show_json([json.loads(tables.render(one, "json", chosen, said)) for one in shown])
