@@ -23,12 +23,13 @@ Json = dict[str, Any]
 def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Json:
     """The plan to run: what is asked for, and whatever was planned under the same name before.
 
-    code: the sources and the plugins (provenance.code); "" where they are not known, and every plan is made anew.
+    code: the sources and the plugins (provenance.code). With plugins, and with "" where it is not known, every plan is
+    made anew.
     Raises ValueError for an arm that cannot be, and where the two cannot be one table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old["seeds"], *asked})
-    known = made_from(design, wanted, code)
+    known = made_from(design, wanted, code, [] if old is None or prune else configs(old))
     if old is not None and not prune and known and old.get("made_from") == known:
         return {key: value for key, value in old.items() if key != "pruned"}
     from ablations.plan import build, grown, pruned  # late: torch
@@ -37,25 +38,37 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, 
     return new if old is None else pruned(old, new) if prune else grown(old, new)
 
 
-def made_from(design: Design, seeds: Sequence[int], code: str) -> str:
-    """A digest of everything that a plan follows from: equal ones are equal plans. "" where that cannot be said."""
+def made_from(design: Design, seeds: Sequence[int], code: str, kept: Sequence[Json] = ()) -> str:
+    """A digest of everything that a plan follows from: equal ones are equal plans. "" where that cannot be said.
+
+    kept: the configs of the plan that it grows from. The order of keys counts: arms are named and listed by it.
+    """
+    if not code or "+" in code:
+        return ""  # what a plugin imports may be any file
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
-        names = {Config.model_fields["data"].default, *texts(asked, "data")}
+        names = {Config.model_fields["data"].default, *texts([asked, kept], "data")}
         data = {name: describe(name).fingerprint for name in sorted(names)}
-        starts = {name: origin.fingerprint(name) for name in sorted(texts(asked, "init_from")) if is_file(name)}
-    except ConfigError:
+        files = {origin.checked(name) for name in texts([asked, kept], "init_from") if is_file(name)}
+        starts = {name: origin.fingerprint(name) for name in sorted(files)}
+    except (ConfigError, OSError):
         return ""  # what makes the plan says what is wrong, and of which arm
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
-    text = json.dumps(content | {"versions": provenance.versions()}, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12] if code else ""
+    text = json.dumps(content | {"versions": provenance.versions()}, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def configs(plan: Json) -> list[Json]:
+    """Of its arms and of what they start from: those that nobody asks for any more stay, with ids of today's data."""
+    return [entry["config"] for entry in [*plan.get("stages", []), *plan["arms"]]]
 
 
 def texts(content: Any, key: str) -> Iterator[str]:
-    """Every text that stands under `key`, wherever it does."""
+    """Every text that stands under `key`, wherever it does, or under a stage's, as pretrain.data."""
     if isinstance(content, dict):
         for name, value in content.items():
-            yield from filter(is_text, value if isinstance(value, list) else [value]) if name == key else ()
+            if name.rpartition(".")[2] == key:
+                yield from filter(is_text, value if isinstance(value, list) else [value])
             yield from texts(value, key)
     elif isinstance(content, list):
         for value in content:

@@ -1,5 +1,6 @@
 """A plan that is there already: what follows from the same is not made again, anything else is."""
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+from PIL import Image
 
 from ablations import plan as planning
 from ablations import prepare as preparing
@@ -17,6 +19,7 @@ from ablations.jobs import write as write_plan
 from ablations.prepare import prepare
 from ablations.study import Design, read_recipe, read_study
 from vitcore.describe import describe
+from vitcore.imagefolder import describe_folder
 from vitcore.model import build
 
 STUDY = "{question: q, baseline: {position: 1d}, factors: {position: [1d, none]}}"
@@ -40,6 +43,13 @@ def design(folder: Path, study: str = STUDY, recipe: str = RECIPE, **overrides: 
     (folder / "s.yaml").write_text(study)
     (folder / "r.yaml").write_text(recipe)
     return Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), overrides)
+
+
+def write_images(folder: Path, shade: int) -> None:
+    """Two classes of five images each."""
+    for label, number in itertools.product("ab", range(5)):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), shade + 10 * number).save(folder / label / f"{number}.png")
 
 
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Design]:
@@ -83,6 +93,15 @@ def test_a_plan_of_anything_else_is_made(tmp_path: Path, changed: dict[str, Any]
     assert preparing.made_from(design(tmp_path, **changed), [0, 1], CODE) != before
 
 
+def test_the_order_in_which_a_study_lists_things_counts(tmp_path: Path) -> None:
+    """Arms are named and listed by it."""
+    crossed = "{question: q, baseline: {position: 1d}, crosses: [{%s, %s}]}"
+    both = "position: [1d, 2d]", "pool: [cls, gap]"
+    asked = [design(tmp_path, crossed % order) for order in (both, both[::-1])]
+    assert len({arm.name for one in asked for arm in one.arms}) == 6  # of 4 and 4, two of one setting
+    assert len({preparing.made_from(one, [0], CODE) for one in asked}) == 2
+
+
 def test_a_plan_is_made_again_for_more_seeds_other_code_and_other_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +134,59 @@ def test_a_plan_is_made_again_when_a_file_that_it_names_is_another(
     monkeypatch.setattr(preparing, "describe", lambda name: other)
     found.add(preparing.made_from(asked, [0], CODE))
     assert len(found - {""}) == 3
+
+
+def test_data_of_one_stage_alone_are_among_what_a_plan_follows_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the command line pretrain.data=NAME: the same name with other images is another plan."""
+    asked, found = design(tmp_path, **{"pretrain.data": "cifar100"}), set[str]()
+    for images in ("of then", "of now"):
+        about = {"cifar100": replace(describe("cifar100"), fingerprint={"sha256": images})}
+        monkeypatch.setattr(preparing, "describe", lambda name, about=about: about.get(name) or describe(name))
+        found.add(preparing.made_from(asked, [0], CODE))
+    assert len(found - {""}) == 2
+
+
+def test_data_of_arms_that_nobody_asks_for_any_more_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay planned, and are trained on the images of today."""
+    runs, folder = tmp_path / "runs", tmp_path / "images"
+    write_images(folder, 0)
+    more = f"{STUDY[:-1]}, arms: {{photos: {{data: 'imagefolder:{folder}'}}}}}}"
+    write_plan(runs, prepare(design(tmp_path, more), runs, 1, code=CODE))
+    write_plan(runs, prepare(design(tmp_path), runs, 1, code=CODE))
+    built = made(monkeypatch)
+    before = prepare(design(tmp_path), runs, 1, code=CODE)
+    assert (len(built), [arm["name"] for arm in before["arms"]][-1]) == (0, "photos")
+    write_images(folder, 1)
+    describe_folder.cache_clear()
+    after = prepare(design(tmp_path), runs, 1, code=CODE)
+    assert len(built) == 1
+    assert before["arms"][-1]["trials"] != after["arms"][-1]["trials"]
+
+
+def test_a_plan_with_plugins_is_always_made(tmp_path: Path) -> None:
+    """What these import, numerics of their parts too, stands in no digest."""
+    assert preparing.made_from(design(tmp_path), [0], f"{CODE}+ba9876543210") == ""
+
+
+def test_weights_are_those_of_the_folder_that_the_command_is_given_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan names the file by its whole path, from another folder by another."""
+    found = set[str]()
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Path("w.npz").write_bytes(b"the same")
+        found.add(preparing.made_from(design(tmp_path, init_from="w.npz"), [0], CODE))
+    assert len(found - {""}) == 2
+
+
+def test_what_cannot_be_read_is_said_by_what_makes_the_plan(tmp_path: Path) -> None:
+    """Files that are in the way make no digest, and no error where nobody needs them."""
+    (tmp_path / "w.npz").mkdir()
+    assert preparing.made_from(design(tmp_path, init_from=str(tmp_path / "w.npz")), [0], CODE) == ""
 
 
 def test_plan_of_a_study_that_is_planned_loads_no_torch(tmp_path: Path) -> None:
