@@ -2,18 +2,15 @@
 
 import itertools
 import json
-import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from results import correctness, evals, store
+from results import correctness, evals, forked, store
 from results.correctness import Correct
 from results.names import METRICS
 
@@ -54,13 +51,8 @@ def of_many(
     meanwhile: what this process has to do anyhow; it is done where others read.
     """
     one, processes = partial(of, runs, parts), at_once(len(ids))
-    if processes == 1:
-        return dict(zip(ids, map(one, ids), strict=True))
-    forked = multiprocessing.get_context("fork")  # the children read files, whatever threads they leave behind
-    with ProcessPoolExecutor(processes, forked, initializer=leave_interrupts) as pool:
-        records = pool.map(one, ids, chunksize=SHARE)
-        meanwhile()
-        return dict(zip(ids, records, strict=True))
+    found = forked.each(one, ids, processes, meanwhile) if processes > 1 else map(one, ids)
+    return dict(zip(ids, found, strict=True))
 
 
 def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
@@ -72,11 +64,6 @@ def at_once(trials: int) -> int:
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
-
-
-def leave_interrupts() -> None:
-    """To the process that asked, which has a line for people."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
