@@ -59,6 +59,18 @@ def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> No
     assert found.why in ("n = 0", "n = 1", "all 3 are identical")
 
 
+@pytest.mark.parametrize(
+    "values", [[np.inf, -np.inf, 1.0], [1e308, 1.5e308, 1e308], [1e200, -1e200, 0.0], [np.nan] * 3]
+)
+def test_values_that_no_sum_holds_are_no_error(values: list[float]) -> None:
+    """An export of others may hold anything: what NumPy calls inf or NaN is that here too."""
+    numbers = np.array(values)
+    with np.errstate(all="ignore"):
+        mean, variance = numbers.mean(), numbers.var(ddof=1)
+    assert stats.mean(numbers).value == pytest.approx(mean, nan_ok=True)
+    assert stats.variance(numbers) == pytest.approx(variance, nan_ok=True)
+
+
 def test_a_difference_that_rounds_to_none_has_no_minus() -> None:
     """A table that says -0.00 in one row and +0.00 in another tells a reader of a difference that it does not show."""
     assert units.PERCENT.signed(-0.00001) == units.PERCENT.signed(0.00001) == units.PERCENT.signed(-0.0) == "+0.00"
