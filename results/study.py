@@ -91,13 +91,12 @@ def load(
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """What is read inside stays, and the garbage collector need not pass over it again and again."""
+    """What is read inside stays: the garbage collector need not pass over it while it grows."""
     before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         if before:
             gc.enable()
 

@@ -1,7 +1,9 @@
 """What the reading commands read: the results of the studies that their words name, and how they are to look."""
 
 import contextlib
+import gc
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
@@ -28,11 +30,23 @@ def found(
     parts = record.FOR_TABLES if for_tables else record.PARTS
     statistics = partial(import_module, "results.across")  # with SciPy, which takes as long as a thousand trials
     try:
-        return study.load(source_path(source), plan_names(words, recipe_name), parts, statistics)
+        with kept():
+            return study.load(source_path(source), plan_names(words, recipe_name), parts, statistics)
     except ValueError:
         if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
             refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
         raise
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """What is read inside stays as long as the command: the garbage collector never passes over it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def found_on(

@@ -10,7 +10,7 @@ import typer
 from ablations.commands import options
 from ablations.commands.answer import FAILED, show_json
 from ablations.commands.places import source_path
-from ablations.commands.sources import found, found_on, styled
+from ablations.commands.sources import found, found_on, kept, styled
 
 
 def table(
@@ -78,10 +78,13 @@ def compare(
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
-    first = load(a, words or [])
+    with kept():
+        first = load(a, words or [])
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
-    comparison = comparing.compare(first, load(Path(b), words or []))
+    with kept():
+        second = load(Path(b), words or [])
+    comparison = comparing.compare(first, second)
     print(told.render(comparison, shown.value))
     if fail_on:
         if not told.was_compared(comparison):
