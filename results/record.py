@@ -26,6 +26,7 @@ NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 PARTS = ("config", "provenance", "history", "correct")
 FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
 SHARE = 500  # trials that are worth a process
+ONE_TURN = 100  # that one reads before it takes others
 MOST = 16  # processes: a file server is asked by others too
 
 
@@ -48,10 +49,10 @@ def of_many(
 ) -> dict[str, Record]:
     """id -> what there is of each trial. Raises NewerSchema.
 
-    meanwhile: what this process has to do anyhow; it is done where others read.
+    meanwhile: what this process has to do anyhow; it is done first where others read.
     """
     one, processes = partial(of, runs, parts), at_once(len(ids))
-    found = forked.each(one, ids, processes, meanwhile) if processes > 1 else map(one, ids)
+    found = forked.each(one, ids, processes, ONE_TURN, meanwhile) if processes > 1 else map(one, ids)
     return dict(zip(ids, found, strict=True))
 
 
@@ -60,7 +61,7 @@ def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 
 
 def at_once(trials: int) -> int:
-    """How many processes read so many trials."""
+    """How many processes read so many trials, this one among them."""
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
