@@ -29,7 +29,7 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, 
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old["seeds"], *asked})
-    known = made_from(design, wanted, code, [] if old is None or prune else configs(old))
+    known = made_from(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.get("made_from") == known:
         return {key: value for key, value in old.items() if key != "pruned"}
     from ablations.plan import build, grown, pruned  # late: torch
@@ -38,18 +38,19 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, 
     return new if old is None else pruned(old, new) if prune else grown(old, new)
 
 
-def made_from(design: Design, seeds: Sequence[int], code: str, kept: Sequence[Json] = ()) -> str:
+def made_from(design: Design, seeds: Sequence[int], code: str, old: Json | None = None) -> str:
     """A digest of everything that a plan follows from: equal ones are equal plans. "" where that cannot be said.
 
-    kept: the configs of the plan that it grows from. The order of keys counts: arms are named and listed by it.
+    old: the plan that it grows from. The order of keys counts: arms are named and listed by it.
     """
     if not code or "+" in code:
         return ""  # what a plugin imports may be any file
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
-        names = {Config.model_fields["data"].default, *texts([asked, kept], "data")}
+        names = {Config.model_fields["data"].default, *texts(asked, "data"), *named(old, "data")}
         data = {name: describe(name).fingerprint for name in sorted(names)}
-        files = {origin.checked(name) for name in texts([asked, kept], "init_from") if is_file(name)}
+        weights = [*texts(asked, "init_from"), *named(old, "init_from")]
+        files = {origin.checked(name) for name in weights if is_file(name)}
         starts = {name: origin.fingerprint(name) for name in sorted(files)}
     except (ConfigError, OSError):
         return ""  # what makes the plan says what is wrong, and of which arm
@@ -58,9 +59,10 @@ def made_from(design: Design, seeds: Sequence[int], code: str, kept: Sequence[Js
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def configs(plan: Json) -> list[Json]:
-    """Of its arms and of what they start from: those that nobody asks for any more stay, with ids of today's data."""
-    return [entry["config"] for entry in [*plan.get("stages", []), *plan["arms"]]]
+def named(plan: Json | None, key: str) -> set[str]:
+    """A setting of all arms: those that nobody asks for any more stay planned, with ids of what is there today."""
+    entries = [*plan.get("stages", []), *plan["arms"]] if plan else []
+    return {entry["config"][key] for entry in entries if key in entry["config"]}
 
 
 def texts(content: Any, key: str) -> Iterator[str]:
