@@ -6,7 +6,6 @@ Never by reading a longer run's curve midway: the learning rate has to have come
 from typing import Literal
 
 from vitcore.config import Config
-from vitcore.describe import describe
 
 Budget = Literal["steps", "epochs", "flops"]
 TOLERANCE = 0.02  # how far the budgets of compared arms may lie apart: steps are whole
@@ -31,6 +30,8 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
 
 def epochs(config: Config) -> float:
     """Passes over the training images in a step."""
+    from vitcore.describe import describe  # late: loads NumPy, which lists of studies do without
+
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
     return config.batch / train
 

@@ -2,19 +2,15 @@
 
 import itertools
 import json
-import multiprocessing
 import os
-import signal
 import sys
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from results import correctness, evals, store
+from results import correctness, evals, forked, store
 from results.correctness import Correct
 from results.names import MEASURES, METRICS
 
@@ -29,6 +25,7 @@ NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 PARTS = ("config", "provenance", "history", "correct")
 FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
 SHARE = 500  # trials that are worth a process
+ONE_TURN = 100  # that one reads before it takes others
 MOST = 16  # processes: a file server is asked by others too
 
 
@@ -51,40 +48,15 @@ def of_many(
 ) -> dict[str, Record]:
     """id -> what there is of each trial. Raises NewerSchema.
 
-    meanwhile: what this process has to do anyhow; where others read too, it does that first, then takes their last
-    shares, which nobody has to send to it. Where processes are refused or killed it reads all.
+    meanwhile: what this process has to do anyhow; it is done first where others read.
     """
-    if (processes := at_once(len(ids))) == 1:
-        return some(runs, ids, parts)
-    try:
-        return together(runs, ids, parts, meanwhile, processes - 1)
-    except (BrokenProcessPool, OSError, NotImplementedError):  # by limits of memory, processes, semaphores
-        return some(runs, ids, parts)
+    one, processes = partial(of, runs, parts), at_once(len(ids))
+    found = forked.each(one, ids, processes, ONE_TURN, meanwhile) if processes > 1 else map(one, ids)
+    return dict(zip(ids, found, strict=True))
 
 
-def together(
-    runs: Path, ids: Sequence[str], parts: Collection[str], meanwhile: Callable[[], object], others: int
-) -> dict[str, Record]:
-    """The same, by this process and others."""
-    found: dict[str, Record] = {}
-    shares = [ids[start : start + SHARE] for start in range(0, len(ids), SHARE)]
-    forked = multiprocessing.get_context("fork")  # the children read files, whatever threads they leave behind
-    pool = ProcessPoolExecutor(others, forked, initializer=leave_interrupts)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of threads: no child waits for one
-            asked = [pool.submit(some, runs, share, parts) for share in shares]
-        meanwhile()
-        for theirs, share in zip(reversed(asked), reversed(shares), strict=True):
-            found |= some(runs, share, parts) if theirs.cancel() else theirs.result()
-    finally:
-        pool.shutdown(cancel_futures=True)  # where this process was interrupted, or could not read its own
-    return found
-
-
-def some(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[str, Record]:
-    """The same, by this process."""
-    return {trial_id: read(store.trial(runs, trial_id), parts) for trial_id in ids}
+def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
+    return read(store.trial(runs, trial_id), parts)
 
 
 def at_once(trials: int) -> int:
@@ -92,11 +64,6 @@ def at_once(trials: int) -> int:
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
-
-
-def leave_interrupts() -> None:
-    """To the process that asked, which has a line for people."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
