@@ -188,7 +188,7 @@ def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, met
 def add_mean(rows: Sequence[Row], name: str, study: StudyResults) -> None:
     """To the row of each arm, of another number. Raises ValueError for what is none of the study."""
     if name not in study.numbers:
-        raise layout.unknown(name, study.numbers)
+        raise ValueError(f"{study.name}: {layout.unknown(name, study.numbers)}")
     reached = contrast.samples(study, name)
     for row in rows:
         mean = contrast.mean(reached[row["arm"]])

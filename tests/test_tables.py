@@ -488,9 +488,11 @@ def test_other_numbers_can_be_columns() -> None:
     assert list(flat) == [*names[:3], "train_seconds_ci95_low", "train_seconds_ci95_high"]
     assert json.loads(render(found, "json", names))["rows"][0].keys() == set(names)
     assert across.render([found, found], "md", names).count("val accuracy |") == 2
-    with pytest.raises(ValueError, match=r"^columns=val_acc: one of arm, .*, val_accuracy, .*did you mean 'val_acc"):
+    with pytest.raises(
+        ValueError, match=r"digits: columns=val_acc: one of arm, .*, val_accuracy, .*did you mean 'val_acc"
+    ):
         table(study, ["val_acc"])
-    with pytest.raises(ValueError, match=r"^columns=test_accuracy@8: one of arm, "):
+    with pytest.raises(ValueError, match=r"^position-embedding@digits: columns=test_accuracy@8: one of arm, "):
         table(study, ["test_accuracy@8"])
 
 
