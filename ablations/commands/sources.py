@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
@@ -30,23 +29,17 @@ def found(
     parts = record.FOR_TABLES if for_tables else record.PARTS
     statistics = partial(import_module, "results.across")  # with SciPy, which takes as long as a thousand trials
     try:
-        with kept():
-            return study.load(source_path(source), plan_names(words, recipe_name), parts, statistics)
+        return kept(study.load(source_path(source), plan_names(words, recipe_name), parts, statistics))
     except ValueError:
         if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
             refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
         raise
 
 
-@contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """What is read inside stays as long as the command: the garbage collector never passes over it."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+def kept(studies: "list[StudyResults]") -> "list[StudyResults]":
+    """What was read stays as long as the command: the garbage collector never passes over it."""
+    gc.freeze()
+    return studies
 
 
 def found_on(

@@ -85,13 +85,10 @@ def compare(
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
-    with kept():
-        first = load(a, words or [])
+    first = kept(load(a, words or []))
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
-    with kept():
-        second = load(Path(b), words or [])
-    comparison = comparing.compare(first, second)
+    comparison = comparing.compare(first, kept(load(Path(b), words or [])))
     print(told.render(comparison, shown.value))
     if fail_on:
         if not told.was_compared(comparison):
