@@ -147,8 +147,8 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}
     rows = zip(*map(itemgetter(*TEXTS, *numbers), (known[trial_id] for _, _, trial_id in cells)), strict=True)
-    in_turn = map(list, itertools.chain(zip(*cells, strict=True), rows))
-    columns: dict[str, list[Any]] = dict(zip((*EVALUATION[:3], *TEXTS, *numbers), in_turn, strict=True))
+    columns: dict[str, list[Any]] = {name: [] for name in (*EVALUATION[:3], *TEXTS, *numbers)}  # also of no trials
+    columns |= zip(columns, map(list, itertools.chain(zip(*cells, strict=True), rows)), strict=False)
     columns |= {name: floats(columns[name]) for name in numbers}
     lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}

@@ -66,6 +66,14 @@ def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
     assert study.correct.keys() == set(found.index) - set(ids)
 
 
+def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
+    """As somebody may leave one behind."""
+    plan = synthetic.position(seeds=0)
+    (study,) = load(synthetic.write(tmp_path, plan))
+    assert len(study.trials) == 0
+    assert {"arm", "status", "test_accuracy"} <= set(study.trials.columns)
+
+
 def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
     """Metrics, measures, provenance, history and correctness survive the disk."""
     plan = synthetic.position()
