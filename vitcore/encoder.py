@@ -51,7 +51,8 @@ class Attention(Initial):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Queries, keys and values (B, H, T, d_h), and what is added to the logits, expandable to (B, H, T, T)."""
         B, T, _ = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        # Taken apart before they are transposed: their gradients then lie as the product's do, and are copied once.
+        q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
         q, k = self.q_norm(q), self.k_norm(k)
         q = on_patches(position.rotate, q, self.prefix, layer, grid)
         k = on_patches(position.rotate, k, self.prefix, layer, grid)

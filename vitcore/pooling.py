@@ -101,7 +101,8 @@ class AttentionPooling(Pooling):
         patches = x[:, prefix:]
         B, N, D = patches.shape
         q = self.q(self.probe).view(1, self.heads, 1, -1).expand(B, -1, -1, -1)  # (B, H, 1, d_h)
-        k, v = self.kv(patches).view(B, N, 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # each (B, H, N, d_h)
+        keys_and_values = self.kv(patches).view(B, N, 2, self.heads, -1)
+        k, v = (part.transpose(1, 2) for part in keys_and_values.unbind(2))  # each (B, H, N, d_h)
         pooled = self.out(F.scaled_dot_product_attention(q, k, v).reshape(B, D))
         return pooled + self.down(F.gelu(self.up(self.norm(pooled))))  # type: ignore[no-any-return]
 

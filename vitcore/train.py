@@ -184,6 +184,7 @@ class Training:
         self.model = ranks.prepared(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
+        self.parameters = list(self.model.parameters())  # to look for them takes as long as to clip their gradients
         self.replica = ranks.replica(self.model)
         self.part = ranks.part(config.batch)
         self.trained = compiled(self.model, attention=config.attention) if config.compile else self.model
@@ -209,7 +210,7 @@ class Training:
         gradients = partial(self.gradients, self.batch())
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
-            clip(self.model.parameters(), self.config.clip_norm)
+            clip(self.parameters, self.config.clip_norm)
         set_rate(self.optimizer, learning_rate(self.step, self.config))
         self.optimizer.step()
         self.stepped(self.ranks.mean(loss))
