@@ -1,7 +1,8 @@
 """A worker: one process that imports torch once and serves many trials, one after the other.
 
 It reads a job a line on standard input and writes an event a line on standard output; whatever a trial prints goes
-to the log of its attempt. It stops at a step boundary, with a checkpoint, on SIGTERM and when its parent is gone.
+to the log of its attempt. Before the first job it may be asked for plans (ablations.planner). It stops at a step
+boundary, with a checkpoint, on SIGTERM and when its parent is gone.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, company, evaluating, faults, machine, plugins, provenance, ranks
+from ablations import attempts, company, evaluating, faults, machine, planner, plugins, provenance, ranks
 from ablations.cleaning import Keep, keeps
 from ablations.faults import RankLost
 from ablations.leaving import leave
@@ -85,6 +86,16 @@ class Worker:
             return
         self.told = took
         self.emit("memory", took=took, flops=3 * measure(self.gauged)["flops"] * self.gauged.batch)
+
+    def warm_up(self) -> None:
+        """What PyTorch loads as the first model is measured is due anyhow; here there may be nothing to do yet."""
+        defaults: Json = {}
+        measure(Config(**defaults))
+
+    def greet(self, shares: bool) -> None:
+        """Tells that it waits for a trial, and what it sees of a GPU that it shares."""
+        gc.freeze()  # what was imported stays: to look through it after each trial takes as long as a short one
+        self.emit("ready", **(sight() if shares else {}))
 
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
@@ -314,10 +325,14 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    gc.freeze()  # what was imported stays: to look through it after each trial takes as long as a short one
-    worker.emit("ready", **(sight() if order["shares"] else {}))
+    worker.warm_up()
+    worker.greet(order["shares"])
     for line in sys.stdin:
         job = json.loads(line)
+        if "plan" in job:
+            worker.emit("planned", **planner.answer(job["plan"]))
+            worker.greet(order["shares"])
+            continue
         worker.shared = job.get("shared", False)
         if "together" in job:
             company.serve(worker, job["together"])

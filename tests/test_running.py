@@ -86,8 +86,11 @@ def workers_of(pid: int) -> list[int]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
     """Jobs of some seconds each, and how they end when nothing happens."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    jobs = jobs_of([plan(folder, steps=600)])
+    return calmly(tmp_path_factory.mktemp("undisturbed"), 600)
+
+
+def calmly(folder: Path, steps: int) -> tuple[list[Job], dict[str, Any]]:
+    jobs = jobs_of([plan(folder, steps)])
     runner.run(jobs, Place(folder, None), Quiet())
     return jobs, outcomes(folder, jobs)
 
@@ -108,11 +111,9 @@ def test_second_run_trains_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_workers_leave_no_trace_in_the_results(
-    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]]
-) -> None:
+def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
     """Workers killed with SIGKILL again and again: the same weights, metrics and curves, bit for bit."""
-    jobs, calm = undisturbed
+    jobs, calm = calmly(tmp_path, 2000)  # long enough for checkpoints on a fast core
     kills = 0
     over = threading.Event()
 

@@ -11,6 +11,7 @@ from ablations.naming import plan_name, stem
 
 if TYPE_CHECKING:
     from ablations.launch import Place
+    from ablations.prepare import Planner
     from ablations.study import Design, Record
     from slurm.profile import Profile
 
@@ -116,12 +117,19 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") ->
 
 
 def prepared(
-    asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
+    asked: Asked,
+    recipe_name: str,
+    place: "Place",
+    seeds: int | None,
+    prune: bool,
+    data_dir: Path | None,
+    planner: "Planner | None" = None,
 ) -> list[Json]:
     """The plans to run: what the words ask for, and whatever was planned under the same names before."""
-    from ablations.prepare import prepare
+    from ablations.prepare import here, prepare
 
-    return [prepare(design, place.runs, seeds, prune, place.code) for design in designs(asked, recipe_name, data_dir)]
+    made = designs(asked, recipe_name, data_dir)
+    return [prepare(design, place.runs, seeds, prune, place.code, planner or here) for design in made]
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
