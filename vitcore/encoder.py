@@ -56,7 +56,7 @@ class Attention(Initial):
         q, k = self.q_norm(q), self.k_norm(k)
         q = on_patches(position.rotate, q, self.prefix, layer, grid)
         k = on_patches(position.rotate, k, self.prefix, layer, grid)
-        bias = position.bias(q[:, :, self.prefix :], layer, grid)
+        bias = position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, grid)
         if bias is not None and self.prefix:
             N = T - self.prefix
             pairs = torch.broadcast_shapes(bias.shape, (N, N))  # type: ignore[no-untyped-call]  # torch has no types here

@@ -43,11 +43,13 @@ def run(
     fuse: options.Fuse = "auto",
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import fusing, jobs, launch, planner
+    from ablations import fusing, jobs, launch
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     place, asked = replace(place, fuse=fusing.asked(fuse)), split(words)
     with launch.ahead(place, asked.studies, workers) as ahead:
+        from ablations import planner  # late: while they start
+
         plans = prepared(asked, recipe, place, seeds, prune, data_dir, planner.by(ahead, place))
         todo = jobs.jobs(plans, arm)
         ensure_trainable(todo, plans, place, max_hours)
