@@ -1,6 +1,6 @@
 """The processes of workers: how one is started, and some that are before there is anything to do.
 
-A worker imports torch first, which takes seconds. A plan takes as long: those started ahead are ready when it is made.
+A worker imports torch first, which takes seconds: those that are started ahead do it while there is nothing else to do.
 """
 
 import hashlib
@@ -74,7 +74,7 @@ def start(place: Place, own: Environment, on_cpu: bool, inherited: Environment |
     """
     order = {
         "runs": str(place.runs),
-        "data_dir": str(place.data_dir) if place.data_dir else None,
+        "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
         "plugins": [str(path) for path in place.plugins],
         "gpu": place.gpu and not on_cpu,
         "shares": VISIBLE in own,  # it tells how much memory there is
@@ -83,7 +83,7 @@ def start(place: Place, own: Environment, on_cpu: bool, inherited: Environment |
     }
     inherited = said_by_the_user(inherited or dict(os.environ))
     path = [str(provenance.HOME), *filter(None, [inherited.get("PYTHONPATH")])]
-    data = {"ABLATE_DATA": str(place.data_dir)} if place.data_dir else {}
+    data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return Start(
         [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
         compile_caches(place.runs, inherited) | inherited | own | data | {"PYTHONPATH": os.pathsep.join(path)},
@@ -142,12 +142,19 @@ class Ahead:
     waiting: list[tuple[Start, Process]] = field(default_factory=list)
     environment: Environment = field(default_factory=lambda: dict(os.environ))
 
+    def processes(self) -> list[Process]:
+        return [process for _, process in self.waiting]
+
     def keep(self, count: int) -> None:
-        """No more than so many: the others end, they have nothing to save."""
-        for _, process in self.waiting[count:]:
-            process.kill()
-            process.communicate()
-        del self.waiting[count:]
+        """No more than so many."""
+        for process in self.processes()[count:]:
+            self.end(process)
+
+    def end(self, process: Process) -> None:
+        """It has nothing to save."""
+        process.kill()
+        process.communicate()
+        self.waiting = [entry for entry in self.waiting if entry[1] is not process]
 
     def process(self, wanted: Start) -> Process:
         """One that was started just so, else a new one."""

@@ -1,57 +1,110 @@
 """A plan made by a worker that waits for trials: it has loaded torch, which the process that asks then need not.
 
-Nothing but time depends on it: where no worker waits, or the one that was asked is gone, the plan is made here.
+Nothing but time depends on it: where no worker answers, the plan is made here.
 """
 
+import gc
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+import selectors
+import time
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ablations.prepare import Planner, here
+from ablations.prepare import Planner, here, images
+from vitcore.datasets import TORCHVISION
 
 if TYPE_CHECKING:
     from ablations.launch import Ahead, Place, Process
     from ablations.study import Design
 
 Json = dict[str, Any]
+PATIENCE = 300.0  # seconds until a plan is made here after all
+CHUNK = 2**16  # bytes
 
 
 def by(ahead: "Ahead", place: "Place") -> Planner:
-    """By the first worker that waits, else here. With plugins here: what they print, nobody reads there yet."""
-    waiting = [] if place.plugins else [process for _, process in ahead.waiting]
-    return partial(there, waiting[0]) if waiting else here
+    """By a worker that waits; here where none does, and where torch is loaded here anyhow: by plugins."""
+    return partial(there, ahead) if ahead.waiting and not place.plugins else here
 
 
-def there(process: "Process", design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
-    """By a worker; here where it makes none."""
-    made = ask(process, design, seeds, old, prune)
-    if "refused" in made:
-        raise ValueError(made["refused"])
-    return made["plan"] if "plan" in made else here(design, seeds, old, prune)
-
-
-def ask(process: "Process", design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
-    """What it answers; nothing where it dies."""
-    assert process.stdin is not None
-    assert process.stdout is not None
+def there(ahead: "Ahead", design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
+    """By the first worker that is ready; here where none makes it, and for images that are looked for with torch."""
+    if images(design, old) & TORCHVISION.keys():
+        return here(design, seeds, old, prune)
     wanted = {"design": sent(design), "seeds": list(seeds), "old": old, "prune": prune}
-    with suppress(OSError, json.JSONDecodeError):  # its last line may be torn
-        process.stdin.write(json.dumps({"plan": wanted}) + "\n")
-        process.stdin.flush()
-        return next((event for event in map(json.loads, process.stdout) if event.get("event") == "planned"), {})
-    return {}
+    deadline = time.monotonic() + PATIENCE
+    answer: Json = {}
+    while not answer and (process := first(ahead.processes(), deadline)):
+        if not (answer := ask(process, wanted, deadline)):
+            ahead.end(process)  # nobody takes a late answer for a trial's
+    if "refused" in answer:
+        raise ValueError(answer["refused"])
+    return answer["plan"] if "plan" in answer else here(design, seeds, old, prune)
+
+
+def first(processes: Iterable["Process"], deadline: float) -> "Process | None":
+    """The first that has said something, or has ended. What they write to standard error is read: a full pipe stops."""
+    with selectors.DefaultSelector() as selector:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            selector.register(process.stdout, selectors.EVENT_READ, process)
+            selector.register(process.stderr, selectors.EVENT_READ, None)
+        while (left := deadline - time.monotonic()) > 0 and selector.get_map():
+            for key, _ in selector.select(left):
+                if key.data is not None:
+                    found: Process = key.data
+                    return found
+                if not os.read(key.fd, CHUNK):
+                    selector.unregister(key.fileobj)
+    return None
+
+
+def ask(process: "Process", wanted: Json, deadline: float) -> Json:
+    """What it answers; nothing where it does not, or says something else."""
+    try:
+        if json.loads(line(process, deadline))["event"] != "ready":
+            return {}
+        tell(process, {"plan": wanted})
+        found: Json = json.loads(line(process, deadline))
+        tell(process, {"greet": True})  # not before: what follows a line that is read here, others would miss
+        return found if found["event"] == "planned" else {}
+    except (OSError, ValueError, LookupError, TypeError):  # it ended, its line is torn, it is none of ours
+        return {}
+
+
+def tell(process: "Process", order: Json) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(order) + "\n")
+    process.stdin.flush()
+
+
+def line(process: "Process", deadline: float) -> bytes:
+    """What it says next, to the end of the line: past its buffers, as others read on. Torn where it says no more."""
+    assert process.stdout is not None
+    found = b""
+    while not found.endswith(b"\n") and first([process], deadline):
+        if not (some := os.read(process.stdout.fileno(), CHUNK)):
+            break
+        found += some
+    return found
 
 
 def answer(wanted: Json) -> Json:
     """What a worker says to it: the plan, or why there can be none; neither where it failed at it."""
+    from vitcore.imagefolder import describe_folder
+
     try:
         return {"plan": here(received(wanted["design"]), wanted["seeds"], wanted["old"], wanted["prune"])}
     except ValueError as error:
         return {"refused": str(error)}
     except Exception:  # the process that asked comes to the same, and shows it
         return {}
+    finally:
+        describe_folder.cache_clear()  # it trains later: on images as they are then
+        gc.collect()
 
 
 def sent(design: "Design") -> Json:

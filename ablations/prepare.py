@@ -62,8 +62,7 @@ def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | Non
         return ""  # what a plugin imports may be any file
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
-        names = {Config.model_fields["data"].default, *texts(asked, "data"), *named(old, "data")}
-        data = {name: describe(name).fingerprint for name in sorted(names)}
+        data = {name: describe(name).fingerprint for name in sorted(images(design, old))}
         weights = [*texts(asked, "init_from"), *named(old, "init_from")]
         files = {origin.checked(name) for name in weights if is_file(name)}
         starts = {name: origin.fingerprint(name) for name in sorted(files)}
@@ -72,6 +71,12 @@ def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | Non
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
     text = json.dumps(content | {"versions": provenance.versions()}, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def images(design: "Design", old: Json | None) -> set[str]:
+    """Every `data` that a plan may be about, on top of an old one."""
+    asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
+    return {Config.model_fields["data"].default, *texts(asked, "data"), *named(old, "data")}
 
 
 def named(plan: Json | None, key: str) -> set[str]:

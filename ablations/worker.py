@@ -331,6 +331,8 @@ def main() -> None:
         job = json.loads(line)
         if "plan" in job:
             worker.emit("planned", **planner.answer(job["plan"]))
+            continue
+        if "greet" in job:
             worker.greet(order["shares"])
             continue
         worker.shared = job.get("shared", False)

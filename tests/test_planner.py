@@ -1,13 +1,17 @@
 """Plans made by a worker that waits: the same plans, the same errors, and nothing where it is gone."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_prepare import SCRIPT, design
+from test_prepare import SCRIPT, STUDY, design, write_images
 
 from ablations import launch, planner
 from ablations.jobs import write as write_plan
@@ -15,6 +19,9 @@ from ablations.launch import Ahead, Place
 from ablations.prepare import here, prepare
 from ablations.study import Design, packaged, read_recipe, read_study
 from results import store
+from vitcore.datasets import TORCHVISION
+from vitcore.describe import describe
+from vitcore.imagefolder import describe_folder
 
 
 def as_sent(value: Any) -> Any:
@@ -32,22 +39,48 @@ def test_a_design_comes_to_a_worker_as_it_was(study: str) -> None:
         assert planner.received(as_sent(planner.sent(whole))) == whole
 
 
-def test_a_worker_makes_the_plan_that_is_made_here(tmp_path: Path) -> None:
-    """A new one, one on top of it, and a pruned one; the worker waits for trials after that."""
-    place, runs = Place(tmp_path, None), tmp_path / "runs"
+def test_a_worker_makes_the_plan_that_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one, one on top of it, and a pruned one, whatever it says of errors; it waits for trials after that."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # more on standard error than a pipe holds
+    place, runs, both = Place(tmp_path, None), tmp_path / "runs", "[1d, none]"
     with launch.ahead(place, ["new"], 1) as ahead:
-        by_worker = planner.by(ahead, place)
-        assert by_worker != here
-        for seeds, prune, change in ((2, False, {}), (3, False, {}), (1, True, {"label_smoothing": 0.2})):
-            wanted = design(tmp_path, **change)
-            made = prepare(wanted, runs, seeds, prune, planner=by_worker)
+        [process] = ahead.processes()
+        for seeds, prune, positions in ((2, False, both), (3, False, both), (1, True, "[1d, 2d]")):
+            wanted = design(tmp_path, STUDY.replace(both, positions))
+            made = prepare(wanted, runs, seeds, prune, planner=partial(planner.there, ahead))
             expected = prepare(wanted, runs, seeds, prune)
-            assert made.pop("pruned", "") == "" or prune
-            assert made == as_sent({key: value for key, value in expected.items() if key != "pruned"})
             write_plan(runs, made)
-        _, process = ahead.waiting[0]
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["event"] == "ready"
+            assert bool(made.pop("pruned", "")) == bool(expected.pop("pruned", "")) == prune
+            assert made == as_sent(expected)
+        assert ahead.processes() == [process]
+        assert json.loads(planner.line(process, time.monotonic() + 60)) == {"event": "ready"}
+
+
+def test_a_plan_waits_for_no_worker_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is ready makes it; here it is made where none comes in time."""
+    place, made = Place(tmp_path, None), prepare(design(tmp_path), tmp_path, 1)
+    with launch.ahead(place, ["new"], 2) as ahead:
+        hanging, other = ahead.processes()
+        os.kill(hanging.pid, signal.SIGSTOP)
+        assert prepare(design(tmp_path), tmp_path, 1, planner=planner.by(ahead, place)) == made
+        assert ahead.processes() == [hanging, other]
+        os.kill(other.pid, signal.SIGSTOP)
+        monkeypatch.setattr(planner, "PATIENCE", 0.1)
+        assert prepare(design(tmp_path), tmp_path, 1, planner=planner.by(ahead, place)) == made
+
+
+def test_a_worker_sees_images_as_they_are_when_it_trains(tmp_path: Path) -> None:
+    """Not as they were when it planned."""
+    folder = tmp_path / "images"
+    write_images(folder, 0)
+    wanted = {"seeds": [0], "old": None, "prune": False}
+    answer = planner.answer(wanted | {"design": planner.sent(design(tmp_path, data=f"imagefolder:{folder}"))})
+    before = describe(f"imagefolder:{folder}").fingerprint
+    describe_folder.cache_clear()
+    assert "plan" in answer
+    planner.answer(wanted | {"design": planner.sent(design(tmp_path, data=f"imagefolder:{folder}"))})
+    write_images(folder, 1)
+    assert describe(f"imagefolder:{folder}").fingerprint != before
 
 
 def test_what_cannot_be_planned_is_said_as_here(tmp_path: Path) -> None:
@@ -61,16 +94,27 @@ def test_what_cannot_be_planned_is_said_as_here(tmp_path: Path) -> None:
     assert str(there.value) == str(found.value)
 
 
+READY = """print('{"event": "ready"}', flush=True); input();"""
+
+
 @pytest.mark.parametrize(
-    "program", ["", 'import sys; sys.stdin.readline(); print(\'{"event": "planned", "pl\', end=\'\')', "print('{}')"]
+    "program",
+    [
+        "",
+        "print('hello')",
+        "print('{}')",
+        f"""{READY} print('{{"event": "planned", "pl', end='')""",
+        f"""{READY} print('{{"event": "finished"}}', flush=True); input()""",
+    ],
 )
 def test_what_no_worker_makes_is_planned_here(tmp_path: Path, program: str) -> None:
-    """One that ends at once, one that is killed in the middle of its answer, one that answers something else."""
+    """One that ends at once, says anything else, is killed in the middle of its answer: none of them is left."""
     process = launch.Start([sys.executable, "-c", program], {}).process()
     ahead = Ahead([(launch.Start([], {}), process)])
     made = prepare(design(tmp_path), tmp_path, 1, planner=planner.by(ahead, Place(tmp_path, None)))
-    process.communicate()
     assert made == prepare(design(tmp_path), tmp_path, 1)
+    assert process.poll() is not None
+    assert not ahead.waiting
 
 
 def test_a_worker_that_fails_at_it_leaves_it_to_the_process_that_asked(
@@ -87,12 +131,22 @@ def test_a_worker_that_fails_at_it_leaves_it_to_the_process_that_asked(
 
 
 def test_with_plugins_and_without_workers_plans_are_made_here(tmp_path: Path) -> None:
-    """What a plugin prints as it is loaded would fill a pipe that nobody reads yet."""
+    """A plugin has loaded torch here before anything is planned."""
     process = subprocess.Popen(["true"], text=True)
     ahead = Ahead([(launch.Start([], {}), process)])
     assert planner.by(Ahead(), Place(tmp_path, None)) == here
     assert planner.by(ahead, Place(tmp_path, None, (tmp_path / "own.py",))) == here
     assert planner.by(ahead, Place(tmp_path, None)) != here
+    process.wait()
+
+
+def test_images_that_torchvision_looks_for_are_planned_here(tmp_path: Path) -> None:
+    """It loads torch here: that takes no longer while the workers load it too."""
+    assert "mnist" in TORCHVISION
+    ahead = Ahead([(launch.Start([], {}), subprocess.Popen(["true"], text=True))])
+    wanted = design(tmp_path, data="mnist")
+    assert prepare(wanted, tmp_path, 1, planner=partial(planner.there, ahead)) == prepare(wanted, tmp_path, 1)
+    [process] = ahead.processes()
     process.wait()
 
 
