@@ -213,6 +213,22 @@ def test_attention_with_a_learned_bias_is_the_softmax_written_out(images: int, h
     torch.testing.assert_close(torch.autograd.grad((found * weights).sum(), (q, k, v, bias)), wanted)
 
 
+@pytest.mark.parametrize("bias", [None, torch.float32, torch.bfloat16])
+def test_attention_in_bf16_is_that_of_float32_on_a_cpu(bias: torch.dtype | None) -> None:
+    """Of the same bf16 values, with and without what is added to the logits; gradients are in bf16 again."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    mask = None if bias is None else torch.randn(1, 2, 5, 5, dtype=bias)
+    explicit = torch.einsum("bhid,bhjd->bhij", q.double(), k.double()) / 2
+    expected = torch.einsum("bhij,bhjd->bhid", (explicit + (0 if mask is None else mask)).softmax(-1), v.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend(q, k, v, mask)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    wanted = torch.autograd.grad(expected.sum(), (q, k, v))
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), (q, k, v)), wanted)
+
+
 @EVERY
 def test_gradient_is_that_of_finite_differences(kind: dict[str, Any]) -> None:
     """In a random direction of all parameters, with a class token and a register."""
