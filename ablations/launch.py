@@ -153,7 +153,11 @@ class Ahead:
     def end(self, process: Process) -> None:
         """It has nothing to save."""
         process.kill()
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            with suppress(OSError):  # what was not sent yet
+                if pipe is not None:
+                    pipe.close()  # not read to their ends: a process of its own may keep them open
         self.waiting = [entry for entry in self.waiting if entry[1] is not process]
 
     def process(self, wanted: Start) -> Process:

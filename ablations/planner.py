@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import selectors
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablations.prepare import Planner, here, images
 from vitcore.datasets import TORCHVISION
+from vitcore.describe import FOLDER
 
 if TYPE_CHECKING:
     from ablations.launch import Ahead, Place, Process
@@ -30,14 +32,20 @@ def by(ahead: "Ahead", place: "Place") -> Planner:
 
 
 def there(ahead: "Ahead", design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
-    """By the first worker that is ready; here where none makes it, and for images that are looked for with torch."""
-    if images(design, old) & TORCHVISION.keys():
+    """By the first worker that is ready; here where none makes it, and where this process has the images, or torch."""
+    if any(name in TORCHVISION or name.startswith(FOLDER) for name in images(design, old)):
         return here(design, seeds, old, prune)
     wanted = {"design": sent(design), "seeds": list(seeds), "old": old, "prune": prune}
-    deadline = time.monotonic() + PATIENCE
+    order, deadline = json.dumps({"plan": wanted}), time.monotonic() + PATIENCE
     answer: Json = {}
     while not answer and (process := first(ahead.processes(), deadline)):
-        if not (answer := ask(process, wanted, deadline)):
+        late = threading.Timer(deadline - time.monotonic(), process.kill)  # also one that no longer reads
+        late.start()
+        try:
+            answer = ask(process, order, deadline)
+        finally:
+            late.cancel()
+        if not answer:
             ahead.end(process)  # nobody takes a late answer for a trial's
     if "refused" in answer:
         raise ValueError(answer["refused"])
@@ -62,22 +70,24 @@ def first(processes: Iterable["Process"], deadline: float) -> "Process | None":
     return None
 
 
-def ask(process: "Process", wanted: Json, deadline: float) -> Json:
+def ask(process: "Process", order: str, deadline: float) -> Json:
     """What it answers; nothing where it does not, or says something else."""
     try:
         if json.loads(line(process, deadline))["event"] != "ready":
             return {}
-        tell(process, {"plan": wanted})
+        tell(process, order)
         found: Json = json.loads(line(process, deadline))
-        tell(process, {"greet": True})  # not before: what follows a line that is read here, others would miss
+        tell(
+            process, json.dumps({"greet": True})
+        )  # not before: what follows a line that is read here, others would miss
         return found if found["event"] == "planned" else {}
     except (OSError, ValueError, LookupError, TypeError):  # it ended, its line is torn, it is none of ours
         return {}
 
 
-def tell(process: "Process", order: Json) -> None:
+def tell(process: "Process", order: str) -> None:
     assert process.stdin is not None
-    process.stdin.write(json.dumps(order) + "\n")
+    process.stdin.write(f"{order}\n")
     process.stdin.flush()
 
 
@@ -94,8 +104,6 @@ def line(process: "Process", deadline: float) -> bytes:
 
 def answer(wanted: Json) -> Json:
     """What a worker says to it: the plan, or why there can be none; neither where it failed at it."""
-    from vitcore.imagefolder import describe_folder
-
     try:
         return {"plan": here(received(wanted["design"]), wanted["seeds"], wanted["old"], wanted["prune"])}
     except ValueError as error:
@@ -103,7 +111,6 @@ def answer(wanted: Json) -> Json:
     except Exception:  # the process that asked comes to the same, and shows it
         return {}
     finally:
-        describe_folder.cache_clear()  # it trains later: on images as they are then
         gc.collect()
 
 

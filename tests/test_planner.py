@@ -19,9 +19,6 @@ from ablations.launch import Ahead, Place
 from ablations.prepare import here, prepare
 from ablations.study import Design, packaged, read_recipe, read_study
 from results import store
-from vitcore.datasets import TORCHVISION
-from vitcore.describe import describe
-from vitcore.imagefolder import describe_folder
 
 
 def as_sent(value: Any) -> Any:
@@ -67,20 +64,6 @@ def test_a_plan_waits_for_no_worker_that_hangs(tmp_path: Path, monkeypatch: pyte
         os.kill(other.pid, signal.SIGSTOP)
         monkeypatch.setattr(planner, "PATIENCE", 0.1)
         assert prepare(design(tmp_path), tmp_path, 1, planner=planner.by(ahead, place)) == made
-
-
-def test_a_worker_sees_images_as_they_are_when_it_trains(tmp_path: Path) -> None:
-    """Not as they were when it planned."""
-    folder = tmp_path / "images"
-    write_images(folder, 0)
-    wanted = {"seeds": [0], "old": None, "prune": False}
-    answer = planner.answer(wanted | {"design": planner.sent(design(tmp_path, data=f"imagefolder:{folder}"))})
-    before = describe(f"imagefolder:{folder}").fingerprint
-    describe_folder.cache_clear()
-    assert "plan" in answer
-    planner.answer(wanted | {"design": planner.sent(design(tmp_path, data=f"imagefolder:{folder}"))})
-    write_images(folder, 1)
-    assert describe(f"imagefolder:{folder}").fingerprint != before
 
 
 def test_what_cannot_be_planned_is_said_as_here(tmp_path: Path) -> None:
@@ -140,14 +123,28 @@ def test_with_plugins_and_without_workers_plans_are_made_here(tmp_path: Path) ->
     process.wait()
 
 
-def test_images_that_torchvision_looks_for_are_planned_here(tmp_path: Path) -> None:
-    """It loads torch here: that takes no longer while the workers load it too."""
-    assert "mnist" in TORCHVISION
+@pytest.mark.parametrize("data", ["mnist", "imagefolder:images"])
+def test_images_that_are_read_here_are_planned_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    """torchvision's need torch here anyhow; a worker would read a folder once more, and train on it as it was then."""
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / "images", 0)
     ahead = Ahead([(launch.Start([], {}), subprocess.Popen(["true"], text=True))])
-    wanted = design(tmp_path, data="mnist")
+    wanted = design(tmp_path, data=data)
     assert prepare(wanted, tmp_path, 1, planner=partial(planner.there, ahead)) == prepare(wanted, tmp_path, 1)
     [process] = ahead.processes()
     process.wait()
+
+
+def test_a_worker_that_reads_no_more_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order may be larger than a pipe."""
+    monkeypatch.setattr(planner, "PATIENCE", 1.0)
+    program = """print('{"event": "ready"}', flush=True); import time; time.sleep(600)"""
+    process = launch.Start([sys.executable, "-c", program], {}).process()
+    ahead, old = Ahead([(launch.Start([], {}), process)]), prepare(design(tmp_path), tmp_path, 1)
+    large = old | {"found": 300_000 * "x"}
+    made = planner.there(ahead, design(tmp_path), [0], large, False)
+    assert made == here(design(tmp_path), [0], large, False)
+    assert process.poll() == -signal.SIGKILL
 
 
 def test_run_of_a_new_study_loads_no_torch(tmp_path: Path) -> None:

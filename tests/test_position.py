@@ -213,12 +213,13 @@ def test_attention_with_a_learned_bias_is_the_softmax_written_out(images: int, h
     torch.testing.assert_close(torch.autograd.grad((found * weights).sum(), (q, k, v, bias)), wanted)
 
 
+@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("bias", [None, torch.float32, torch.bfloat16])
-def test_attention_in_bf16_is_that_of_float32_on_a_cpu(bias: torch.dtype | None) -> None:
+def test_attention_in_bf16_is_that_of_float32_on_a_cpu(bias: torch.dtype | None, learned: bool) -> None:
     """Of the same bf16 values, with and without what is added to the logits; gradients are in bf16 again."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    mask = None if bias is None else torch.randn(1, 2, 5, 5, dtype=bias)
+    mask = None if bias is None else torch.randn(1, 2, 5, 5, dtype=bias, requires_grad=learned)
     explicit = torch.einsum("bhid,bhjd->bhij", q.double(), k.double()) / 2
     expected = torch.einsum("bhij,bhjd->bhid", (explicit + (0 if mask is None else mask)).softmax(-1), v.double())
     with torch.autocast("cpu", torch.bfloat16):

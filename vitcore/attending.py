@@ -43,8 +43,7 @@ def named(config: Config, device: str) -> str:
     if backends := pinned(config, device):
         return NAMES[backends[0]]
     bias = bias_of(config)
-    if device == "cpu" and bias == "learned":
-        return PRODUCTS
-    if device == "cpu":  # one kernel, with a mask and without
-        return f"{FREE} in float32" if config.precision == "bf16" and not config.model else FREE
+    if device == "cpu":
+        form = PRODUCTS if bias == "learned" else FREE  # one kernel, with a mask and without
+        return f"{form} in float32" if config.precision == "bf16" and not config.model else form
     return f"{FREE} with a {bias} bias" if bias else FREE
