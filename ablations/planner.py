@@ -77,9 +77,7 @@ def ask(process: "Process", order: str, deadline: float) -> Json:
             return {}
         tell(process, order)
         found: Json = json.loads(line(process, deadline))
-        tell(
-            process, json.dumps({"greet": True})
-        )  # not before: what follows a line that is read here, others would miss
+        tell(process, json.dumps({"greet": True}))  # not before: others would miss what follows a line read here
         return found if found["event"] == "planned" else {}
     except (OSError, ValueError, LookupError, TypeError):  # it ended, its line is torn, it is none of ours
         return {}

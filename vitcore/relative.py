@@ -45,7 +45,7 @@ class Relative(Position):
         # afterwards, take longer than either (`ablate bench position-embedding --arm position=relative`).
         B, H, N, d = q.shape
         r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
-        # einsum("bhid,idj->bhij", q, r), which takes twice as many steps around the same product
+        # einsum("bhid,idj->bhij", q, r), which does more around the same product
         bias = torch.bmm(q.permute(2, 0, 1, 3).flatten(1, 2), r)  # (N, B H, N)
         return bias.view(N, B, H, N).permute(1, 2, 0, 3)
 

@@ -184,7 +184,7 @@ class Training:
         self.model = ranks.prepared(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
-        self.parameters = list(self.model.parameters())  # to look for them takes as long as to clip their gradients
+        self.parameters = list(self.model.parameters())  # looked for once: it shows in a small step
         self.replica = ranks.replica(self.model)
         self.part = ranks.part(config.batch)
         self.trained = compiled(self.model, attention=config.attention) if config.compile else self.model
