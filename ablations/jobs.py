@@ -12,6 +12,7 @@ from results.planned import evals_of
 
 Json = dict[str, Any]
 TURN_SECONDS = 30.0
+COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # vitcore.measure.Cost has them, and torch
 
 
 def read(runs: Path, plan_name: str) -> Json | None:
@@ -51,6 +52,7 @@ class Job:
     study: str
     evals: tuple[str, ...] = ()  # what it owes besides its result
     parents: dict[str, str] = field(default_factory=dict)  # what it starts from, nearest first: id -> what it is called
+    cost: Json | None = None  # of its model (vitcore.measure.Cost), where the plan says it
 
     @property
     def ranks(self) -> int:
@@ -85,5 +87,10 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
                 parents = chain.parents(entry, stages, seed)
                 start = {"init_from": next(iter(parents))} if parents else {}
                 config = entry["config"] | {"seed": seed} | start
-                found[key] = Job(key, config, entry["name"], plan["name"], evals, parents)
+                found[key] = Job(key, config, entry["name"], plan["name"], evals, parents, cost(entry))
     return list(found.values())
+
+
+def cost(entry: Json) -> Json | None:
+    """Of an arm's or a stage's model; None where an earlier version did not say all of it."""
+    return {name: entry[name] for name in COST} if entry.keys() >= set(COST) else None

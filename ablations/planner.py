@@ -9,7 +9,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,25 @@ PATIENCE = 300.0  # seconds until a plan is made here after all
 CHUNK = 2**16  # bytes
 
 
-def by(ahead: "Ahead", place: "Place") -> Planner:
-    """By a worker that waits; here where none does, and where torch is loaded here anyhow: by plugins."""
-    return partial(there, ahead) if ahead.waiting and not place.plugins else here
+def nothing() -> None: ...
 
 
-def there(ahead: "Ahead", design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
+def by(ahead: "Ahead", place: "Place", meanwhile: Callable[[], None] = nothing) -> Planner:
+    """By a worker that waits; here where none does, and where torch is loaded here anyhow: by plugins.
+
+    meanwhile: called when a worker has begun: the other cores have nothing to do, as other workers wait for the plan.
+    """
+    return partial(there, ahead, meanwhile=meanwhile) if ahead.waiting and not place.plugins else here
+
+
+def there(
+    ahead: "Ahead",
+    design: "Design",
+    seeds: Sequence[int],
+    old: Json | None,
+    prune: bool,
+    meanwhile: Callable[[], None] = nothing,
+) -> Json:
     """By the first worker that is ready; here where none makes it, and where this process has the images, or torch."""
     if any(name in TORCHVISION or name.startswith(FOLDER) for name in images(design, old)):
         return here(design, seeds, old, prune)
@@ -42,7 +55,7 @@ def there(ahead: "Ahead", design: "Design", seeds: Sequence[int], old: Json | No
         late = threading.Timer(deadline - time.monotonic(), process.kill)  # also one that no longer reads
         late.start()
         try:
-            answer = ask(process, order, deadline)
+            answer = ask(process, order, deadline, meanwhile)
         finally:
             late.cancel()
         if not answer:
@@ -70,12 +83,13 @@ def first(processes: Iterable["Process"], deadline: float) -> "Process | None":
     return None
 
 
-def ask(process: "Process", order: str, deadline: float) -> Json:
+def ask(process: "Process", order: str, deadline: float, meanwhile: Callable[[], None] = nothing) -> Json:
     """What it answers; nothing where it does not, or says something else."""
     try:
         if json.loads(line(process, deadline))["event"] != "ready":
             return {}
         tell(process, order)
+        meanwhile()
         found: Json = json.loads(line(process, deadline))
         tell(process, json.dumps({"greet": True}))  # not before: others would miss what follows a line read here
         return found if found["event"] == "planned" else {}

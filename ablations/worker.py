@@ -31,7 +31,7 @@ from vitcore import memory
 from vitcore.config import Config, ConfigError
 from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
-from vitcore.measure import measure
+from vitcore.measure import measure, remember
 from vitcore.memory import OutOfMemory
 from vitcore.origin import is_trial
 from vitcore.run import Outcome
@@ -86,11 +86,6 @@ class Worker:
             return
         self.told = took
         self.emit("memory", took=took, flops=3 * measure(self.gauged)["flops"] * self.gauged.batch)
-
-    def warm_up(self) -> None:
-        """What PyTorch loads as the first model is measured is due anyhow; here there may be nothing to do yet."""
-        defaults: Json = {}
-        measure(Config(**defaults))
 
     def greet(self, shares: bool) -> None:
         """Tells that it waits for a trial, and what it sees of a GPU that it shares."""
@@ -163,6 +158,8 @@ class Worker:
         config = Config(**job["config"])
         if trial_id(config) != job["id"]:
             raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
+        if job.get("cost"):
+            remember(config, job["cost"])
         self.ensure_device(config)
         content = {"config": config.model_dump(), "identity": identity(config)}
         self.patience(lambda: trial.create(content))
@@ -325,7 +322,6 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    worker.warm_up()
     worker.greet(order["shares"])
     for line in sys.stdin:
         job = json.loads(line)

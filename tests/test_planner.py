@@ -40,16 +40,19 @@ def test_a_worker_makes_the_plan_that_is_made_here(tmp_path: Path, monkeypatch: 
     """A new one, one on top of it, and a pruned one, whatever it says of errors; it waits for trials after that."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # more on standard error than a pipe holds
     place, runs, both = Place(tmp_path, None), tmp_path / "runs", "[1d, none]"
+    begun: list[None] = []
     with launch.ahead(place, ["new"], 1) as ahead:
         [process] = ahead.processes()
+        planned = planner.by(ahead, place, partial(begun.append, None))
         for seeds, prune, positions in ((2, False, both), (3, False, both), (1, True, "[1d, 2d]")):
             wanted = design(tmp_path, STUDY.replace(both, positions))
-            made = prepare(wanted, runs, seeds, prune, planner=partial(planner.there, ahead))
+            made = prepare(wanted, runs, seeds, prune, planner=planned)
             expected = prepare(wanted, runs, seeds, prune)
             write_plan(runs, made)
             assert bool(made.pop("pruned", "")) == bool(expected.pop("pruned", "")) == prune
             assert made == as_sent(expected)
         assert ahead.processes() == [process]
+        assert len(begun) == 3
         assert json.loads(planner.line(process, time.monotonic() + 60)) == {"event": "ready"}
 
 

@@ -12,11 +12,13 @@ import synthetic
 from ablations.jobs import Job
 from vitcore.config import Config
 from vitcore.identity import trial_id
+from vitcore.measure import measure
+from vitcore.position import POSITION
 
 # What takes a tenth of a second or more to import.
 HEAVY = {
     *("jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "submitit"),
-    *("timm", "torch", "torchvision", "yaml"),
+    *("sympy", "timm", "torch", "torchvision", "triton", "yaml"),
 }
 COMMAND = """
 import sys
@@ -69,17 +71,19 @@ def test_command_imports_no_more_than_it_needs(folder: Path, words: str, needed:
     assert imported(folder, COMMAND, *words.split()) <= needed
 
 
-def test_worker_imports_no_more_than_its_trial_needs(tmp_path: Path) -> None:
-    """A trial of our own model on digits: neither torchvision nor timm, which take seconds, nor what tables need."""
+@pytest.mark.parametrize("position", POSITION)
+def test_worker_imports_no_more_than_its_trial_needs(tmp_path: Path, position: str) -> None:
+    """A planned trial of our own model on digits: nothing that takes seconds, or that tables or plans need."""
     small = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 2, "batch": 16, "device": "cpu"}
-    config = Config(**small)
-    job = Job(trial_id(config), config.model_dump(), "arm", "study")
+    config = Config(**small, position=position)
+    job = Job(trial_id(config), config.model_dump(), "arm", "study", cost=measure(config))
     order = {"runs": str(tmp_path), "data_dir": None, "plugins": [], "gpu": False, "checkpoints": None}
     words = [json.dumps(order | {"keep_weights": "all"}), json.dumps(asdict(job))]
     found = imported(tmp_path, WORKER, *words)
     assert (tmp_path / "trials" / job.id / "result.json").exists()
     assert "torch" in found
     assert not found & {"jinja2", "matplotlib", "pandas", "pyarrow", "rich", "submitit", "timm", "torchvision", "yaml"}
+    assert not found & {"sympy", "triton"}
 
 
 LEAVING = """

@@ -13,6 +13,7 @@ from ablations.jobs import write as write_plan
 from ablations.prepare import prepare
 from ablations.study import Design, packaged, read_recipe, read_study
 from vitcore.config import Config
+from vitcore.measure import measure
 
 RECIPE = """
     description: A test.
@@ -172,6 +173,15 @@ def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
         ("position=none", 0), ("position=1d", 0), ("position=none", 1), ("position=1d", 1),
         ("patch=2", 0), ("patch=8", 0), ("patch=2", 1), ("patch=8", 1),
     ]  # fmt: skip
+
+
+def test_a_job_knows_what_its_model_costs(tmp_path: Path) -> None:
+    """As the plan measured it, so that no worker need; a plan of an earlier version may not say all of it."""
+    made = planning.build(design(tmp_path), [0])
+    assert all(job.cost == measure(Config(**job.config)) for job in jobs_of([made]))
+    for arm in made["arms"]:
+        del arm["tokens"]
+    assert all(job.cost is None for job in jobs_of([made]))
 
 
 def test_plans_only_grow(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The loop: bit-exact resume, learning, divergence, schedule, groups."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from vitcore import Config, ViT, train
 from vitcore.data import load
+from vitcore.device import computing, in_precision
 from vitcore.run import Memory
 from vitcore.schedule import learning_rate
 from vitcore.train import Training, evaluation_steps
@@ -187,3 +189,32 @@ def test_no_clipping_at_zero() -> None:
     clipped = Memory()
     train(tiny(clip_norm=1e-3, lr=0.01, warmup=0.0), clipped)
     assert free.weights != clipped.weights
+
+
+def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
+    """In all threads that start inside; afterwards they are as the caller had them, zero or not."""
+
+    def times_one(values: torch.Tensor) -> set[bool]:
+        return {*(values * 1).bool().tolist()}
+
+    tiny_numbers = torch.full((10_000,), 2.0**-130)
+    for before in (False, True):
+        torch.set_flush_denormal(before)
+        try:
+            with computing(tiny()):
+                assert times_one(tiny_numbers) == {False}
+                with ThreadPoolExecutor(1) as pool:
+                    assert pool.submit(times_one, tiny_numbers).result() == {False}
+            assert times_one(tiny_numbers) == {not before}
+        finally:
+            torch.set_flush_denormal(False)
+
+
+def test_the_callers_autocast_is_not_the_trainings() -> None:
+    """float32 is float32 inside of a block of bf16; that is again one afterwards."""
+    config = tiny(head_init="lecun-normal")
+    model, images = ViT(config), torch.randn(3, 1, 8, 8)
+    expected = in_precision(config, model, images)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(in_precision(config, model, images), expected)
+        assert not torch.equal(model(images).float(), expected)

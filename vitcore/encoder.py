@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitcore.initial import Initial, normal, xavier_uniform
-from vitcore.noise import Dropout, DropPath, Keys
+from vitcore.noise import Keys, drop_path, dropout, unchanged
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -29,9 +29,9 @@ class Attention(Initial):
         super().__init__()
         self.heads, self.prefix = config.heads, prefix
         self.qkv = nn.Linear(config.width, 3 * config.width)
-        self.q_norm, self.k_norm = (head_norm(config) if config.qk_norm else nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = (head_norm(config) if config.qk_norm else unchanged for _ in range(2))
         self.out = nn.Linear(config.width, config.width)
-        self.dropout = Dropout(config.dropout, f"attention.out {layer}")
+        self.dropout = dropout(config.dropout, f"attention.out {layer}")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Xavier uniform over each projection, not over the stack of three, which would shrink them."""
@@ -44,7 +44,7 @@ class Attention(Initial):
     def forward(self, x: Tensor, position: Position, layer: int, grid: Grid, keys: Keys = None) -> Tensor:
         q, k, v, bias = self.inputs(x, position, layer, grid)
         x = attend(q, k, v, bias)
-        return self.dropout(self.out(x.transpose(1, 2).flatten(2)), keys)  # type: ignore[no-any-return]
+        return self.dropout(self.out(x.transpose(1, 2).flatten(2)), keys)
 
     def inputs(
         self, x: Tensor, position: Position, layer: int, grid: Grid
@@ -59,8 +59,8 @@ class Attention(Initial):
         bias = position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, grid)
         if bias is not None and self.prefix:
             N = T - self.prefix
-            pairs = torch.broadcast_shapes(bias.shape, (N, N))  # type: ignore[no-untyped-call]  # torch has no types here
-            bias = F.pad(bias.expand(pairs), (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
+            bias = bias.expand(*bias.shape[:-2], N, N)
+            bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))  # 0 for pairs with a prefix token
         return q, k, v, bias
 
 
@@ -72,8 +72,8 @@ class MLP(Initial):
         hidden = round(config.width * config.mlp_ratio)
         self.up = nn.Linear(config.width, hidden)
         self.down = nn.Linear(hidden, config.width)
-        self.dropout_up = Dropout(config.dropout, f"mlp.up {layer}")
-        self.dropout_down = Dropout(config.dropout, f"mlp.down {layer}")
+        self.dropout_up = dropout(config.dropout, f"mlp.up {layer}")
+        self.dropout_down = dropout(config.dropout, f"mlp.down {layer}")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Biases normal(1e-6), as the reference's MlpBlock."""
@@ -84,7 +84,7 @@ class MLP(Initial):
 
     def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
         x = self.dropout_up(F.gelu(self.up(x)), keys)
-        return self.dropout_down(self.down(x), keys)  # type: ignore[no-any-return]
+        return self.dropout_down(self.down(x), keys)
 
 
 class Branch(Initial):
@@ -95,13 +95,13 @@ class Branch(Initial):
         self.scale = nn.Parameter(torch.empty(config.width)) if config.layer_scale else None
         self.start = config.layer_scale
         rate = config.drop_path * layer / max(1, config.layers - 1)
-        self.drop_path = DropPath(rate, f"{name} {layer}")
+        self.drop_path = drop_path(rate, f"{name} {layer}")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         values.fill_(self.start)
 
     def forward(self, x: Tensor, change: Tensor, keys: Keys) -> Tensor:
-        return x + self.drop_path(change if self.scale is None else change * self.scale, keys)  # type: ignore[no-any-return]
+        return x + self.drop_path(change if self.scale is None else change * self.scale, keys)
 
 
 class Block(nn.Module):

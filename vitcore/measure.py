@@ -1,17 +1,22 @@
-"""What a model costs before it is built: parameters and FLOPs, on the meta device."""
+"""What a model costs before it is built: parameters and FLOPs, on the meta device.
+
+PyTorch's first shapes on that device import SymPy, which takes a third of the time of torch's own import: a worker is
+told what the plan knows.
+"""
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from vitcore.config import ARCHITECTURE, Config
 from vitcore.initial import Drawn, drawn
 from vitcore.model import Model, build
+from vitcore.position import POSITION
 from vitcore.shapes import uncompiled
 from vitcore.sites import Position
 from vitcore.vit import ViT
@@ -48,6 +53,11 @@ def measure(config: Config) -> dict[str, Any]:
     return asdict(measured[key])
 
 
+def remember(config: Config, cost: Mapping[str, Any]) -> None:
+    """What `measure` said of the model elsewhere."""
+    measured[model_key(config)] = Cost(**cost)
+
+
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
     """How each parameter is drawn, by name; None for a reference model. Nothing is allocated."""
     if (key := model_key(config)) not in drawings:
@@ -58,20 +68,15 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 def bias_of(config: Config) -> Bias:
     """What is added to the attention's logits, by whether it has a gradient; "" for nothing, and for reference models.
 
-    Nothing is allocated.
+    Allocates what the position of one image takes.
     """
-    if (key := model_key(config)) not in biases:
-        biases[key] = uncompiled(lambda: bias_in(config, on_meta(config)))
-    return biases[key]
-
-
-def bias_in(config: Config, model: Model) -> Bias:
-    if not isinstance(model, ViT):
+    if config.model:
         return ""
-    N, d_h = math.prod(config.grid), config.width // config.heads
-    q = torch.empty(1, config.heads, N, d_h, device="meta", requires_grad=True)
-    bias = model.position.bias(q, 0, config.grid)
-    return "" if bias is None else "learned" if bias.requires_grad else "fixed"
+    if (key := model_key(config)) not in biases:
+        q = torch.zeros(1, config.heads, math.prod(config.grid), config.width // config.heads, requires_grad=True)
+        bias = POSITION[config.position](config).bias(q, 0, config.grid)
+        biases[key] = "" if bias is None else "learned" if bias.requires_grad else "fixed"
+    return biases[key]
 
 
 def model_key(config: Config) -> str:
@@ -105,8 +110,10 @@ class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own 
     """
 
     def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry  # late: imports Triton
+
         super().__init__()  # type: ignore[no-untyped-call]  # nor has this
-        self.total = 0
+        self.formulas, self.total = flop_registry, 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -115,6 +122,6 @@ class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own 
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         value = operation(*args, **(kwargs or {}))
-        if formula := flop_registry.get(operation._overloadpacket):
+        if formula := self.formulas.get(operation._overloadpacket):
             self.total += formula(*args, **(kwargs or {}), out_val=value)
         return value

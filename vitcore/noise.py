@@ -5,6 +5,7 @@ drawn before: micro-batches, ranks and resumed trainings agree.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +16,20 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Array = TypeVar("Array", Tensor, np.ndarray[Any, np.dtype[np.int32]])
 Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None outside of training
+Noise = Callable[[Tensor, Keys], Tensor]
+
+
+def dropout(rate: float, site: str) -> Noise:
+    return Dropout(rate, site) if rate else unchanged
+
+
+def drop_path(rate: float, site: str) -> Noise:
+    return DropPath(rate, site) if rate else unchanged
+
+
+def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
+    """No noise, or no norm: a function, as the calls of modules that do nothing show in a small model's step."""
+    return x
 
 
 class Dropout(nn.Module):
@@ -26,7 +41,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
         """x (B, ...)"""
-        if not self.rate or not self.training:
+        if not self.training:
             return x
         assert keys is not None, "dropout in training needs the images' keys"
         mask = kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
@@ -42,7 +57,7 @@ class DropPath(nn.Module):
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
         """x (B, ...)"""
-        if not self.rate or not self.training:
+        if not self.training:
             return x
         assert keys is not None, "stochastic depth in training needs the images' keys"
         mask = kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))

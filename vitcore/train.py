@@ -227,8 +227,9 @@ class Training:
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for some in self.replica.each(batch.split(size)):
-            share = self.ranks.count * len(some.images) / self.config.batch
-            loss = self.replica.loss(self.objective, some) * share
+            loss = self.replica.loss(self.objective, some)
+            if (share := self.ranks.count * len(some.images) / self.config.batch) != 1:
+                loss = loss * share
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total

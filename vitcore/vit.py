@@ -11,7 +11,7 @@ from vitcore.config import ConfigError
 from vitcore.encoder import Encoder
 from vitcore.head import HEAD
 from vitcore.initial import Initial, initialise, normal, zeros
-from vitcore.noise import Dropout, Keys
+from vitcore.noise import Keys, dropout
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
 from vitcore.stem import STEM
@@ -33,7 +33,7 @@ class ViT(Initial):
         self.patch = config.patch
         self.stem = STEM[config.stem](config)
         self.position = POSITION[config.position](config)
-        self.dropout = Dropout(config.dropout, "embedding")
+        self.dropout = dropout(config.dropout, "embedding")
         self.pool = POOLING[config.pool](config)
         self.prefix = int(self.pool.class_token) + config.registers
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width)) if self.pool.class_token else None
@@ -75,7 +75,7 @@ class ViT(Initial):
             prefix.append(self.registers)
         if prefix:
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
-        return self.dropout(x, keys)  # type: ignore[no-any-return]
+        return self.dropout(x, keys)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The patches as the stem gives them (B, N, D), before they are told where they are."""

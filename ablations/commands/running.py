@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Json = dict[str, Any]
+REST = ("ablations.estimate", "ablations.progress", "ablations.retrying", "ablations.runner", "ablations.publishing")
 MANY = 3  # failed trials that are named one by one
 
 
@@ -50,7 +51,7 @@ def run(
     with launch.ahead(place, asked.studies, workers) as ahead:
         from ablations import planner  # late: while they start
 
-        plans = prepared(asked, recipe, place, seeds, prune, data_dir, planner.by(ahead, place))
+        plans = prepared(asked, recipe, place, seeds, prune, data_dir, planner.by(ahead, place, load_rest))
         todo = jobs.jobs(plans, arm)
         ensure_trainable(todo, plans, place, max_hours)
         for planned in plans:
@@ -75,9 +76,8 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
 def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
     """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
     from ablations import jobs
-    from results.study import load
 
-    Thread(target=import_module, args=("ablations.publishing",), daemon=True).start()  # figures: while others train
+    load_rest()
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
     def over(job: "Job") -> None:
@@ -85,11 +85,17 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
             ids.discard(job.id)
             if not ids:
                 from ablations.publishing import publish
+                from results.study import load
 
                 del open_trials[name]
                 print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
 
     return over
+
+
+def load_rest() -> None:
+    """What a run needs next, and what it shows at its end: imported while others work."""
+    Thread(target=lambda: [import_module(name) for name in REST], daemon=True).start()
 
 
 def train(
