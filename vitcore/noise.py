@@ -6,6 +6,7 @@ drawn before: micro-batches, ranks and resumed trainings agree.
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,20 +90,26 @@ def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
     """`below`, of keys on the CPU: for a few elements NumPy is through before PyTorch has begun."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
-    found = spread(low, high, np.arange(elements, dtype=np.int32))
+    found = spread(low, high, mixed(elements))
     return torch.from_numpy((found.astype(np.int64) + 2**31) * limit >> 32)
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     """All values of an int32 alike for each element of each image: (B, elements)."""
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
-    return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
+    return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), mix(each))
+
+
+@cache
+def mixed(elements: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The elements of an image, for few that are decided in every step."""
+    return mix(np.arange(elements, dtype=np.int32))
 
 
 def spread(low: Array, high: Array, each: Array) -> Array:
-    """The halves of keys (B,) and the elements of an image, all int32: (B, elements)."""
+    """The halves of keys (B,) and the elements of an image, mixed, all int32: (B, elements)."""
     image = mix(mix(low) ^ high)  # (B,)
-    return mix(image[:, None] + mix(each))
+    return mix(image[:, None] + each)
 
 
 def mix(x: Array) -> Array:
