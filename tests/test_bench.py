@@ -17,7 +17,7 @@ import pytest
 import torch
 from in_process import called
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from ablations import (
     bench,
@@ -75,6 +75,37 @@ def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
     np.testing.assert_allclose(
         losses(Rival(KINDS[name], one, data), 15), losses(bench_step.Ours(one, data), 15), rtol=1e-5
     )
+
+
+class Probe(nn.Module):
+    """A model that notes whether a subnormal number is 0 while it is computed."""
+
+    def __init__(self, model: nn.Module, found: set[bool]) -> None:
+        super().__init__()
+        self.model, self.found = model, found
+
+    def forward(self, images: Tensor, *keys: Any) -> Tensor:
+        self.found.add(not torch.tensor(2.0**-130) * 1)
+        return self.model(images, *keys)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["timm", "torchvision"])
+def test_subnormal_numbers_are_zero_in_our_step(name: str) -> None:
+    """A script that says nothing of them computes with them; one with all that a line gives does not."""
+    one = config(**COLOUR, steps=2)
+    data, found = images(one, None, random=True), set[bool]()
+    with device.computing(one):
+        ours, theirs = Training(one, data), Rival(KINDS[name], one, data)
+        ours.trained = Probe(ours.model, found)
+        ours.advance()
+        assert found == {True}
+        found.clear()
+        theirs.model = Probe(theirs.model, found)
+        theirs.advance()
+        assert found == {False}
+        theirs.tuned = KINDS["timm compiled"].tuned
+        theirs.advance()
+        assert found == {False, True}
 
 
 def with_another_seed(model: Any) -> nn.Module:

@@ -64,18 +64,19 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
 def computing(config: Config) -> Iterator[None]:
     """The process as a training of `config` has it: with its threads, and for good with the memory it frees."""
     keep_freed()
-    with subnormal_is_zero(), torch_threads(config.threads):
+    with flushing(True), torch_threads(config.threads):
         yield
 
 
 @contextmanager
-def subnormal_is_zero() -> Iterator[None]:
-    """Inside, numbers below 2^-126 count as 0, in this thread and in those of PyTorch's that start inside.
+def flushing(on: bool) -> Iterator[None]:
+    """Inside, numbers below 2^-126 count as 0; off: as themselves, which is what PyTorch begins with.
 
-    Attention that has found its keys leaves many, which make a product several times as slow on some processors.
+    Attention that has found its keys leaves many, with which a product takes several times as long on some processors.
+    For this thread, and for those of PyTorch's that start inside.
     """
     before = not torch.tensor(SUBNORMAL) * 1
-    torch.set_flush_denormal(True)
+    torch.set_flush_denormal(on)
     try:
         yield
     finally:
