@@ -8,7 +8,7 @@ from typing import Any
 
 from results import evals, store
 from vitcore.config import Config
-from vitcore.device import torch_threads
+from vitcore.device import computing
 from vitcore.evaluate import at_size, restored, seen_by
 from vitcore.fewshot import few_shot
 from vitcore.interpret import IMAGES, inspect
@@ -26,7 +26,7 @@ def evaluate(trial: store.Trial, name: str, data_dir: Path | None, code: str, co
     """
     config = Config(**trial.config()["config"])
     payload = weights(trial)
-    with torch_threads(config.threads):
+    with computing(config):
         content, arrays = (compute or by_name(name))(restored(config, payload), data_dir)
     evals.write(trial, name, hashlib.sha256(payload).hexdigest(), {**content, "code": code}, arrays)
 

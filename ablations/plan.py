@@ -409,7 +409,7 @@ def another_name(stage: Json, taken: Mapping[str, Json]) -> str:
 
 
 def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names: Mapping[str, str]) -> Json:
-    """An arm or stage of an earlier plan with the seeds of today, or as it was where its plugin is not loaded.
+    """An arm or stage of an earlier plan with the seeds and the parts of today, or as it was where it cannot be now.
 
     names: what the stages that it may start from are called today.
     """
@@ -417,8 +417,9 @@ def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names:
     parent = stages.get(arm["parent"])
     own = [seed for seed in seeds if parent is None or seed in chain.seeds(parent)]
     try:
-        return arm | {"trials": trials(Config(**arm["config"], seed=0), arm["config"], own, parent)}
-    except ConfigError:
+        config = Config(**arm["config"], seed=0)
+        return arm | measured_arm(arm["name"], config) | {"trials": trials(config, arm["config"], own, parent)}
+    except ValueError:  # its plugin is not loaded, or is another
         return arm
 
 

@@ -14,6 +14,8 @@ import traceback
 from datetime import timedelta
 from pathlib import Path
 
+import torch
+
 from ablations import plugins
 from ablations.ranks import FOLLOWED, READY, Order, tell
 from vitcore.config import Config
@@ -28,6 +30,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
+    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.device.flushing)
     order = Order(**json.loads(sys.argv[1])).placed()
     store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
     try:

@@ -309,6 +309,7 @@ def summary(outcome: Outcome) -> Json:
 
 def main() -> None:
     order = json.loads(sys.argv[1])
+    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.device.flushing)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

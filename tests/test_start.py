@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import synthetic
 
+from ablations.commands import running
 from ablations.jobs import Job
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -84,6 +86,12 @@ def test_worker_imports_no_more_than_its_trial_needs(tmp_path: Path, position: s
     assert "torch" in found
     assert not found & {"jinja2", "matplotlib", "pandas", "pyarrow", "rich", "submitit", "timm", "torchvision", "yaml"}
     assert not found & {"sympy", "triton"}
+
+
+def test_what_a_run_loads_meanwhile_is_there() -> None:
+    """Its thread would end without a word."""
+    for name in running.REST:
+        assert import_module(name).__name__ == name
 
 
 LEAVING = """

@@ -201,6 +201,17 @@ def test_plans_only_grow(tmp_path: Path) -> None:
         prepare(design(tmp_path, STUDY.replace("position: 1d", "position: none")), runs, 2)
 
 
+def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
+    """Its trials are named by the parts of today, and so is what they cost: a plugin may have changed meanwhile."""
+    old = planning.build(design(tmp_path), [0])
+    first = {arm["name"]: arm["params"] for arm in old["arms"]}
+    for arm in old["arms"]:
+        arm["params"] = 1
+    grown = planning.grown(old, planning.build(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), [0]))
+    kept = next(arm for arm in grown["arms"] if arm["name"] == "position=none")
+    assert kept["params"] == first["position=none"]
+
+
 def test_pruning_forgets_no_look(tmp_path: Path) -> None:
     """Seeds raised or cut by --prune were looked at all the same; trials that share nothing with those were not."""
     runs = tmp_path / "runs"

@@ -1,6 +1,8 @@
 """The loop: bit-exact resume, learning, divergence, schedule, groups."""
 
 import math
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from vitcore import Config, ViT, train
 from vitcore.data import load
-from vitcore.device import computing, in_precision
+from vitcore.device import SUBNORMAL, computing, in_precision
 from vitcore.run import Memory
 from vitcore.schedule import learning_rate
 from vitcore.train import Training, evaluation_steps
@@ -192,12 +194,14 @@ def test_no_clipping_at_zero() -> None:
 
 
 def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
-    """In all threads that start inside; afterwards they are as the caller had them, zero or not."""
+    """In threads that start inside too; afterwards they are as the caller had them, zero or not."""
 
     def times_one(values: torch.Tensor) -> set[bool]:
         return {*(values * 1).bool().tolist()}
 
-    tiny_numbers = torch.full((10_000,), 2.0**-130)
+    tiny_numbers = torch.full((10_000,), SUBNORMAL)
+    with torch.device("meta"), computing(tiny()):  # whatever the caller's own defaults are
+        assert times_one(tiny_numbers) == {False}
     for before in (False, True):
         torch.set_flush_denormal(before)
         try:
@@ -208,6 +212,30 @@ def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
             assert times_one(tiny_numbers) == {not before}
         finally:
             torch.set_flush_denormal(False)
+
+
+MAIN = """
+import sys, types
+import torch
+from ablations import {module}
+def told(*_, **__):
+    torch.set_num_threads(2)
+    sys.exit(str((torch.full((2_000_000,), 2.0**-130) * 1).count_nonzero().item()))
+{module}.{first} = told
+{module}.main()
+"""
+
+
+@pytest.mark.parametrize(("module", "first"), [("worker", "Worker"), ("rank", "Order")])
+def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, first: str) -> None:
+    """Whatever it does before: its evals, its images. PyTorch's threads keep what they begin with."""
+    code = MAIN.format(module=module, first=first)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "{}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    assert process.stderr.read().split()[-1] == b"0"
+    process.communicate()
 
 
 def test_the_callers_autocast_is_not_the_trainings() -> None:

@@ -73,9 +73,10 @@ def flushing(on: bool) -> Iterator[None]:
     """Inside, numbers below 2^-126 count as 0; off: as themselves, which is what PyTorch begins with.
 
     Attention that has found its keys leaves many, with which a product takes several times as long on some processors.
-    For this thread, and for those of PyTorch's that start inside.
+    For this thread, and for those of PyTorch's that start inside: they keep what they begin with. A process that trains
+    with several threads therefore begins with it (ablations.worker, ablations.rank).
     """
-    before = not torch.tensor(SUBNORMAL) * 1
+    before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)
     try:
         yield

@@ -1,7 +1,7 @@
 """What a model costs before it is built: parameters and FLOPs, on the meta device.
 
-PyTorch's first shapes on that device import SymPy, which takes a third of the time of torch's own import: a worker is
-told what the plan knows.
+PyTorch's first shapes on that device import SymPy, for which a small trial would wait as long as for many steps: a
+worker is told what the plan knows.
 """
 
 import json
@@ -55,7 +55,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 def remember(config: Config, cost: Mapping[str, Any]) -> None:
     """What `measure` said of the model elsewhere."""
-    measured[model_key(config)] = Cost(**cost)
+    measured.setdefault(model_key(config), Cost(**cost))
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
@@ -68,13 +68,14 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 def bias_of(config: Config) -> Bias:
     """What is added to the attention's logits, by whether it has a gradient; "" for nothing, and for reference models.
 
-    Allocates what the position of one image takes.
+    Asked of a few patches, as a kind gives any number of them the same.
     """
     if config.model:
         return ""
     if (key := model_key(config)) not in biases:
-        q = torch.zeros(1, config.heads, math.prod(config.grid), config.width // config.heads, requires_grad=True)
-        bias = POSITION[config.position](config).bias(q, 0, config.grid)
+        small = config.model_copy(update={"image_size": 2 * config.patch})
+        q = torch.zeros(1, config.heads, math.prod(small.grid), config.width // config.heads, requires_grad=True)
+        bias = POSITION[config.position](small).bias(q, 0, small.grid)
         biases[key] = "" if bias is None else "learned" if bias.requires_grad else "fixed"
     return biases[key]
 

@@ -95,7 +95,12 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
 
 def load_rest() -> None:
     """What a run needs next, and what it shows at its end: imported while others work."""
-    Thread(target=lambda: [import_module(name) for name in REST], daemon=True).start()
+
+    def load() -> None:
+        for name in REST:
+            import_module(name)
+
+    Thread(target=load, daemon=True).start()
 
 
 def train(
