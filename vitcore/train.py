@@ -229,7 +229,7 @@ class Training:
         for some in self.replica.each(batch.split(size)):
             loss = self.replica.loss(self.objective, some)
             if (share := self.ranks.count * len(some.images) / self.config.batch) != 1:
-                loss = loss * share
+                loss = loss * share  # with 1 it would show in a small model's step
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
