@@ -12,7 +12,7 @@ from results.planned import evals_of
 
 Json = dict[str, Any]
 TURN_SECONDS = 30.0
-COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # vitcore.measure.Cost has them, and torch
+COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # as vitcore.measure.Cost, which loads torch
 
 
 def read(runs: Path, plan_name: str) -> Json | None:

@@ -17,6 +17,7 @@ from vitcore.compiling import compiled
 from vitcore.config import Config, ConfigError
 from vitcore.device import in_precision
 from vitcore.measure import bias_of
+from vitcore.relative import Relative
 
 SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
 BIASES = {"none": "", "1d": "", "rope2d": "", "alibi2d": "fixed", "relative": "learned", "relative-bias": "learned"}
@@ -26,6 +27,19 @@ BIASES = {"none": "", "1d": "", "rope2d": "", "alibi2d": "fixed", "relative": "l
 def test_a_bias_is_told_by_its_gradient(position: str) -> None:
     """Which kernels there are for it depends on that."""
     assert bias_of(Config(**SMALL, position=position)) == BIASES[position]
+
+
+def test_a_bias_is_told_by_few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of all pairs of many patches would take gigabytes, before anything is trained."""
+    grids, bias = [], Relative.bias
+
+    def watched(self: Relative, q: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
+        grids.append(grid)
+        return bias(self, q, layer, grid)
+
+    monkeypatch.setattr(Relative, "bias", watched)
+    assert bias_of(Config(width=16, depth=1, heads=2, image_size=224, patch=1, position="relative")) == "learned"
+    assert grids == [(2, 2)]
 
 
 def test_a_reference_model_has_none_that_is_known() -> None:
