@@ -25,6 +25,7 @@ from ablations.worker import Worker
 from results import evals, export, layout, lease, store, study, tables, units
 from results.figures import frame
 from vitcore.config import Config, ConfigError
+from vitcore.device import SUBNORMAL
 from vitcore.evaluate import at_size, check_size, restored, seen_by
 from vitcore.fewshot import features
 from vitcore.identity import trial_id
@@ -221,6 +222,20 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
     (trials(tmp_path)[0].path / "evals/fewshot.json").unlink()
     kept = [one for one in cleaning.waste(tmp_path / "runs", plans, "none") if one.path.name == "weights.safetensors"]
     assert len(kept) == 3
+
+
+def test_evals_are_computed_as_the_training_was(ablate: Ablate, tmp_path: Path) -> None:
+    """Subnormal numbers are zero in both: PyTorch's threads, which may start here, keep what they begin with."""
+    assert ablate("run", "few.yaml")[0] == 0
+    seen = []
+
+    def look(*_: object) -> tuple[dict[str, Any], None]:
+        seen.append((torch.tensor(SUBNORMAL) * 1).item())
+        return {"metrics": {}, "notes": "", "draws": []}, None
+
+    evaluating.evaluate(trials(tmp_path)[0], "looked", None, "", look)
+    assert seen == [0.0]
+    assert (torch.tensor(SUBNORMAL) * 1).item() != 0
 
 
 def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
