@@ -16,8 +16,9 @@ from torchvision.transforms.autoaugment import _apply_op
 from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
-from vitcore.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, wide
+from vitcore.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, signs, wide
 from vitcore.config import ConfigError
+from vitcore.data import load
 from vitcore.noise import image_keys
 
 SIZE = 32
@@ -47,7 +48,7 @@ def noise(channels: int) -> Tensor:
 def torchvisions(space: str, name: str, level: int, sign: int, image: Tensor) -> Tensor:
     """What torchvision makes of one image (C, H, W), bytes."""
     spaces = {
-        "moderate": RandAugment()._augmentation_space(LEVELS, (SIZE, SIZE)),
+        "moderate": RandAugment()._augmentation_space(LEVELS, tuple(image.shape[1:])),
         "wide": TrivialAugmentWide()._augmentation_space(LEVELS),
     }
     amounts, signed = spaces[space][name]
@@ -180,6 +181,34 @@ def test_flip_crop_randaugment_is_one_after_the_other() -> None:
     first = AUGMENT["flip-crop"](config("flip-crop"))(images, some)
     both = AUGMENT["flip-crop-randaugment"](config("flip-crop-randaugment"))(images, some)
     assert torch.equal(both, AUGMENT["randaugment"](config("randaugment"))(first, some))
+
+
+@pytest.mark.parametrize("magnitude", [10, 30])
+@pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
+def test_operations_on_few_levels_are_torchvisions_on_scaled_images(number: int, magnitude: int) -> None:
+    """Digits go from 0 to 16: torchvision gets them scaled to 0-255, and its result is scaled back."""
+    images, some = load(Config()).train.pixels[:64], keys(64)
+    settings = {"augment.layers": 1, "augment.magnitude": magnitude}
+    augmentation = AUGMENT["randaugment"](Config(augment="randaugment", **settings))
+    augmentation.operations = [augmentation.operations[number]]
+    scaled = (images.double() * (255 / 16)).round().to(torch.uint8)
+    theirs = torch.stack(
+        [
+            torchvisions("moderate", NAMES[number], magnitude, int(sign), image)
+            for sign, image in zip(signs(some, 1)[:, 0], scaled, strict=True)
+        ]
+    )
+    off = augmentation(images, some).int() - (theirs.double() * (16 / 255)).round().int()
+    assert off.abs().max() <= 1
+    assert (off != 0).double().mean() < 0.01
+
+
+@pytest.mark.parametrize("augment", ["randaugment", "flip-crop-randaugment", "trivial"])
+def test_augmented_digits_stay_in_their_range(augment: str) -> None:
+    """None of 17 levels becomes 255, and images that reach white still do."""
+    images = load(Config()).train.pixels[:512]
+    changed = AUGMENT[augment](Config(augment=augment))(images, keys(512))
+    assert changed.max() == images.max() == 16
 
 
 @pytest.mark.parametrize("augment", [name for name in AUGMENT if name != "none"])

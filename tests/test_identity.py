@@ -68,6 +68,21 @@ def test_neutral_values_are_left_out() -> None:
     assert not {"data_fraction", "data_seed", "label_smoothing", "options", "evaluations"} & set(identity(Config()))
 
 
+@pytest.mark.parametrize(
+    ("data", "augment", "golden"),
+    [
+        ("cifar10", "randaugment", "9ddcd3e70ffa"),
+        ("cifar10", "trivial", "e07425b892d1"),
+        ("digits", "flip-crop", "c2e5e8f27783"),
+        ("digits", "randaugment", "fa4b1539b704"),
+        ("digits", "trivial", "c63f63b71a8a"),
+    ],
+)
+def test_scaling_few_levels_changes_no_other_ids(data: str, augment: str, golden: str) -> None:
+    """Operations on digits compute something new since they are scaled; those on 256 levels do not."""
+    assert trial_id(Config(data=data, augment=augment)) == golden
+
+
 def test_arms_share_a_key_over_seeds() -> None:
     """The key of an arm is its config without the seeds."""
     assert arm_key(Config(seed=0)) == arm_key(Config(seed=4))

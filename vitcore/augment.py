@@ -19,6 +19,7 @@ from vitcore import image_ops
 from vitcore.config import ConfigError
 from vitcore.config import Options as NoOptions
 from vitcore.crops import cut, random_boxes
+from vitcore.describe import describe
 from vitcore.device import sent
 from vitcore.noise import code, decided
 from vitcore.variant import Variant
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 LEVELS = 31  # of magnitude, as in torchvision
+WHITE = 255  # in torchvision's operations
 LARGE = 2**15  # bytes of an image; those are flipped one by one on a CPU, in its cache
 
 
@@ -112,10 +114,40 @@ class Strength(NoOptions):
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10
 
 
-class RandAugment(Augment):
+class FullRange(Augment):
+    """Base of augmentations that apply torchvision's operations, which take black for 0 and white for 255.
+
+    Images with fewer levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after them.
+    Colour operations leave grayscale images unchanged, as in torchvision.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.white = describe(config.data).levels - 1
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.channels not in (1, 3):
+            raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (colour)")
+
+    @classmethod
+    def version(cls, config: Config) -> int | str:
+        """One higher for images that are scaled: they were not at first. The ids of all others stay."""
+        own = super().version(config)
+        return own + 1 if isinstance(own, int) and describe(config.data).levels - 1 < WHITE else own
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        return scale(self.distort(scale(images, self.white, WHITE), keys), WHITE, self.white)
+
+    def distort(self, images: Tensor, keys: Tensor) -> Tensor:
+        """Apply the operations to bytes (B, C, H, W) from 0 to 255. `images` stay as they are."""
+        raise NotImplementedError
+
+
+class RandAugment(FullRange):
     """Operations drawn at random, all at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment.
 
-    The image is neither flipped nor cropped. In grayscale images the operation on colour changes nothing.
+    The image is neither flipped nor cropped.
     """
 
     numerics = 1
@@ -124,15 +156,11 @@ class RandAugment(Augment):
         """Of the operations."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__(config)
         self.strength: Strength = config.options_of(self.slot, self.Options)
         self.operations = moderate(config.image_size)
 
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        need_gray_or_colour(config)
-
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+    def distort(self, images: Tensor, keys: Tensor) -> Tensor:
         return randaugment(images, keys, self.strength, self.operations)
 
 
@@ -211,23 +239,19 @@ class FlipRandomResizedCropRandAugment(RandAugment):
         return super().__call__(flip(piece(images, keys, self.piece, self.size), keys), keys)
 
 
-class TrivialAugment(Augment):
+class TrivialAugment(FullRange):
     """One operation an image, at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide.
 
-    The image is neither flipped nor cropped. In grayscale images the operation on colour changes nothing.
+    The image is neither flipped nor cropped.
     """
 
     numerics = 1
 
     def __init__(self, config: Config) -> None:
+        super().__init__(config)
         self.operations = wide()
 
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        need_gray_or_colour(config)
-
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+    def distort(self, images: Tensor, keys: Tensor) -> Tensor:
         choices = decided(len(self.operations), keys, code("operation"), 1)[:, 0]
         levels = decided(LEVELS, keys, code("magnitude"), 1)[:, 0]
         return operate(images.clone(), self.operations, choices, levels, signs(keys, 1)[:, 0])
@@ -238,9 +262,9 @@ def need_room(config: Config, shift: Shift) -> None:
         raise ConfigError(f"augment.pad={shift.pad}: less than image_size={config.image_size}")
 
 
-def need_gray_or_colour(config: Config) -> None:
-    if config.channels not in (1, 3):
-        raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (colour)")
+def scale(images: Tensor, white: int, wanted: int) -> Tensor:
+    """Scale bytes from 0..white to 0..wanted, rounded to the nearest."""
+    return images if white == wanted else ((images.int() * wanted + white // 2) // white).to(torch.uint8)
 
 
 def flip(images: Tensor, keys: Tensor) -> Tensor:

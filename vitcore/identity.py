@@ -62,7 +62,7 @@ def identity(config: Config) -> dict[str, Any]:
     fields["data"] = describe(config.data).fingerprint
     if "init_from" in fields:
         fields["init_from"] = fingerprint(config.init_from)
-    versions = {slot: variants[getattr(config, slot)].version() for slot, variants in VARIANTS.items()}
+    versions = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
     if config.model:  # which has no part of ours, whatever the fields say
         fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}

@@ -49,7 +49,7 @@ class Variant:
         return {**defaults, **cls.neutral}
 
     @classmethod
-    def version(cls) -> int | str:
+    def version(cls, config: Config) -> int | str:
         """Its `numerics`, or the digest of the plugin file that added it; ValueError where it has neither."""
         if "numerics" in cls.__dict__:
             return cls.numerics
