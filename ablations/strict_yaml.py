@@ -1,6 +1,6 @@
-"""YAML as data and nothing else: no tags, no duplicate keys, no surprises.
+"""YAML 1.2's core schema as plain data, strictly: no tags, no aliases, no duplicate keys.
 
-`1e-3` is a number, `no` and `on` are words, a tag, a key written twice or a control character is an error.
+`1e-3` is a number, `010` is ten, `no` and `on` are words. Bounds on size and depth keep any file cheap to read.
 """
 
 import re
@@ -10,14 +10,20 @@ from typing import Any
 
 import yaml
 
+from vitcore.files import open_regular
+
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
 DEEPEST = 50  # libyaml recurses without a look at the stack
+LARGEST = 2**20  # bytes of a file
+TAG = "tag:yaml.org,2002:"
+TAGS = {None, *(TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map"))}  # None: any other
 
 
 class Loader(yaml.CSafeLoader):
-    """libyaml's safe loader, a fifth of the other's time, with the scalars of YAML 1.2 and strict mappings."""
+    """libyaml's loader, a fifth of the other's time, with YAML 1.2's scalars and strict mappings."""
 
     yaml_implicit_resolvers = {}
+    yaml_constructors = {tag: construct for tag, construct in yaml.CSafeLoader.yaml_constructors.items() if tag in TAGS}
     depth = 0
 
     def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
@@ -31,30 +37,59 @@ class Loader(yaml.CSafeLoader):
         self.depth -= 1
         super().ascend_resolver()
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Refuses a node met before: only an alias leads back to one, and few aliases can stand for billions."""
+        if node in self.constructed_objects or node in self.recursive_objects:
+            raise refused("an anchor with aliases: write its value out at each place", node)
+        return super().construct_object(node, deep)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
+        mapping: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not a word", node.start_mark)
-            if key in keys[:position]:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key '{key}'", node.start_mark)
-        return super().construct_mapping(node, deep)
+                raise refused(f"key {key!r} is not a word", node)
+            if key in mapping:
+                raise refused(f"duplicate key '{key}'", node)
+            mapping[key] = self.construct_object(value_node, deep)
+        return mapping
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and any(unicodedata.category(c) in UNWRITABLE and c not in "\n\t" for c in value):
-            problem = f"{ascii(value)[:60]} holds a control character or half of one"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            raise refused(f"{ascii(value)[:60]} holds a control character or half of one", node)
         return value
 
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        """Decimal whatever its leading zeros; 0o is octal, 0x hexadecimal."""
+        text = self.construct_scalar(node)
+        try:
+            return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        except ValueError:
+            raise refused(f"{text[:60]} is not a whole number of at most 4300 digits", node) from None
 
-for tag, pattern, first in (
-    ("bool", r"(?:true|false)", "tf"),
-    ("null", r"(?:null|~|)", ["n", "~", ""]),
-    ("int", r"[-+]?\d+", "-+0123456789"),
-    ("float", r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", "-+.0123456789"),
+    def construct_float(self, node: yaml.ScalarNode) -> float:
+        text = self.construct_scalar(node)
+        try:
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        except ValueError:
+            raise refused(f"{text[:60]} is not a number", node) from None
+
+
+def refused(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+for kind, pattern, first in (
+    ("null", "null|Null|NULL|~|", ["n", "N", "~", ""]),
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?\d+|0o[0-7]+|0x[\da-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?", "-+.0123456789"),
+    ("float", r"[-+]?(\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN", "-+."),
 ):
-    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^{pattern}$"), list(first))
+    Loader.add_implicit_resolver(TAG + kind, re.compile(f"^({pattern})$", re.ASCII), list(first))
+Loader.add_constructor(TAG + "int", Loader.construct_int)
+Loader.add_constructor(TAG + "float", Loader.construct_float)
 
 
 def parse(text: str, name: str) -> Any:
@@ -71,13 +106,17 @@ def parse(text: str, name: str) -> Any:
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a file. Raises ValueError, also where the file cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            content = file.read(LARGEST + 1)
+        text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from None
-    content = parse(text, str(path))
-    if not isinstance(content, dict):
+    if len(content) > LARGEST:
+        raise ValueError(f"{path}: is larger than {LARGEST:,} bytes")
+    found = parse(text, str(path))
+    if not isinstance(found, dict):
         raise ValueError(f"{path}: is not a mapping of keys to values")
-    return content
+    return found
 
 
 def assignment(text: str) -> tuple[str, Any]:

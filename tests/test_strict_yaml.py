@@ -1,0 +1,99 @@
+"""YAML as studies, recipes and settings are written in: the core schema of YAML 1.2, and nothing that costs memory."""
+
+import math
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablations import strict_yaml
+
+CORE = {  # of the tables and examples of section 10.3.2 of the specification
+    "0": 0,
+    "010": 10,
+    "0123": 123,
+    "-19": -19,
+    "+07": 7,
+    "0o7": 7,
+    "0o10": 8,
+    "0x3A": 58,
+    "0.": 0.0,
+    "-0.0": 0.0,
+    ".5": 0.5,
+    "+12e03": 12000.0,
+    "-2E+05": -200000.0,
+    "1e-3": 0.001,
+    ".inf": math.inf,
+    "-.Inf": -math.inf,
+    "+.INF": math.inf,
+    "true": True,
+    "False": False,
+    "null": None,
+    "~": None,
+    "1_000": "1_000",
+    "0b11": "0b11",
+    "1:30": "1:30",
+    "2001-01-01": "2001-01-01",
+    "0o9": "0o9",
+    "-0o7": "-0o7",
+    "no": "no",
+    "on": "on",
+    "nan": "nan",
+    "١٢": "١٢",  # digits, but not of ASCII
+}
+
+
+@pytest.mark.parametrize(("text", "value"), CORE.items(), ids=CORE)
+def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
+    """Leading zeros mean nothing, and words that YAML 1.1 took for numbers, dates and booleans stay words."""
+    found = strict_yaml.parse(text, "s.yaml")
+    assert (type(found), found) == (type(value), value)
+    assert strict_yaml.assignment(f"key={text}") == ("key", value)
+
+
+REFUSED = {
+    "self": ("&q [*q]", "alias"),
+    "billions": (
+        "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefg")),
+        "alias",
+    ),
+    "key": ("{&a a: 1, b: *a}", "alias"),
+    "duplicate": ("a: 1\nb: 2\na: 3", "duplicate key 'a'"),
+    "set": ("!!set {a, b}", "tag"),
+    "binary": ("!!binary aGk=", "tag"),
+    "object": ("!!python/object/apply:os.getpid []", "tag"),
+    "not a number": ("!!int x", "x is not a whole number"),
+    "long": ("9" * 5000, "is not a whole number of at most 4300 digits"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_plain_data_is_refused_by_line(text: str, why: str) -> None:
+    """Aliases, tags and duplicate keys are errors of one short line that names the file and the line."""
+    with pytest.raises(ValueError, match=rf"^s\.yaml, line \d+: .*{why}") as error:
+        strict_yaml.parse(text, "s.yaml")
+    assert len(str(error.value)) < 200
+
+
+def test_many_keys_are_read_in_linear_time() -> None:
+    """The search for a duplicate compares no key with every other one."""
+    text = "\n".join(f"k{number}: 1" for number in range(60_000))
+    assert len(strict_yaml.parse(text, "s.yaml")) == 60_000
+
+
+def test_a_file_is_regular_and_small(tmp_path: Path) -> None:
+    """A pipe, a device and a huge file are refused at once: none is read to its end."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "huge.yaml").write_text("a: 1\n" + "#" * 2**20)
+    for name, why in (
+        ("pipe", "Not a regular file"),
+        ("zero", "Not a regular"),
+        ("folder", "Not a"),
+        ("huge", "larger"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name}\.yaml: .*{why}"):
+            strict_yaml.read(tmp_path / f"{name}.yaml")
