@@ -17,9 +17,10 @@ from ablations.bench_process import Source
 from ablations.bench_step import CHECKED, telling
 from ablations.fused_pace import ALONE, FUSED, beside
 from ablations.probing import with_steps
-from vitcore.config import Config, ConfigError, merge
+from vitcore.config import Config, merge
 from vitcore.device import computing, torch_device
 from vitcore.fused import refuse, together, train_fused, unequal_as_declared, unfit
+from vitcore.options import ConfigError
 from vitcore.run import Memory, Outcome
 from vitcore.train import train
 

@@ -26,11 +26,13 @@ from ablations.bench_rivals import KINDS, Rival
 from ablations.machine import cores
 from ablations.probing import with_steps
 from results import store
-from vitcore.config import ARCHITECTURE, Config, ConfigError, merge
+from vitcore.config import Config, merge
 from vitcore.data import load
 from vitcore.describe import pack_of
 from vitcore.device import computing, device_of
 from vitcore.interop import timm_arguments
+from vitcore.options import ConfigError
+from vitcore.sizes import ARCHITECTURE
 from vitcore.train import evaluation_steps
 
 Json = dict[str, Any]

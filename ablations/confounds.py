@@ -10,10 +10,11 @@ from typing import Any
 from ablations import stages
 from ablations.budget import MEANT, Budget
 from ablations.study import Arm, assigned
-from vitcore.config import Config, of_architecture
+from vitcore.config import Config
 from vitcore.describe import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.measure import initial_weights, measure
+from vitcore.sizes import of_architecture
 
 Json = dict[str, Any]
 Measured = dict[str, Any]

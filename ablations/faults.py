@@ -76,8 +76,8 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    from vitcore.config import ConfigError  # late: pydantic and torch, which `ablate status` does without
     from vitcore.memory import OutOfMemory, out_of_memory
+    from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
 
     if isinstance(error, RankLost):
         return error.fault

@@ -17,10 +17,11 @@ from ablations.study import Arm, Design, Study, at, claim_arms
 from results import chain, evals, store, units
 from results.names import FIGURES, METRICS
 from vitcore import data
-from vitcore.config import Config, ConfigError, listed, merge, nearest
+from vitcore.config import Config, merge
 from vitcore.describe import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.measure import measure
+from vitcore.options import ConfigError, listed, nearest
 
 Json = dict[str, Any]
 

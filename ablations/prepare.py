@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ablations import provenance
 from ablations.jobs import read
 from vitcore import origin
-from vitcore.config import Config, ConfigError
+from vitcore.config import Config
 from vitcore.describe import describe
+from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
     from ablations.study import Design

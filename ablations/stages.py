@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from vitcore.config import Config, ConfigError, listed, merge, nearest, of_architecture
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError, listed, nearest
 from vitcore.origin import checked
+from vitcore.sizes import of_architecture
 
 Values = dict[str, Any]
 FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages

@@ -8,9 +8,10 @@ from pathlib import Path
 from ablations.jobs import Job
 from results import store
 from vitcore import origin, transfer
-from vitcore.config import Config, ConfigError
+from vitcore.config import Config
 from vitcore.describe import describe
 from vitcore.identity import trial_id
+from vitcore.options import ConfigError
 
 GO_ON = ("finished", "interrupted", "running")  # what may be started from, once it has been trained to its end
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from vitcore.config import Options
+from vitcore.options import Options
 
 if TYPE_CHECKING:
     from vitcore.datasets import About

@@ -17,7 +17,8 @@ from pydantic import Field
 from ablations import stages, stated, strict_yaml
 from ablations.budget import Budget, steps_of
 from ablations.naming import plan_name
-from vitcore.config import Config, ConfigError, Options, listed, merge, nearest
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError, Options, listed, nearest
 
 HERE = Path(__file__).parent
 Values = dict[str, Any]

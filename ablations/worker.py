@@ -28,11 +28,12 @@ from ablations.logs import logged
 from results import evals, lease, store
 from results.patience import FULL, Patience
 from vitcore import memory
-from vitcore.config import Config, ConfigError
+from vitcore.config import Config
 from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
 from vitcore.measure import measure, remember
 from vitcore.memory import OutOfMemory
+from vitcore.options import ConfigError
 from vitcore.origin import is_trial
 from vitcore.run import Outcome
 from vitcore.train import train

@@ -14,9 +14,10 @@ from ablations.provenance import environment
 from vitcore import attending, device
 from vitcore.attending import FREE, PRODUCTS, named, pinned
 from vitcore.compiling import compiled
-from vitcore.config import Config, ConfigError
+from vitcore.config import Config
 from vitcore.device import in_precision
 from vitcore.measure import bias_of
+from vitcore.options import ConfigError
 from vitcore.relative import Relative
 
 SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4}

@@ -17,9 +17,9 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
 from vitcore.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, signs, wide
-from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.noise import image_keys
+from vitcore.options import ConfigError
 
 SIZE = 32
 # Of the space of torchvision, in its order.

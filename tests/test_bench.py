@@ -40,9 +40,10 @@ from ablations.bench_process import Source
 from ablations.bench_rivals import KINDS, Kind, Rival
 from vitcore import device, folding, train
 from vitcore.augment import AUGMENT
-from vitcore.config import Config, ConfigError, merge
+from vitcore.config import Config, merge
 from vitcore.interop import to_timm
 from vitcore.measure import measure
+from vitcore.options import ConfigError
 from vitcore.schedule import learning_rate
 from vitcore.stream import AHEAD, Stored
 from vitcore.train import Training

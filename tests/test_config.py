@@ -2,7 +2,8 @@
 
 import pytest
 
-from vitcore.config import Config, ConfigError, merge
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError
 
 BAD = [
     ({"widht": 64}, "unknown key 'widht'; did you mean 'width'"),

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from vitcore import Config
-from vitcore.config import ConfigError
 from vitcore.data import Order, load, read
 from vitcore.datasets import download
 from vitcore.describe import describe
+from vitcore.options import ConfigError
 
 
 def digits(**settings: Any) -> Config:

@@ -24,11 +24,12 @@ from ablations.launch import Place
 from ablations.worker import Worker
 from results import evals, export, layout, lease, store, study, tables, units
 from results.figures import frame
-from vitcore.config import Config, ConfigError
+from vitcore.config import Config
 from vitcore.device import SUBNORMAL
 from vitcore.evaluate import at_size, check_size, restored, seen_by
 from vitcore.fewshot import features
 from vitcore.identity import trial_id
+from vitcore.options import ConfigError
 from vitcore.run import Memory
 from vitcore.train import train
 from vitcore.vit import ViT

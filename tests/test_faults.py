@@ -9,8 +9,8 @@ import torch
 from ablations import faults
 from ablations.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
-from vitcore.config import ConfigError
 from vitcore.data import load
+from vitcore.options import ConfigError
 
 CUDA = "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"
 MESSAGES = [

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from vitcore import Config, folding, fused, train
-from vitcore.config import ConfigError, merge
+from vitcore.config import merge
 from vitcore.contracts import EQUAL, tiny
 from vitcore.data import load
 from vitcore.folding import LOWER, PROMOTED, Folding, known, taken_in
 from vitcore.fused import TRIED, Group, Member, Stack, together, train_fused, unequal_as_declared, unfit
 from vitcore.kin import KIN, PACE
+from vitcore.options import ConfigError
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
 from vitcore.run import Memory, Outcome

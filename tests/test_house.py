@@ -2,6 +2,8 @@
 
 import ast
 import sys
+from collections.abc import Container
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,40 @@ def test_imports_point_downward(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         foreign = imported(path) & set(MAY_IMPORT) - MAY_IMPORT[package]
         assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"
+
+
+def modules_of(package: str) -> dict[str, Path]:
+    """Every module of a package by its dotted name."""
+    paths = (ROOT / package).rglob("*.py")
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def runtime_imports(path: Path, modules: Container[str]) -> set[str]:
+    """The modules that a file imports when it runs, inside functions too; not what types alone need."""
+    names: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            full = (f"{node.module}.{alias.name}" for alias in node.names)
+            names |= {name if name in modules else str(node.module) for name in full}
+        pending.extend(ast.iter_child_nodes(node))
+    return {name for name in names if name in modules}
+
+
+@pytest.mark.parametrize("package", ["vitcore", "slurm", "ablations"])
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    """Imports run one way inside a package too, late ones included."""
+    modules = modules_of(package)
+    graph = {name: runtime_imports(path, modules) - {name, package} for name, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
 
 
 def test_results_never_imports_torch() -> None:

@@ -15,11 +15,11 @@ from ablations.launch import Place
 from results import store
 from results.tables import table
 from vitcore import Config, memory, train
-from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.identity import trial_id
 from vitcore.memory import OutOfMemory, out_of_memory
 from vitcore.noise import Keys
+from vitcore.options import ConfigError
 from vitcore.run import Memory
 from vitcore.train import Training
 from vitcore.vit import ViT

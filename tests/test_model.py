@@ -9,9 +9,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore import Config, ViT
-from vitcore.config import ConfigError
 from vitcore.contracts import perturbed
 from vitcore.measure import measure
+from vitcore.options import ConfigError
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
 from vitcore.stem import STEM

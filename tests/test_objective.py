@@ -9,10 +9,10 @@ from scipy import stats
 from torch import Tensor
 
 from vitcore import Config, train
-from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.masked import Corruption, MaskedViT, corrupted, mean_colours
 from vitcore.noise import image_keys
+from vitcore.options import ConfigError
 from vitcore.run import Memory
 from vitcore.train import Training
 

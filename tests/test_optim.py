@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
-from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.optim import OPTIMIZER, layer_id, optimizer
+from vitcore.options import ConfigError
 from vitcore.schedule import learning_rate
 from vitcore.train import Training
 from vitcore.updates import clip

@@ -29,10 +29,10 @@ from ablations.commands.places import data_folder
 from ablations.commands.words import named_data
 from ablations.study import Design, read_recipe, read_study
 from vitcore import Config
-from vitcore.config import ConfigError
 from vitcore.data import load
 from vitcore.describe import STATED, describe
 from vitcore.identity import identity, trial_id
+from vitcore.options import ConfigError
 from vitcore.pack import Pack, find, manifest, opened, verify
 from vitcore.packing import Options, pack
 from vitcore.sources import find_source

@@ -10,7 +10,6 @@ from torch import nn
 
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.head import replaced
 from vitcore.interop import to_timm_state_dict
 from vitcore.pooling import POOLING
 
@@ -146,21 +145,3 @@ def test_poolings_add_their_closed_form() -> None:
     assert extra.keys() == POOLING.keys()
     counts = {pool: sum(p.numel() for p in ViT(Config(pool=pool, **SMALL)).parameters()) for pool in extra}
     assert {pool: number - counts["gap"] for pool, number in counts.items()} == extra
-
-
-@pytest.mark.parametrize("head", ["linear", "mlp"])
-@torch.no_grad()
-def test_replaced_head_is_one_layer_at_zero(head: str) -> None:
-    """Both layers go; the rest stays as it was, and so does the model that was given."""
-    model = perturbed(Config(head=head, head_init="lecun-normal", **SMALL))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    tuned = replaced(model, 7)
-    images = double(2, 3, 32, 32)
-    assert not tuned(images).any()
-    assert tuned(images).shape == (2, 7)
-    assert {name for name in tuned.state_dict() if name.startswith("head.")} == {"head.weight", "head.bias"}
-    torch.testing.assert_close(tuned.pooled(images), model.pooled(images))
-    assert (tuned.config.head, tuned.config.classes) == ("linear", 7)
-    assert (model.config.head, model.config.classes) == (head, 10)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    ViT(tuned.config).double().load_state_dict(tuned.state_dict())

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
-from vitcore.config import ConfigError
 from vitcore.contracts import contracts, perturbed, shuffled
 from vitcore.encoder import attend
 from vitcore.identity import trial_id
+from vitcore.options import ConfigError
 from vitcore.position import POSITION, Position
 from vitcore.resample import resample, resample_offsets
 

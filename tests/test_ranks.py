@@ -26,8 +26,8 @@ from ablations.ranks import tell, together, told
 from results import lease, store
 from results.tables import table
 from vitcore import Config, train
-from vitcore.config import ConfigError
 from vitcore.identity import trial_id
+from vitcore.options import ConfigError
 from vitcore.ranks import Several, TCPStore
 from vitcore.run import Memory, Outcome
 

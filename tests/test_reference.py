@@ -11,12 +11,13 @@ import torch
 
 from ablations.confounds import moved
 from vitcore import Config
-from vitcore.config import ConfigError, merge
+from vitcore.config import merge
 from vitcore.data import load
 from vitcore.identity import identity, trial_id
 from vitcore.measure import measure
 from vitcore.model import Reference, build
 from vitcore.noise import Dropout
+from vitcore.options import ConfigError
 from vitcore.position import POSITION
 from vitcore.train import Training
 

@@ -9,11 +9,12 @@ import torch
 from timm.layers.pos_embed import resample_abs_pos_embed
 
 from vitcore import Config, ViT, train
-from vitcore.config import ConfigError, merge
+from vitcore.config import merge
 from vitcore.contracts import perturbed, tiny
 from vitcore.evaluate import restored
 from vitcore.identity import arm_key, trial_id
 from vitcore.model import build
+from vitcore.options import ConfigError
 from vitcore.position import POSITION
 from vitcore.run import Memory
 from vitcore.transfer import check, take_over

@@ -12,8 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.config import ConfigError
-from vitcore.config import Options as NoOptions
+from vitcore.options import ConfigError
 from vitcore.resample import Grid, resample, square
 from vitcore.sites import Position, rows_and_columns
 
@@ -30,7 +29,7 @@ class Absolute(Position):
     places: ClassVar[tuple[str, ...]] = ("input",)
     even_parts: ClassVar[int] = 1  # into how many parts of one width the vector is cut
 
-    class Options(NoOptions):
+    class Options(Position.Options):
         """`width`: the channels that concat gives to the position, D / 2 of them for 0."""
 
         combine: Literal["add", "concat"] = "add"

@@ -16,12 +16,11 @@ from pydantic import Field
 from torch import Tensor
 
 from vitcore import image_ops
-from vitcore.config import ConfigError
-from vitcore.config import Options as NoOptions
 from vitcore.crops import cut, random_boxes
 from vitcore.describe import describe
 from vitcore.device import sent
 from vitcore.noise import code, decided
+from vitcore.options import ConfigError
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Flip(Augment):
         return flip(images.clone(), keys)
 
 
-class Shift(NoOptions):
+class Shift(Augment.Options):
     """`pad`: pixels to each side at most. `fill`: what is seen beyond the border."""
 
     pad: Annotated[int, Field(ge=1)] = 4
@@ -103,7 +102,7 @@ class FlipCrop(Crop):
         return flip(super().__call__(images, keys), keys)
 
 
-class Strength(NoOptions):
+class Strength(Augment.Options):
     """`layers`: operations an image. `magnitude`: how strong they are, of 30, as torchvision's.
 
     The same strength is 10 of 10 in TensorFlow's RandAugment, and so in big_vision: its randaug(2, 10) has rotations of
@@ -185,7 +184,7 @@ class FlipCropRandAugment(RandAugment):
         return super().__call__(flip(crop(images, keys, self.shift), keys), keys)
 
 
-class Piece(NoOptions):
+class Piece(Augment.Options):
     """`area`: of the image, at least so much of it. `ratio`: of the sides, at most that of width to height or back."""
 
     area: Annotated[float, Field(gt=0, le=1)] = 0.08

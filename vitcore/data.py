@@ -116,7 +116,7 @@ def check(config: Config) -> None:
 
     A Config alone may have them: the weights of a model for other data are still a model.
     """
-    from vitcore.config import ConfigError
+    from vitcore.options import ConfigError
 
     about = describe(config.data)
     for name in ("channels", "classes"):

@@ -6,9 +6,9 @@ import difflib
 import os
 from pathlib import Path
 
-from vitcore.config import ConfigError
 from vitcore.datasets import BUILT_IN, About, data_homes
 from vitcore.imagefolder import describe_folder
+from vitcore.options import ConfigError
 from vitcore.pack import NAME, find, lacking, manifest, names
 
 FOLDER = "imagefolder:"

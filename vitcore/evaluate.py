@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.config import ConfigError
 from vitcore.data import Data, Images, load
 from vitcore.device import device_of, in_precision
 from vitcore.model import Model, build
 from vitcore.objective import OBJECTIVE
+from vitcore.options import ConfigError
 from vitcore.train import evaluation_batch
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vitcore.config import ConfigError
+from vitcore.options import ConfigError
 
 AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}  # where PyTorch's dispatcher keeps a device's kernels for it
 # Of the operations that have such a kernel, what it does: casts to less precision, leaves its arguments' types to each

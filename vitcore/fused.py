@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from vitcore.average import Average
-from vitcore.config import ConfigError
 from vitcore.data import Data, load
 from vitcore.device import computing, in_precision, torch_device
 from vitcore.folding import Folding, Types
 from vitcore.kin import PLAIN, common
 from vitcore.memory import out_of_memory, room, shrinking
 from vitcore.optim import OPTIMIZER, set_rate
+from vitcore.options import ConfigError
 from vitcore.ranks import ALONE
 from vitcore.run import Outcome, Run
 from vitcore.schedule import learning_rate

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from vitcore.config import Config, merge
-from vitcore.initial import initialise, lecun_normal, zeros
+from vitcore.initial import lecun_normal, zeros
 from vitcore.part import Part
 
 if TYPE_CHECKING:
-    from vitcore.vit import ViT
+    from vitcore.config import Config
 
 
 class Head(Part):
@@ -72,18 +70,3 @@ class MLPHead(Head):
 
 
 HEAD: dict[str, type[Head]] = {"linear": LinearHead, "mlp": MLPHead}
-
-
-def replaced(model: ViT, classes: int) -> ViT:
-    """A copy of `model` for other classes: one linear layer at zero in place of its whole head, the hidden layer too.
-
-    How the paper starts to fine-tune, "a little more robust than simply re-initializing the very last layer"
-    (arXiv 2010.11929, B.1.1). Its config says so too.
-    """
-    settings = {"head": "linear", "head_init": "zeros", "classes": classes}
-    tuned = copy.deepcopy(model)
-    tuned.config = Config(**merge(model.config.model_dump(), settings))
-    head = LinearHead(tuned.config)
-    initialise(head, tuned.config.seed, tuned.config.init)
-    tuned.head = head.to(next(model.head.parameters()))
-    return tuned

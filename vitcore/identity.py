@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from vitcore.config import Config, of_architecture
+from vitcore.config import Config
 from vitcore.describe import describe
 from vitcore.origin import fingerprint
 from vitcore.position import POSITION
+from vitcore.sizes import of_architecture
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "attention", "micro_batch", "gpus"})

@@ -149,6 +149,6 @@ def digest(root: Path, files: Sequence[Path]) -> str:
 
 
 def refuse(path: Path, reason: str) -> NoReturn:
-    from vitcore.config import ConfigError
+    from vitcore.options import ConfigError
 
     raise ConfigError(f"data=imagefolder: {path} {reason}")

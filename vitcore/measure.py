@@ -4,22 +4,27 @@ PyTorch's first shapes on that device import SymPy, for which a small trial woul
 worker is told what the plan knows.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vitcore.config import ARCHITECTURE, Config
 from vitcore.initial import Drawn, drawn
 from vitcore.model import Model, build
 from vitcore.position import POSITION
 from vitcore.shapes import uncompiled
 from vitcore.sites import Position
+from vitcore.sizes import ARCHITECTURE
 from vitcore.vit import ViT
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
 
 Bias = Literal["", "fixed", "learned"]
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # of every dimension, and of timm's with an activation
 
-from vitcore.config import REFERENCE, ConfigError, nearest
 from vitcore.noise import Keys
 from vitcore.objective import OBJECTIVE
+from vitcore.options import ConfigError
+from vitcore.sizes import REFERENCE
 from vitcore.vit import ViT
 
 if TYPE_CHECKING:
@@ -112,26 +113,3 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)
         yield
-
-
-def check_reference(config: Config) -> None:
-    """Raises ConfigError, before anything trains, for a model that timm does not have or these images do not fit."""
-    import timm  # late: takes seconds
-
-    from vitcore.measure import measure  # late: measures what is built here
-
-    name = config.model.removeprefix(REFERENCE)
-    if not timm.is_model(name):
-        known = nearest(name, timm.list_models())
-        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{known}")
-    if "." in name:
-        raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")
-    if config.layer_decay != 1:
-        raise ConfigError(f"layer_decay={config.layer_decay}: the layers of model={config.model} are not known: 1")
-    try:
-        measure(config)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a model of timm's meets where it is built or run
-        images = f"image_size={config.image_size}, channels={config.channels}"
-        raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.config import ConfigError
 from vitcore.describe import describe
 from vitcore.masked import SHADES, MaskedViT, corrupted, mean_colours
 from vitcore.noise import Keys, image_keys
+from vitcore.options import ConfigError
 from vitcore.variant import Variant
 from vitcore.vit import ViT
 

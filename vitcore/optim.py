@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from vitcore.config import ConfigError
-from vitcore.config import Options as NoOptions
+from vitcore.options import ConfigError
 from vitcore.updates import FusedAdam, FusedSGD, Groups, Updates
 from vitcore.variant import Variant
 
@@ -67,7 +66,7 @@ class Optimizer(Variant):
         raise NotImplementedError
 
 
-class Moments(NoOptions):
+class Moments(Optimizer.Options):
     """Of Adam: how slowly the two averages of the gradient forget, and what keeps the division finite."""
 
     beta1: Beta = 0.9
@@ -112,7 +111,7 @@ class SGD(Optimizer):
 
     numerics = 1
 
-    class Options(NoOptions):
+    class Options(Optimizer.Options):
         """`momentum`: of the paper. `nesterov`: looks ahead by it (arXiv 1212.0901, equation 7)."""
 
         momentum: Beta = 0.9

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitcore.config import ConfigError
+from vitcore.options import ConfigError
 
 NONE = "none"
 FILES = (".safetensors", ".npz")

@@ -31,8 +31,8 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from vitcore.config import ConfigError, Options
 from vitcore.datasets import About, Bytes, Indices, above, data_homes, own_packs
+from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
 VERSION: Final = 2  # of the format; 1 had the channels first

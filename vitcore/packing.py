@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from vitcore.config import ConfigError
 from vitcore.datasets import BUILT_IN, Bytes, moments
 from vitcore.imagefolder import squared
+from vitcore.options import ConfigError
 from vitcore.pack import (
     BEGUN,
     INDEX,

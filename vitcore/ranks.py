@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import TCPStore as TCPStore  # for mypy it is exported nowhere else
 from torch.nn.parallel import DistributedDataParallel
 
-from vitcore.config import ConfigError
 from vitcore.memory import OutOfMemory, out_of_memory, shrinking
 from vitcore.model import Model, build, ties_images
+from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
     from vitcore.config import Config

@@ -12,8 +12,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
-from vitcore.config import ConfigError
-from vitcore.config import Options as NoOptions
+from vitcore.options import ConfigError
 from vitcore.resample import Grid, resample_offsets, square
 from vitcore.sites import Position, rows_and_columns
 
@@ -130,7 +129,7 @@ class RoPE2D(Position):
 
     numerics = 1
 
-    class Options(NoOptions):
+    class Options(Position.Options):
         """`base`: unless given the paper's, 100 for axial and 10 for mixed."""
 
         mixed: bool = False

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from vitcore.config import Options as NoOptions
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Constant(Schedule):
 
     numerics = 1
 
-    class Options(NoOptions):
+    class Options(Schedule.Options):
         """`cooldown`: share of the steps after the warm-up."""
 
         cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.config import ConfigError
 from vitcore.imagefolder import SUFFIXES, TEST_SHARE, list_folder, open_image
+from vitcore.options import ConfigError
 from vitcore.shuffle import Indices, stratified
 
 if TYPE_CHECKING:

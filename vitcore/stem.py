@@ -16,9 +16,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from vitcore.config import ConfigError
-from vitcore.config import Options as NoOptions
 from vitcore.initial import lecun_normal, zeros
+from vitcore.options import ConfigError
 from vitcore.part import Part
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class PatchStem(Stem):
 
     numerics = 1
 
-    class Options(NoOptions):
+    class Options(Stem.Options):
         """`form`: as a matrix product over cut patches, or as the strided convolution, equal to rounding."""
 
         form: Literal["linear", "convolution"] = "linear"
@@ -81,7 +80,7 @@ class ConvStem(Stem):
 
     numerics = 1
 
-    class Options(NoOptions):
+    class Options(Stem.Options):
         """`channels` of each 3x3 convolution, of stride 2 at the first and where they change, else of stride 1.
 
         Empty: doubling up to the width, as the paper's 1GF and 4GF models. 18GF: [64, 128, 128, 256, 256, 512].
@@ -151,7 +150,7 @@ class ResNetStem(Stem):
 
     numerics = 1
 
-    class Options(NoOptions):
+    class Options(Stem.Options):
         """`layers` of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270."""
 
         layers: Literal[26, 50] = 50

@@ -24,7 +24,6 @@ from torch import Tensor
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
 from vitcore.compiling import compiled
-from vitcore.config import ConfigError
 from vitcore.data import Data, Images, Order, load
 from vitcore.device import computing, in_precision, sent, torch_device
 from vitcore.divergence import DivergedError, Suspicion
@@ -35,6 +34,7 @@ from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
 from vitcore.objective import OBJECTIVE
 from vitcore.optim import optimizer, set_rate
+from vitcore.options import ConfigError
 from vitcore.ranks import ALONE, Alone, Places
 from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate

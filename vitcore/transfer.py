@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcore.config import ConfigError
 from vitcore.model import Model, Reference, build
+from vitcore.options import ConfigError
 from vitcore.origin import NONE, is_trial
 
 if TYPE_CHECKING:

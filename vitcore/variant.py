@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vitcore.config import Options as NoOptions
+from vitcore import options
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -29,7 +29,7 @@ class Variant:
     neutral: ClassVar[Mapping[str, Any]] = {}
     digest: ClassVar[str]  # set by whoever loads the plugin
 
-    class Options(NoOptions):
+    class Options(options.Options):
         """The options that this variant alone understands: none."""
 
     @classmethod

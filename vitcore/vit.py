@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
-from vitcore.config import ConfigError
 from vitcore.encoder import Encoder
 from vitcore.head import HEAD
 from vitcore.initial import Initial, initialise, normal, zeros
 from vitcore.noise import Keys, dropout
+from vitcore.options import ConfigError
 from vitcore.pooling import POOLING
 from vitcore.position import POSITION
 from vitcore.stem import STEM

@@ -95,7 +95,7 @@ def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None
 @app.command()
 def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: options.DataDir = None) -> None:
     """Read all of a pack, and name each file that is damaged."""
-    from vitcore.config import nearest
+    from vitcore.options import nearest
     from vitcore.pack import find, manifest, names
     from vitcore.pack import verify as read
 

@@ -1,0 +1,77 @@
+"""Options: frozen records that refuse what they do not know. ConfigError: one line for whoever wrote the setting."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+
+class ConfigError(ValueError):
+    """What a user wrote cannot be: one line that names the key, the value and what is allowed."""
+
+
+class Options(BaseModel):
+    """Base of the options that one variant alone understands, declared beside its class.
+
+    Values are plain JSON (a list, not a tuple). Equal records have equal JSON: an int in a float's field becomes a
+    float, in the defaults too, and -0.0 becomes 0.0.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True, defer_build=True
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(explain(error, type(self))) from None
+
+    @field_validator("*")
+    @classmethod
+    def one_zero(cls, value: Any) -> Any:
+        return unsigned_zeros(value)
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a pydantic error as one line: key, value, what is allowed."""
+    problems = error.errors(include_url=False)
+    problem = problems[0]
+    if problem["loc"] == ("data_seed",):  # the seed, where it is not written: what is wrong with both is said of that
+        problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
+    key = ".".join(str(part) for part in problem["loc"])
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    known += getattr(model, "shorthands", ())
+    match problem["type"]:
+        case "extra_forbidden":
+            allowed = nearest(key, known) or (
+                f": known are {listed(known)}" if known else ": this variant has no options"
+            )
+            return f"unknown key '{key}'{allowed}"
+        case "value_error":  # a ConfigError of ours, raised inside a validator
+            return str(problem["ctx"]["error"])
+        case "missing":
+            return f"'{key}' is missing"
+        case _:
+            return f"{key}={problem['input']}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def unsigned_zeros(value: Any) -> Any:
+    """-0.0, alone or in a list, becomes 0.0: they are equal, their JSON is not."""
+    if isinstance(value, list):
+        return [unsigned_zeros(one) for one in value]
+    return 0.0 if isinstance(value, float) and value == 0.0 else value
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """', did you mean ...?' or nothing."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def listed(known: Iterable[object]) -> str:
+    return ", ".join(str(one) for one in known)

@@ -1,0 +1,56 @@
+"""What `model=` may name: a size of this package's ViT, or a reference model of timm's."""
+
+from typing import Any
+
+from vitcore.options import ConfigError, listed
+
+# name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
+SIZES = {
+    "Ti": (192, 12, 3),
+    "S": (384, 12, 6),
+    "B": (768, 12, 12),
+    "L": (1024, 24, 16),
+    "H": (1280, 32, 16),
+}
+
+REFERENCE = "timm/"  # model=timm/NAME is a classifier of timm's
+# What a reference model brings itself; the options of these slots too.
+ARCHITECTURE = (
+    "width",
+    "depth",
+    "heads",
+    "mlp_ratio",
+    "patch",
+    "position",
+    "position_at",
+    "pool",
+    "final_norm",
+    "registers",
+    "stem",
+    "head",
+    "head_init",
+    "layer_scale",
+    "qk_norm",
+    "init",
+)
+
+
+def is_reference(model: object) -> bool:
+    """Whether it is a classifier of timm's, not a size of ours."""
+    return str(model).startswith(REFERENCE)
+
+
+def of_architecture(key: str) -> bool:
+    """Whether it is a setting, or an option of one, that a reference model brings itself."""
+    return key.partition(".")[0] in ARCHITECTURE
+
+
+def sizes(model: object) -> dict[str, Any]:
+    """'S/16' -> width, depth, heads, mlp_ratio, patch; nothing for '', no name."""
+    if model == "":
+        return {}
+    name, slash, patch = str(model).partition("/")
+    if name not in SIZES or not slash or not patch.isdigit():
+        raise ConfigError(f"model={model}: a size of {listed(SIZES)}, a slash and the patch, as in S/16, or timm/NAME")
+    width, depth, heads = SIZES[name]
+    return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": 4.0, "patch": int(patch)}

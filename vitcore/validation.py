@@ -1,0 +1,138 @@
+"""What makes a Config complete and possible: its parts, their options, and sizes that fit together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from vitcore.initial import INIT
+from vitcore.measure import measure
+from vitcore.model import check_micro_batch
+from vitcore.options import ConfigError, listed, nearest
+from vitcore.origin import checked
+from vitcore.position import POSITION
+from vitcore.ranks import check_ranks
+from vitcore.sizes import REFERENCE, of_architecture
+from vitcore.variant import Variant
+from vitcore.variants import VARIANTS
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+def complete_parts(config: Config) -> None:
+    """Fill in `init_from`, `options` and `position_at` of a new Config; ConfigError for what cannot be built.
+
+    Only Config itself calls this, before anyone else holds the record.
+    """
+    if not config.model:
+        check_sizes(config)
+    set_field(config, "init_from", checked(config.init_from))
+    if config.model and config.init_from != "none":
+        raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
+    check_names(config)
+    chosen = chosen_variants(config)
+    set_field(config, "options", validated_options(config, chosen))
+    if config.model:
+        check_reference(config)
+    else:
+        set_field(config, "position_at", place_of_position(config))
+    for slot, variant in chosen.items():
+        config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
+        variant.check(config)
+    if config.micro_batch:
+        check_micro_batch(config)
+    if config.gpus > 1:
+        check_ranks(config)
+
+
+def set_field(config: Config, name: str, value: object) -> None:
+    object.__setattr__(config, name, value)  # the record is frozen for everyone else
+
+
+def check_sizes(config: Config) -> None:
+    """Raises ConfigError for heads that do not divide the width, patches the image, or an MLP of no width."""
+    width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
+    if width % heads:
+        raise ConfigError(f"heads={heads} does not divide width={width}: one of {listed(divisors(width, heads))}")
+    if size % patch:
+        raise ConfigError(f"patch={patch} does not divide image_size={size}: one of {listed(divisors(size, patch))}")
+    if round(width * config.mlp_ratio) < 1:
+        least = f"more than {0.5 / width:g}, so that the MLP is not empty"
+        raise ConfigError(f"mlp_ratio={config.mlp_ratio}: of width={width}: {least}")
+
+
+def check_names(config: Config) -> None:
+    """Raises ConfigError for a device, a variant or an option's slot that does not exist."""
+    named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
+    for field, known in named.items():
+        if (name := getattr(config, field)) not in known:
+            raise ConfigError(f"{field}={name}: one of {listed(known)}{nearest(name, known)}")
+    for key in config.options:
+        if key.partition(".")[0] not in VARIANTS:
+            raise ConfigError(f"unknown key '{key}': options are spelt {', '.join(VARIANTS)} + '.name'")
+
+
+def chosen_variants(config: Config) -> dict[str, type[Variant]]:
+    """The variant of each slot; of a reference model, only of the slots that it leaves open."""
+    return {
+        slot: variants[getattr(config, slot)]
+        for slot, variants in VARIANTS.items()
+        if not (config.model and of_architecture(slot))
+    }
+
+
+def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, object]:
+    """Every option of the chosen variants, written out or not."""
+    return {
+        f"{slot}.{option}": value
+        for slot, variant in chosen.items()
+        for option, value in config.options_of(slot, variant.Options).model_dump(mode="json").items()
+    }
+
+
+def place_of_position(config: Config) -> str:
+    """Where the position enters: as written, or the kind's first place; '' for a kind that has no choice.
+
+    position=none ignores what is written, which still has to be a place of some kind.
+    """
+    places = POSITION[config.position].places
+    known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))
+    if config.position_at and config.position_at not in known:
+        hint = nearest(config.position_at, known)
+        raise ConfigError(f"position_at={config.position_at}: one of {listed(places or known)}{hint}")
+    if config.position == "none" or not (config.position_at or places):
+        return ""
+    if config.position_at and config.position_at not in places:
+        allowed = f"one of {listed(places)}" if places else "it has no choice of place"
+        raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
+    return config.position_at or places[0]
+
+
+def divisors(number: int, near: int) -> list[int]:
+    """The (at most 8) divisors of `number` nearest to `near`, in ascending order."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    every = {*small, *(number // d for d in small)}
+    return sorted(sorted(every, key=lambda d: (abs(d - near), d))[:8])
+
+
+def check_reference(config: Config) -> None:
+    """Raises ConfigError, before anything trains, for a model that timm does not have or these images do not fit."""
+    import timm  # late: takes seconds
+
+    name = config.model.removeprefix(REFERENCE)
+    if not timm.is_model(name):
+        known = nearest(name, timm.list_models())
+        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{known}")
+    if "." in name:
+        raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")
+    if config.layer_decay != 1:
+        raise ConfigError(f"layer_decay={config.layer_decay}: the layers of model={config.model} are not known: 1")
+    try:
+        measure(config)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a model of timm's meets where it is built or run
+        images = f"image_size={config.image_size}, channels={config.channels}"
+        raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error
