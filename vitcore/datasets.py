@@ -1,7 +1,6 @@
 """The built-in datasets: sizes and checksums pinned, verified when the images are read.
 
-Torchvision's classes read and download all but digits, which comes with scikit-learn. Torchvision reads
-CIFAR's own pickles only after their md5 sums have matched.
+Torchvision downloads all but digits, which come with scikit-learn, and reads the MNISTs; `vitcore.cifar` reads CIFAR.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from vitcore import cifar
 
 FOLDS = 5
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -159,31 +160,41 @@ def digits_file() -> Path:
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
     """CIFAR and the MNISTs, training images first. Raises ValueError for missing or damaged files."""
-    import torchvision.datasets
-
-    dataset = getattr(torchvision.datasets, TORCHVISION[name])
     try:
-        parts = [dataset(data_dir, train=train, download=False) for train in (True, False)]
+        parts = read_cifar(name, data_dir) if name.startswith("cifar") else read_mnist(name, data_dir)
     except (RuntimeError, OSError) as error:
         raise ValueError(
             f"data={name}: not in {data_dir} ({first_line(error)}); name another directory with --data-dir "
             f"or ABLATE_DATA, or fetch it with 'ablate data download {name}'"
         ) from None
     about = BUILT_IN[name]
-    found = tuple(len(one) for one in parts)
+    found = tuple(len(labels) for _, labels in parts)
     if found != (about.train_size, about.test_size):
         raise ValueError(f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}")
-    if name.endswith("mnist"):
-        verify_archive(parts[0])
-    images = np.concatenate([np.asarray(one.data) for one in parts])  # (M, H, W) or (M, H, W, 3)
-    images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
-    labels = np.concatenate([np.asarray(one.targets, np.int64) for one in parts])
+    images = np.concatenate([images for images, _ in parts])
+    labels = np.concatenate([np.asarray(labels, np.int64) for _, labels in parts])
     places = np.arange(len(labels))
-    return Raw(np.ascontiguousarray(images), labels, places[: found[0]], places[found[0] :])
+    return Raw(images, labels, places[: found[0]], places[found[0] :])
+
+
+def read_cifar(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
+    import torchvision.datasets
+
+    return cifar.read(getattr(torchvision.datasets, TORCHVISION[name]), data_dir)
+
+
+def read_mnist(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
+    """Images (M, 1, 28, 28) and labels to train on, then those to test."""
+    import torchvision.datasets
+
+    dataset = getattr(torchvision.datasets, TORCHVISION[name])
+    parts = [dataset(data_dir, train=train, download=False) for train in (True, False)]
+    verify_archive(parts[0])
+    return [(one.data.numpy()[:, None], one.targets.tolist()) for one in parts]
 
 
 def verify_archive(dataset: Any) -> None:
-    """Torchvision checks CIFAR's sums when it reads; the MNISTs' archives, if kept, are checked here."""
+    """Checks the MNISTs' archives, where they are kept: torchvision reads what was unpacked from them."""
     from torchvision.datasets.utils import check_md5
 
     for archive, md5 in dataset.resources:
@@ -200,9 +211,14 @@ def download(name: str, data_dir: Path) -> None:
     if name not in TORCHVISION:
         raise ValueError(f"nothing to download for '{name}': one of {', '.join(TORCHVISION)}")
     import torchvision.datasets
+    from torchvision.datasets.utils import download_and_extract_archive
 
+    kind = getattr(torchvision.datasets, TORCHVISION[name])
     try:
-        getattr(torchvision.datasets, TORCHVISION[name])(data_dir, download=True)
+        if name.startswith("cifar"):  # torchvision's class would read it at once, with pickle
+            download_and_extract_archive(kind.url, data_dir, filename=kind.filename, md5=kind.tgz_md5)
+        else:
+            kind(data_dir, download=True)
     except (RuntimeError, OSError) as error:
         raise ValueError(f"download of {name} into {data_dir} failed: {first_line(error)}") from None
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others start programs, as EPS starts Ghostscript
 TEST_SHARE = 0.2
 
 
@@ -131,12 +132,17 @@ def squared(image: Image, size: int, channels: int) -> Bytes:
 
 
 def open_image(file: Path) -> Image:
-    from PIL import Image, UnidentifiedImageError
-
     try:
-        return Image.open(file)
-    except (OSError, UnidentifiedImageError):
-        refuse(file, "cannot be read as an image")
+        return decoder(file)
+    except OSError:
+        refuse(file, f"cannot be read as an image ({', '.join(FORMATS)})")
+
+
+def decoder(file: Path | IO[bytes], formats: tuple[str, ...] = FORMATS) -> Image:
+    """An image whose pixels are not decoded yet. Raises OSError for content of another format, whatever its name."""
+    from PIL import Image
+
+    return Image.open(file, formats=formats)
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:

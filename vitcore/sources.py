@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.imagefolder import SUFFIXES, TEST_SHARE, list_folder, open_image
+from vitcore.imagefolder import SUFFIXES, TEST_SHARE, decoder, list_folder, open_image
 from vitcore.options import ConfigError
 from vitcore.shuffle import Indices, stratified
 
@@ -193,14 +193,12 @@ def from_members(found: list[Member], origin: str) -> Source:
 
 
 def open_member(member: Member) -> Image:
-    from PIL import Image, UnidentifiedImageError
-
     with open(member.file, "rb") as file:
         file.seek(member.offset)
         content = file.read(member.size)
     try:
-        return Image.open(io.BytesIO(content))
-    except (OSError, UnidentifiedImageError):
+        return decoder(io.BytesIO(content))
+    except OSError:
         raise ValueError(f"{member.file}: {member.path} cannot be read as an image") from None
 
 
@@ -223,8 +221,7 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
     def opened(place: int) -> Image:
         part, own = (parts[0], place) if place < count else (parts[1], place - count)
-        image: Image = part[own][0]
-        return image
+        return image_of(part, own)
 
     return Source(
         classes_of(parts[0], int(labels.max()) + 1),
@@ -233,6 +230,13 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
         [f"{name} {place}" for place in range(len(labels))],
         opened,
     )
+
+
+def image_of(dataset: Any, place: int) -> Image:
+    """Decoded from timm's own reader, where the dataset has one: the dataset would open a file of any format."""
+    found = getattr(dataset, "reader", dataset)[place][0]
+    image: Image = decoder(found).convert("RGB") if hasattr(found, "read") else found
+    return image
 
 
 def label_of(dataset: Any, place: int) -> int:
