@@ -15,7 +15,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,12 @@ class Campaign:
     def tags(self) -> str:
         """How the tags of all its jobs begin."""
         return f"{PREFIX}:{self.folder.name}:"
+
+    @property
+    def label(self) -> str:
+        """What squeue shows of its jobs first: their study, and how many others were submitted with it."""
+        more = len(self.plans) - 1
+        return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
     @property
     def device(self) -> Device:
@@ -271,9 +277,10 @@ def look(campaign: Campaign, inside: bool) -> Look:
     shunned = shunning.shunned(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
     taken: dict[str, int] = {}
     if not campaign.cancelled:
-        taken = hand_over(
-            campaign, generations(place.runs, todo, starting), there, seconds, free, bounds.max_array_size, shunned
-        )
+        live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
+        start = {} if inside else campaign.profile.start
+        apart = generations(place.runs, todo, starting)
+        taken = hand_over(campaign, apart, there, live, seconds, free, bounds.max_array_size, shunned, start)
     sent = list(dict.fromkeys(taken.values()))
     count = Counter(states.values())
     return Look(
@@ -305,14 +312,18 @@ def hand_over(
     campaign: Campaign,
     generations: Sequence[Sequence[Job]],
     there: Mapping[str, int],
+    live: Collection[int],
     seconds: Mapping[str, float],
     free: int,
     size: int,
     shunned: Sequence[str],
+    start: Mapping[str, str],
 ) -> dict[str, int]:
     """Hands over as many shares as are `free`, in arrays of `size`; trial -> the array that it went with.
 
     `there`: the same of what is queued. What starts from a trial that is in neither waits for the next look.
+    `live`: the campaign's arrays in the queue. A profile's `parallel` binds them together: SLURM limits the tasks of
+    one array, so each array begins when those before it have ended.
     """
     found: dict[str, int] = {}
     for depth, some in enumerate(generations):
@@ -321,12 +332,20 @@ def hand_over(
         shares = split(
             takable, seconds, free, 60 * campaign.profile.task_minutes, most(campaign.profile, campaign.fuse)
         )
-        before = sorted({where[parent(job)] for job in takable if depth})
-        arrays = send_shares(campaign, shares, size, shunned, before)
-        taken = shares[: len(arrays) * size]
-        free -= len(taken)
-        found |= {job.id: arrays[i // size] for i, share in enumerate(taken) for job in share}
+        before = {where[parent(job)] for job in takable if depth}
+        for chunk in chunks(shares, size):
+            if campaign.profile.parallel:
+                before |= {*live, *found.values()}
+            array = send_shares(campaign, chunk, shunned, when(sorted(before), start))
+            if array is None:
+                return found
+            free -= len(chunk)
+            found |= {job.id: array for share in chunk for job in share}
     return found
+
+
+def chunks(shares: Sequence[Sequence[Job]], size: int) -> Iterator[Sequence[Sequence[Job]]]:
+    return (shares[start : start + size] for start in range(0, len(shares), size))
 
 
 def parent(job: Job) -> str:
@@ -371,45 +390,44 @@ def split(
 
 
 def send_shares(
-    campaign: Campaign,
-    shares: Sequence[Sequence[Job]],
-    size: int,
-    shunned: Sequence[str] = (),
-    after: Sequence[int] = (),
-) -> list[int]:
-    """One sbatch for each `size` shares, to begin after these jobs; the job ids. What a full queue refuses is left.
+    campaign: Campaign, shares: Sequence[Sequence[Job]], shunned: Sequence[str], when: Mapping[str, str]
+) -> int | None:
+    """Hands them over as one array; its job id, None where the queue is full.
 
     Where SLURM has no other nodes than those shunned, they are good enough.
     """
-    tasks = submission.Tasks(SHARE, [str(campaign.folder)], [[job.id for job in share] for share in shares])
-    sent: list[int] = []
     try:
-        sent.extend(send(campaign, tasks, size, shunned=shunned, when=following(after)))
+        return send(campaign, share_tasks(campaign, shares), shunned=shunned, when=when)
     except Refused as refusal:
         if limits.FULL.search(str(refusal)):
-            return sent
-        if not shunned or sent:
+            return None
+        if not shunned:
             raise
-        return send_shares(campaign, shares, size, after=after)
-    return sent
+        return send_shares(campaign, shares, (), when)
+
+
+def share_tasks(campaign: Campaign, shares: Sequence[Sequence[Job]]) -> submission.Tasks:
+    ids = [[job.id for job in share] for share in shares]
+    return submission.Tasks(SHARE, [str(campaign.folder)], ids, container=campaign.profile.prefix)
 
 
 def send(
     campaign: Campaign,
     tasks: submission.Tasks,
-    size: int = 1,
     gpus: bool = True,
     shunned: Sequence[str] = (),
     when: Mapping[str, str] = MappingProxyType({}),  # by sbatch's own words
-) -> Iterator[int]:
+) -> int:
+    """Hands the tasks over as one array; its job id. Raises as `submission.send`."""
+
     def parameters(tag: str) -> dict[str, Any]:
-        chosen = profiles.submitit_parameters(campaign.profile, tag, shunned)
+        chosen = profiles.submitit_parameters(campaign.profile, tag, campaign.label, shunned)
         chosen["additional_parameters"] |= when
         return chosen if gpus else {key: value for key, value in chosen.items() if key not in ("gres", "nodes")}
 
-    return submission.send_all(
-        campaign.folder / "arrays", f"{PREFIX}:{campaign.folder.name}", tasks, parameters, campaign.code, size
-    )
+    prefix, most = f"{PREFIX}:{campaign.folder.name}", len(tasks.shares)
+    (job_id,) = submission.send_all(campaign.folder / "arrays", prefix, tasks, parameters, campaign.code, most)
+    return job_id
 
 
 def lasts(campaign: Campaign, tasks: Sequence[Queued]) -> list[Queued]:
@@ -428,20 +446,21 @@ def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int]
     mine = [task.job.job_id for task in waiting if task.function == LAST]
     there = any([not before or queue.postpone(job_id, before) for job_id in mine])
     if not there and (both or not watched):
-        submit_one(campaign, LAST, following(before))
+        submit_one(campaign, LAST, when(before))
     if both and not watched:
         submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
     return "queued" if there or watched else "submitted"
 
 
-def following(jobs: Sequence[int]) -> dict[str, str]:
-    """For `send`: once these have ended, however; none: at once."""
-    return {"dependency": queue.ends(jobs)} if jobs else {}
+def when(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """For `send`: once these jobs have ended, however, and not before `start`, in sbatch's own words, allows it."""
+    dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
+    return {**start, "dependency": dependency} if dependency else dict(start)
 
 
 def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
     alone = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
-    list(send(campaign, alone, gpus=False, when=when))
+    send(campaign, alone, gpus=False, when=when)
 
 
 def mark_cancelled(campaign: Campaign) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablations import campaign as campaigns
 from ablations.campaign import Campaign
+from slurm import profile as profiles
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Handed:
     @property
     def tag(self) -> str:
         return campaigns.tag(self.array)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What its job may be called: now, and by an earlier version."""
+        return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property
     def logs(self) -> list[Path]:

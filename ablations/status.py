@@ -24,7 +24,7 @@ KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", 
 OPEN = ("missing", "interrupted", "broken")
 QUEUE_SECONDS, ACCOUNTING_SECONDS = 5.0, 4.0  # an answer within 15 s, whatever is dead
 ASK_SECONDS = 60.0  # SLURM is asked no more often
-MOST_TAGS = 1000  # on one command line
+MOST_NAMES = 1000  # on one command line
 CANCELLED = "cancelled by `ablate cancel`"
 
 
@@ -91,12 +91,12 @@ def is_open(runs: Path, key: str) -> bool:
 
 def fates(gone: Mapping[str, Handed]) -> dict[str, str] | None:
     """What became of these trials' jobs: 'TIMEOUT on node7'; None where the accounting does not tell."""
-    tags = sorted({each.tag for each in gone.values()})[-MOST_TAGS:]
-    past = queue.accounting(tags, timeout=ACCOUNTING_SECONDS)
+    names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
+    past = queue.accounting(names, timeout=ACCOUNTING_SECONDS)
     if past is None:
         return None
-    jobs = {(job.tag, job.index or 0): job for job in past}
-    found = {key: jobs[each.tag, each.index] for key, each in gone.items() if (each.tag, each.index) in jobs}
+    jobs = {(job.name, job.index or 0): job for job in past}
+    found = {key: job for key, each in gone.items() for name in each.names if (job := jobs.get((name, each.index)))}
     return {key: f"{job.state} on {job.node}" if job.node else job.state for key, job in found.items()}
 
 

@@ -56,8 +56,10 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> s
     apart = [campaigns.split(some, seconds, len(some), least, most) for some in generations]
     shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
-    parameters = profiles.submitit_parameters(profile, "ablate:CAMPAIGN:0001")
-    text = submission.script(folder, len(shares), parameters, folder.parent.parent / "code")
+    campaign = Campaign(folder.parent.parent, tuple(plan["name"] for plan in plans), profile, (), None)
+    parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label)
+    tasks = campaigns.share_tasks(campaign, shares)
+    text = submission.script(folder, tasks, parameters, campaign.code)
     after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
     price = cost(sum(seconds[job.id] * job.ranks for job in asked), profile)
     return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
@@ -153,7 +155,8 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
     try:
-        list(campaigns.send(campaign, submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]])))
+        probe = submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]], container=profile.prefix)
+        campaigns.send(campaign, probe)
         found = answer(campaign, patience)
     finally:  # also after Ctrl-C
         with suppress(Unreachable, NoSlurm):

@@ -5,8 +5,8 @@
     time: 4:00:00
     setup: [module load cuda]
 
-`setup` is shell, run on the node by the user's own job before anything else; every other field is data, held to
-what SLURM's words may be, so that no field can add an option, a command or a path.
+`setup` is shell that the node runs before anything else, and `container` a command around Python, which no shell reads.
+Every other field is data, held to what SLURM's words may be: none can add an option, a command or a path.
 """
 
 import difflib
@@ -22,6 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from slurm import grammar, options
 from slurm.grammar import FEATURES, SIZE, WORD, words
 
+ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
+CLOCK = r"\d\d?:\d\d(:\d\d)?"
+BEGIN = rf"{CLOCK}|\d{{4}}-\d\d-\d\d(T{CLOCK})?|now\+\d+(seconds|minutes|hours|days|weeks)?|midnight|noon|tomorrow"
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 # field: (what it may be, the same in words)
@@ -34,6 +37,9 @@ TEXT = {
     "constraint": (FEATURES, "features of nodes, as in a100&ib"),
     "checkpoints": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
     "data_dir": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
+    "dependency": (words(ENDS), "ends of other jobs, as in afterok:1234"),
+    "begin": (BEGIN, "a time, as in 20:00, 2030-01-31T20:00 or now+2hours"),
+    "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
     "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
 }
 TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
@@ -55,11 +61,16 @@ class Profile(BaseModel):
     memory: str | None = None
     time: str | int = "4:00:00"  # the limit of one job; a trial that needs more continues in the next
     constraint: str | None = None
-    parallel: Count | None = None  # jobs of one array that may run at once; None: as many as SLURM lets
+    parallel: Count | None = None  # jobs of a submission that may train at once; None: as many as SLURM lets
     task_minutes: Annotated[float, Field(gt=0)] = 10.0  # small trials share a task of about this length
     setup: tuple[str, ...] = ()
     environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
-    extra: dict[str, options.Value] = {}
+    container: str | None = None  # a command before Python, as in 'apptainer exec --nv IMAGE', without a shell
+    dependency: str | None = None  # this and `begin` hold for the jobs that `submit` hands over itself
+    begin: str | None = None
+    comment: str | None = None  # follows the tag of the job
+    extra: dict[str, options.Value] = {}  # options of sbatch
+    srun: dict[str, options.Value] = {}
     checkpoints: str | None = None  # scratch space; None: in the run directory
     data_dir: str | None = None  # where data sets lie; None: as ablate.toml or ABLATE_DATA say
     stage: str | None = None  # a folder on the node's own disk, to which packs are copied before they are read
@@ -108,12 +119,22 @@ class Profile(BaseModel):
             raise ValueError(f"environment={grammar.shown(values)}: names and values")
         return {name: exported(name, value) for name, value in values.items()}
 
+    @field_validator("container")
+    @classmethod
+    def _container(cls, value: str | None) -> str | None:
+        if value is not None:
+            split(value)
+        return value
+
     @field_validator("extra", mode="before")
     @classmethod
     def _extra(cls, values: object) -> dict[str, options.Value]:
-        if not isinstance(values, dict):
-            raise ValueError(f"extra={grammar.shown(values)}: options of sbatch and their values")
-        return {name: options.check(name, value) for name, value in values.items()}
+        return options.SBATCH.check_all(values)
+
+    @field_validator("srun", mode="before")
+    @classmethod
+    def _srun(cls, values: object) -> dict[str, options.Value]:
+        return options.SRUN.check_all(values)
 
     @model_validator(mode="after")
     def _together(self) -> "Profile":
@@ -135,10 +156,33 @@ class Profile(BaseModel):
         return -(-self.seconds // 60)
 
     @property
+    def prefix(self) -> tuple[str, ...]:
+        """The words before a trial's Python: those of its container."""
+        return split(self.container) if self.container else ()
+
+    @property
+    def start(self) -> dict[str, str]:
+        """When the jobs may begin that `submit` itself hands over, as sbatch's options."""
+        asked = {"begin": self.begin, "dependency": self.dependency}
+        return {key: value for key, value in asked.items() if value}
+
+    @property
     def gres(self) -> str | None:
         """GPUs and other generic resources as one sbatch option, which every way of selecting nodes understands."""
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
+
+
+def split(container: str) -> tuple[str, ...]:
+    """The words of a container's command. Raises ValueError."""
+    meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
+    try:
+        words = shlex.split(grammar.one_line("container", container, meaning))
+    except ValueError:
+        words = []
+    if not words or words[0].startswith("-"):
+        raise ValueError(f"container={grammar.shown(container)}: {meaning}")
+    return tuple(words)
 
 
 def in_seconds(time: str | int) -> int:
@@ -209,21 +253,22 @@ def path_of(name_or_file: str) -> Path:
 # -- as submitit takes it ----------------------------------------------------------------------------------------------
 
 SHORT_SECONDS = 600  # SLURM may send the signal a minute early: jobs as short as this do without it
+LONGEST_LABEL = 60  # characters
 SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
 
 
-def submitit_parameters(profile: Profile, tag: str, shunned: Sequence[str] = ()) -> dict[str, Any]:
-    """For `submitit.SlurmExecutor.update_parameters`; `tag` becomes the job's name and its comment.
+def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Sequence[str] = ()) -> dict[str, Any]:
+    """For `submitit.SlurmExecutor.update_parameters`. The job is called label:tag; its comment begins with the tag.
 
     shunned: nodes to keep away from, beside those that the profile excludes; ValueError for what is no node's name.
     Submit inside `environment.only_kept()`: sbatch hands its whole environment to the job.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *shunned])))
-    extra = profile.extra | ({"exclude": options.check("exclude", away)} if away else {})
+    extra = profile.extra | ({"exclude": options.SBATCH.check("exclude", away)} if away else {})
     chosen: dict[str, Any] = {
-        "job_name": tag,
-        "comment": tag,
+        "job_name": job_name(label, tag),
+        "comment": f"{tag} {profile.comment}" if profile.comment else tag,
         "partition": profile.partition,
         "account": profile.account,
         "qos": profile.qos,
@@ -235,17 +280,23 @@ def submitit_parameters(profile: Profile, tag: str, shunned: Sequence[str] = ())
         "constraint": profile.constraint,
         "array_parallelism": profile.parallel or 1_000_000,
         "setup": setup_lines(profile),
-        "additional_parameters": dict(options.flag(*item) for item in extra.items() if item[0] != "gres"),
+        "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
     one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # which starts the others itself
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
         # from SLURM 22.05 on, srun no longer inherits cpus-per-task
-        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus)],
+        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.words(profile.srun)],
         "stderr_to_stdout": True,
         "wckey": None,  # submitit's own default is refused where keys are enforced
     }
     return {key: value for key, value in chosen.items() if value is not None} | ours
+
+
+def job_name(label: str, tag: str) -> str:
+    """What squeue shows first is the label, as far as it may stand in a name; the tag is the end of it."""
+    harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
+    return f"{harmless}:{tag}" if harmless else tag
 
 
 def setup_lines(profile: Profile) -> list[str]:

@@ -1,7 +1,7 @@
 """Which of our jobs SLURM has now, had before, and must forget.
 
-Jobs are known by their tag, which they carry as name and comment; a job id is only an address for the moment, since
-SLURM may lose acknowledged jobs and give their ids to others.
+Jobs are known by their tag, which ends their name and begins their comment. A job id is only an address for the
+moment, since SLURM may lose acknowledged jobs and give their ids to others.
 """
 
 import os
@@ -58,7 +58,7 @@ class PastJob:
 
     job_id: int
     index: int | None
-    tag: str
+    name: str
     state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
     exit_code: str
     node: str  # '' where it never started
@@ -69,7 +69,7 @@ class PastJob:
 SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "partition": "%P", "node": "%N"}
 SQUEUE |= {"elapsed": "%M", "start": "%S", "name": "%j", "comment": "%k"}
 SACCT = {"job": "JobID", "state": "State", "exit_code": "ExitCode", "node": "NodeList", "start": "Start", "end": "End"}
-SACCT |= {"tag": "JobName"}
+SACCT |= {"name": "JobName"}
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named does sacct tell of what never started
 
 
@@ -81,10 +81,17 @@ def jobs(*prefixes: str, timeout: float = TIMEOUT) -> list[QueuedJob]:
     found = []
     for record in answer.split(RECORD)[1:]:
         fields = dict(zip(SQUEUE, record.removesuffix("\n").split(FIELD), strict=False))
-        tag = next((fields[key] for key in ("name", "comment") if fields.get(key, "").startswith(prefixes)), None)
-        if tag is not None and fields["job_id"].isdigit():  # a name may hold separators too
+        tag = next(filter(None, (tag_in(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
+        if tag and fields["job_id"].isdigit():  # a name may hold separators too
             found.append(queued(fields, tag))
     return sorted(found, key=lambda job: (job.job_id, job.index or 0))
+
+
+def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
+    """The tag in a job's name ('label:tag') or comment ('tag, and what its user says'); '' where there is none."""
+    word = text.partition(" ")[0]
+    starts = (word.find(prefix) for prefix in prefixes)
+    return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
 
 
 def queued(fields: dict[str, str], tag: str) -> QueuedJob:
@@ -98,15 +105,15 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
     )
 
 
-def accounting(tags: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """What became of the jobs with these tags, lately; None where the accounting is off or does not answer.
+def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
+    """What became of the jobs of these names, lately; None where the accounting is off or does not answer.
 
     The newest record of a job, or of an element of an array, comes last of its records.
     """
-    if not tags:
+    if not names:
         return []
     since = (datetime.now() - timedelta(days=days)).isoformat(timespec="seconds")
-    chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(tags))}", f"--starttime={since}", "--endtime=now"]
+    chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(names))}", f"--starttime={since}", "--endtime=now"]
     form = [f"--format={','.join(SACCT.values())}", "--noheader", "--parsable2", f"--delimiter={FIELD}"]
     command = ["sacct", "--allocations", "--duplicates", f"--state={STATES}", *chosen, *form]
     try:

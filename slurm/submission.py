@@ -40,6 +40,7 @@ class Tasks:
     arguments: Sequence[str]
     shares: Sequence[Sequence[str]]
     persistent: bool = False
+    container: Sequence[str] = ()  # a command around Python
 
 
 def send_all(
@@ -58,7 +59,7 @@ def send_all(
 
 def write(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> None:
     """Intent and script, on disk. `parameters`: submitit's, the tag among them; `code`: what the nodes import."""
-    text = script(folder, len(tasks.shares), parameters, code, tasks.persistent)
+    text = script(folder, tasks, parameters, code)
     (folder / "logs").mkdir(parents=True)
     (folder / "script.sh").write_text(text)
     durable(
@@ -95,7 +96,7 @@ def require_folder(folder: Path) -> None:
             raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")
 
 
-def script(folder: Path, count: int, parameters: Parameters, code: Path, persistent: bool = False) -> str:
+def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
     """submitit's script around our command: the payload is the intent, read by array index, and no pickle.
 
     -P and PYTHONPATH: the nodes import the snapshot, whatever lies in the working directory.
@@ -105,13 +106,14 @@ def script(folder: Path, count: int, parameters: Parameters, code: Path, persist
     require_folder(folder)
     began = f"export {BEGAN}=$(date +%s)"
     setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
-    command = shlex.join([sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)])
-    if persistent:  # a status above 128 is a signal's; srun would only be one more process to kill
+    python = [sys.executable, "-u", "-P", "-m", "slurm.job", str(folder)]
+    command = shlex.join([*tasks.container, *python])
+    if tasks.persistent:  # a status above 128 is a signal's; srun would only be one more process to kill
         command = (
             f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done\nexit $status"
         )
-    chosen = {**parameters, "setup": setup, "use_srun": not persistent}
-    return _make_sbatch_string(command, folder / "logs", map_count=count, **chosen)
+    chosen = {**parameters, "setup": setup, "use_srun": not tasks.persistent}
+    return _make_sbatch_string(command, folder / "logs", map_count=len(tasks.shares), **chosen)
 
 
 def send(folder: Path) -> int:

@@ -21,6 +21,7 @@ from slurm import submission
 from slurm.ask import Unreachable
 from slurm.profile import Profile
 
+ONE_TASK = submission.Tasks("module:name", [], [[]])
 TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
 SQUEUE = """#!{python}
 import sys
@@ -233,7 +234,7 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
 
 def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
     """As its first command."""
-    text = submission.script(tmp_path, 1, {"setup": ["module load cuda"]}, tmp_path / "code")
+    text = submission.script(tmp_path, ONE_TASK, {"setup": ["module load cuda"]}, tmp_path / "code")
     assert text.index(f"export {submission.BEGAN}=$(date +%s)") < text.index("module load cuda")
 
 

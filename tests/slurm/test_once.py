@@ -81,7 +81,7 @@ def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
     """How often each trial waits, and how many last jobs: the queue's tags, and what was handed over under them."""
     shares: Counter[str] = Counter()
     lasts = 0
-    for line in cluster.run("squeue", "--noheader", "--array", "--format=%j %K").stdout.splitlines():
+    for line in cluster.run("squeue", "--noheader", "--array", "--format=%k %K").stdout.splitlines():
         tag, index = line.split()
         _, campaign, array = tag.split(":")
         path = runs / "submissions" / campaign / "arrays" / array / "intent.json"

@@ -3,17 +3,19 @@
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hostile import CANARY, TEXTS
 
-from slurm import clock, draft, environment, options, partitions, profile
+from slurm import clock, draft, environment, options, partitions, profile, queue, submission
 from slurm.partitions import Nodes
 from slurm.profile import Profile, submitit_parameters
 
 WORDS = ["partition", "account", "qos", "gpu_type", "memory", "time", "constraint", "checkpoints", "data_dir", "stage"]
+WORDS += ["dependency", "begin", "comment"]
 FULL = {
     "partition": "gpu,gpu-long",
     "account": "lab_1",
@@ -37,6 +39,11 @@ FULL = {
     "checkpoints": "/scratch/me/ablate",
     "data_dir": "~/datasets",
     "stage": "$SLURM_TMPDIR/packs",
+    "container": "apptainer exec --nv '/images/my torch.sif'",
+    "dependency": "afterok:12:13,afterany:14_2",
+    "begin": "now+2hours",
+    "comment": "project=vit 7",
+    "srun": {"mpi": "pmix", "cpu-bind": "verbose,cores", "container-mounts": "/data:/data:ro,/scratch"},
 }
 
 
@@ -78,7 +85,7 @@ def test_every_key_arrives_in_the_script() -> None:
     asked = directives(text)
     expected = {
         "job-name": "vit:0",
-        "comment": "vit:0",
+        "comment": "vit:0 project=vit 7",
         "partition": "gpu,gpu-long",
         "account": "lab_1",
         "qos": "high",
@@ -101,7 +108,36 @@ def test_every_key_arrives_in_the_script() -> None:
         < lines.index("export SUBMITIT_EXECUTOR=slurm")
     )
     assert "srun" in text
-    assert "--cpus-per-task 4" in text
+    assert "--cpus-per-task 4 --mpi=pmix --cpu-bind=verbose,cores --container-mounts=/data:/data:ro,/scratch" in text
+
+
+def test_a_job_is_called_after_its_study() -> None:
+    """squeue shows the beginning of the name; whatever a study is called adds nothing to the script."""
+    for label, name in {"pooling@digits+2": "pooling@digits+2:vit:0", "a b,'$(x)": "a-b----x-:vit:0"}.items():
+        assert submitit_parameters(Profile(), "vit:0", label)["job_name"] == name
+
+
+def test_a_tag_is_found_in_names_and_comments() -> None:
+    """It ends the one and begins the other; elsewhere it is somebody's text."""
+    tag = "ablate:20260101-000000-0123abcd:0001"
+    for text in (tag, f"pooling@digits:{tag}", f"{tag} project=vit"):
+        assert queue.tag_in(text, ("ablate:",)) == tag
+        assert queue.tag_in(text, ("other:", tag)) == tag
+    for text in ("", "sable:1", "pooling", f"see {tag}", "ablated:1"):
+        assert queue.tag_in(text, ("ablate:",)) == ""
+
+
+def test_the_container_gets_the_words_of_python(tmp_path: Path) -> None:
+    """srun starts the container's command, which starts Python; what a shell would expand stays as it is written."""
+    words = ["apptainer", "exec", "--bind", "$HOME:/x", "/images/my torch.sif", "$(touch canary)"]
+    chosen = Profile(container=shlex.join(words))
+    tasks = submission.Tasks("module:name", [], [[]], container=chosen.prefix)
+    text = submission.script(tmp_path / "0001", tasks, submitit_parameters(chosen, "vit:0"), tmp_path / "code")
+    (line,) = [line for line in text.splitlines() if line.startswith("srun")]
+    command = ["bash", "-c", line.replace("srun", "printf '%s\\0'", 1)]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split("\0")
+    assert printed[printed.index("apptainer") :][: len(words) + 1] == [*words, sys.executable]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_blank_keys_are_as_if_left_out() -> None:
@@ -172,6 +208,17 @@ def test_short_jobs_get_no_early_signal() -> None:
         ({"checkpoints": "scratch"}, "mine.yaml: checkpoints=scratch: an absolute folder"),
         ({"checkpoints": "/a/../b"}, "mine.yaml: checkpoints=/a/../b: an absolute folder"),
         ({"data_dir": "datasets"}, "mine.yaml: data_dir=datasets: an absolute folder"),
+        ({"container": "apptainer 'exec"}, r"mine.yaml: container=\".*: a command and its options"),
+        ({"container": "--nv"}, "mine.yaml: container=--nv: a command and its options"),
+        ({"container": " "}, "mine.yaml: container=' ': a command and its options"),
+        ({"container": ["apptainer", "exec"]}, "mine.yaml: container=.*: input should be a valid string"),
+        ({"dependency": "singleton"}, "mine.yaml: dependency=singleton: ends of other jobs, as in afterok:1234"),
+        ({"dependency": "afterok:1?afterok:2"}, "mine.yaml: dependency='afterok:1.afterok:2': ends of other jobs"),
+        ({"begin": "soon"}, "mine.yaml: begin=soon: a time, as in 20:00"),
+        ({"comment": "it's"}, 'mine.yaml: comment="it.s": letters, digits, blanks and'),
+        ({"srun": {"output": "x"}}, "mine.yaml: unknown option 'srun.output': one of container-image"),
+        ({"srun": {"mpi": True}}, "mine.yaml: srun.mpi=True: a type of MPI, as in pmix"),
+        ({"srun": ["mpi"]}, r"mine.yaml: srun=.*: options and their values"),
         (
             {"stage": "$(touch x)"},
             r"mine.yaml: stage='\$\(touch x\)': an absolute folder, or one that a variable names",
@@ -185,12 +232,14 @@ def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> N
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", options.VALUED)
-def test_every_option_of_the_allow_list_says_what_it_takes(name: str) -> None:
+@pytest.mark.parametrize(
+    ("allowed", "name"), [(some, name) for some in (options.SBATCH, options.SRUN) for name in some.valued]
+)
+def test_every_option_of_an_allow_list_says_what_it_takes(allowed: options.Options, name: str) -> None:
     """A wrong value names the option; a boolean is no value."""
     for value in ("-x", True, False, "a b"):
-        with pytest.raises(ValueError, match=f"^extra.{name}="):
-            options.check(name, value)
+        with pytest.raises(ValueError, match=f"^{allowed.key}.{name}="):
+            allowed.check(name, value)
 
 
 # -- hostile text ------------------------------------------------------------------------------------------------------
@@ -219,8 +268,9 @@ def refusal(content: dict[str, Any]) -> str:
     return ""
 
 
-FIELDS = [*WORDS, "setup", "environment.A", "name", "option", "key", *(f"extra.{name}" for name in options.ALLOWED)]
-FREE = {"setup", "environment.A"}  # shell by design, and quoted text: all that prints is allowed
+FIELDS = [*WORDS, "setup", "environment.A", "name", "option", "key", "container"]
+FIELDS += [f"{some.key}.{name}" for some in (options.SBATCH, options.SRUN) for name in some.allowed]
+FREE = {"setup", "environment.A", "container"}  # shell by design, and quoted text: all that prints is allowed
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -234,6 +284,7 @@ def test_hostile_text_is_refused_in_one_harmless_line(field: str) -> None:
         if not problem:
             accepted.append(text)
     harmless = {"[", "!"} if field in ("constraint", "extra.prefer") else set()
+    harmless |= {f"eval touch {CANARY}", f"main --output={CANARY}"} if field == "comment" else set()  # quoted
     harmless |= {"$HOME"} if field == "stage" else set()  # no shell sees it: its words expand on the node, in Python
     if field not in FREE:
         assert set(accepted) <= harmless
