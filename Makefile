@@ -10,13 +10,20 @@ SLOW := $(SLOW_PARTS:%=tests/test_%.py)
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench-aggregate bench-loader calibration demo golden test test-full test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench-aggregate bench-loader calibration demo golden lock test test-full test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
+$(STAMP): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,slurm,dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
+
+# After a change of dependencies, or of a version in constraints.txt. Needs uv.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--extra train --extra slurm --extra dev -c constraints.txt pyproject.toml -o requirements.lock
 
 demo: $(STAMP)
 	$(BIN)/ablate run $(STUDIES)

@@ -1,0 +1,55 @@
+"""The lock: what `make` installs is what constraints.txt pins, each file by its hash."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks() -> list[list[str]]:
+    """Of requirements.lock: a requirement, then its hashes."""
+    text = (ROOT / "requirements.lock").read_text().replace(" \\\n    ", "\n")
+    return [block.splitlines() for block in re.split(r"\n(?=\w)", text)]
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    found = map(Requirement, lines)
+    return {canonicalize_name(one.name): str(one.specifier) for one in found}
+
+
+def test_every_locked_file_has_a_hash_and_no_index_is_named() -> None:
+    """What pip needs for --require-hashes, from whichever index."""
+    for requirement, *hashes in blocks():
+        assert re.fullmatch(r"[\w.-]+==[\w.]+( ; .*)?", requirement)
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+def test_lock_and_constraints_pin_the_same_versions() -> None:
+    """`make lock` writes one from the other: neither is changed alone."""
+    constrained = pins((ROOT / "constraints.txt").read_text().splitlines())
+    assert pins([requirement for requirement, *_ in blocks()]) == constrained
+
+
+def test_lock_has_what_the_project_needs_to_run_and_to_be_built() -> None:
+    """A dependency that is added to pyproject.toml is locked, at a version that it allows."""
+    locked = pins([requirement for requirement, *_ in blocks()])
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = about["project"]["optional-dependencies"].values()
+    needed = [*about["build-system"]["requires"], *about["project"]["dependencies"], *(n for e in extras for n in e)]
+    for one in map(Requirement, needed):
+        assert one.specifier.contains(locked[canonicalize_name(one.name)].removeprefix("==")), one
+    assert all("==" in requirement for requirement in about["build-system"]["requires"])
+
+
+def test_make_installs_by_hash_and_builds_without_downloads() -> None:
+    """Nothing else that pip would fetch: no source archives, no build environment."""
+    commands = re.findall(r"pip install (.*)", (ROOT / "Makefile").read_text())
+    assert commands == [
+        "--quiet --require-hashes --only-binary :all: -r requirements.lock",
+        "--quiet --no-deps --no-build-isolation -e .",
+    ]
