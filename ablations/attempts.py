@@ -25,7 +25,6 @@ class Ended:
     """How an attempt did.
 
     step: where it began; None: it never did. where: type and place of an exception. node: SLURM's name of its machine.
-    shared: with others as one, so that it says nothing of this trial: the next goes alone (ablations.company).
     """
 
     machine: bool
@@ -33,7 +32,6 @@ class Ended:
     step: int | None
     where: tuple[str, ...] = ()
     node: str = ""
-    shared: bool = False
 
 
 def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
@@ -49,13 +47,13 @@ def how(path: Path, code: str) -> Ended | None:
     env, failure = known(path / "env.json"), known(path / "failure.json")
     if env.get("code", code) != code or failure.get("code", code) != code:
         return None
-    step, shared = env.get("resumed_from", {}).get("step"), "group" in env
+    step = env.get("resumed_from", {}).get("step")
     if failure:
         place, node = tuple(failure.get("where", ())), node_of(failure, env)
-        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node, shared)
+        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
         return None
-    return Ended(True, KILLED, step, shared=shared)
+    return Ended(True, KILLED, step)
 
 
 def node_of(ended: Json, env: Json) -> str:
@@ -73,7 +71,7 @@ def known(path: Path) -> Json:
 
 def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
     """Why the machine's faults leave no further attempt; "" where they do."""
-    ended = [one for one in past if one.machine and not one.shared]
+    ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
     if len(idle) < WITHOUT_PROGRESS:
@@ -83,7 +81,7 @@ def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
 
 def again(past: Sequence[Ended], place: Sequence[str]) -> bool:
     """Whether an exception at `place` leaves another attempt: not the second time, nor after some others."""
-    raised = [one for one in past if not one.machine and not one.shared]
+    raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ablations import bench_arms, bench_fused, bench_loop, bench_memory, bench_start, bench_step
+from ablations import bench_arms, bench_loop, bench_memory, bench_start, bench_step
 from ablations.bench_clock import ends
 from ablations.bench_images import images
 from ablations.bench_process import Source
@@ -63,12 +63,6 @@ def loop(settings: Json, seeds: int, method: Method, digests: dict[str, str]) ->
     """A small study of this config beside one process a trial."""
     found = bench_loop.bench(settings, seeds, method.rounds, method.source)
     return {"bench": "loop", **about(Config(**settings), method, digests), **found}
-
-
-def fused(settings: Json, members: int, method: Method, digests: dict[str, str]) -> Json:
-    """Seeds of this config trained as one, beside one after the other and one process a trial."""
-    found = bench_fused.bench(settings, members, method.rounds, method.calls, method.source)
-    return {"bench": "fused", **about(Config(**settings), method, digests), **found}
 
 
 def start(settings: Json, method: Method, digests: dict[str, str]) -> Json:

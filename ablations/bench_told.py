@@ -61,30 +61,6 @@ def loop(found: Json) -> list[str]:
     return [markdown(Grid(title, [caption], header, [False, True, True, True], rows))]
 
 
-def fused(found: Json) -> list[str]:
-    """A row a way of training the same seeds."""
-    rows = [
-        [
-            Cell(name),
-            Cell(milliseconds(found["step"]["seconds"][name]) if name in found["step"]["seconds"] else ""),
-            Cell(spread(seconds, "{:.1f}") + " s"),
-            Cell(spread(found["ratio"].get(name), "{:.2f}x")),
-            Cell(accuracy(found["test_accuracy"].get(name))),
-        ]
-        for name, seconds in found["seconds"].items()
-    ]
-    title = f"{found['trials']} seeds, {counted(found['steps'], 'step')} each: {model(found)}"
-    caption = [
-        f"{median(found)} in turn. As one, "
-        f"{spread(found['step']['ratio'], '{:.2f}x')} the steps a second of one after the other "
-        f"({found['step']['rounds']} rounds, [{found['step']['low_and_high']}]). Then whole trainings, with "
-        "evaluations: the first two in this process, from the images to the last test; the others from their "
-        "commands on, with what they import, so that no ratio is told across.",
-    ]
-    header = ["how", "a step of all", "all trained", "as one is faster by", "test accuracy"]
-    return [markdown(Grid(title, caption, header, [False, True, True, True, True], rows))]
-
-
 def start(found: Json) -> list[str]:
     """A row a cache."""
     rows = [
@@ -219,6 +195,5 @@ TOLD: dict[str, Callable[[Json], list[str]]] = {
     "step": step,
     "arms": arms,
     "loop": loop,
-    "fused": fused,
     "start": start,
 }

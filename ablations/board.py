@@ -44,7 +44,7 @@ def board(views: Sequence[Json], where: str = "") -> Text:
 
 def study(view: Json, where: str) -> Text:
     entries = [*view["stages"], *view["arms"]]
-    blocks = [headline(view), *rows(view), *as_one(entries), *running(entries), *queued(entries)]
+    blocks = [headline(view), *rows(view), *running(entries), *queued(entries)]
     return Text("\n").join([*blocks, *failed(view, where), *ended(view), *given_up(view)])
 
 
@@ -72,20 +72,6 @@ def rows(view: Json) -> list[Text]:
             line.append(f"  {arm[kind] or '-':>{len(name)}}", COLOURS[kind] if arm[kind] else "dim")
         lines.append(line)
     return lines
-
-
-def as_one(arms: Sequence[Json]) -> list[Text]:
-    """What probes said of training the seeds of an arm as one, each once."""
-    said: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for arm in arms:
-        for one in arm["as_one"]:
-            paid = f"{one['members']} take {one['ratio'] or 0:.2f}x the steps a second of one after the other"
-            label = "alone" if one["why"] else "as one"
-            said[label, f"{one['why'] or paid}, on {one['device']}"].append(arm["arm"])
-    return [
-        labelled(label, f"{plain(text)}: {plain(', '.join(dict.fromkeys(names)))}", "dim")
-        for (label, text), names in said.items()
-    ]
 
 
 def running(arms: Sequence[Json]) -> list[Text]:

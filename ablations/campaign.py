@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ablations import estimate, fusing, retrying, runner, shunning
+from ablations import estimate, retrying, runner, shunning
 from ablations.cleaning import Keep
 from ablations.jobs import Job, jobs, read
 from ablations.launch import Place
@@ -55,7 +55,6 @@ class Campaign:
     data_dir: str | None
     checkpoints: str | None = None  # scratch space, which need not be there on other nodes
     keep_weights: Keep = "all"
-    fuse: int = fusing.AUTO  # as of a Place
 
     @property
     def runs(self) -> Path:
@@ -97,7 +96,7 @@ class Campaign:
             bool(self.profile.gpus),
             scratch,
             self.keep_weights,
-            self.fuse,
+            self.profile.trials_per_gpu,
         )
 
     def read_plans(self) -> list[Json]:
@@ -153,7 +152,6 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
         str(place.data_dir.absolute()) if place.data_dir else None,
         str(place.checkpoints) if place.checkpoints else None,
         place.keep_weights,
-        place.fuse,
     )
     content = {
         "schema": store.SCHEMA,
@@ -163,7 +161,6 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
         "data_dir": campaign.data_dir,
         "checkpoints": campaign.checkpoints,
         "keep_weights": campaign.keep_weights,
-        "fuse": campaign.fuse,
     }
     store.write_json(staging / "campaign.json", content)
     staging.rename(folder)
@@ -181,7 +178,6 @@ def load(folder: Path) -> Campaign:
         content["data_dir"],
         content.get("checkpoints"),
         content.get("keep_weights", "all"),
-        content.get("fuse", fusing.AUTO),
     )
 
 
@@ -329,9 +325,7 @@ def hand_over(
     for depth, some in enumerate(generations):
         where = {**there, **found}
         takable = [job for job in some if not depth or parent(job) in where]
-        shares = split(
-            takable, seconds, free, 60 * campaign.profile.task_minutes, most(campaign.profile, campaign.fuse)
-        )
+        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
         before = {where[parent(job)] for job in takable if depth}
         for chunk in chunks(shares, size):
             if campaign.profile.parallel:
@@ -363,29 +357,21 @@ def slots(bound: limits.Bound, lasts_there: int) -> int:
     return max(0, bound.free - max(0, LASTS - lasts_there))
 
 
-def most(profile: profiles.Profile, fuse: int) -> int:
-    """How many trials a job of the profile may train as one."""
-    return fusing.most(fuse, gpu=bool(profile.gpus))
+def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
+    """Split trials into at most `free` shares of at least `least` seconds, about equal.
 
-
-def split(
-    todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float, most: int = fusing.OFF
-) -> list[list[Job]]:
-    """Shares of at least `least` seconds, at most `free` of them, about equal; seed-major, in a seed longest first.
-
-    Kin that fill no more than one share go to one together, as many as may be trained as one.
+    Trials are taken seed by seed, within a seed longest first.
     """
     if not todo or not free:
         return []
-    parties = fusing.parties(sorted(todo, key=lambda job: (job.config["seed"], -seconds[job.id])), seconds, least, most)
     total = sum(seconds[job.id] for job in todo)
-    count = min(len(parties), free, max(1, math.ceil(total / least)))
+    count = min(len(todo), free, max(1, math.ceil(total / least)))
     shares: list[list[Job]] = [[] for _ in range(count)]
     lengths = [0.0] * count
-    for party in parties:
+    for job in sorted(todo, key=lambda job: (job.config["seed"], -seconds[job.id])):
         shortest = lengths.index(min(lengths))
-        shares[shortest] += party
-        lengths[shortest] += sum(seconds[job.id] for job in party)
+        shares[shortest].append(job)
+        lengths[shortest] += seconds[job.id]
     return shares
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from ablations import fusing, login, provenance
+from ablations import login, provenance
 from ablations.cleaning import Keep
 from ablations.machine import at_once, cores, gpus, nodes
 from results import store
@@ -40,7 +40,7 @@ class Place:
     gpu: bool = False  # workers refuse to run without one
     checkpoints: Path | None = None  # scratch space; None: in the run directory
     keep_weights: Keep = "all"
-    fuse: int = fusing.AUTO  # how many trials a worker may train as one (fusing.most)
+    trials_per_gpu: int = 1
 
     @property
     def code(self) -> str:
@@ -77,7 +77,6 @@ def start(place: Place, own: Environment, on_cpu: bool, inherited: Environment |
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
         "plugins": [str(path) for path in place.plugins],
         "gpu": place.gpu and not on_cpu,
-        "shares": VISIBLE in own,  # it tells how much memory there is
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
     }
@@ -121,15 +120,15 @@ def processor() -> str:
     return hashlib.sha256(f"{platform.machine()} {told}".encode()).hexdigest()[:8]
 
 
-def environments(ranks: int, on_cpu: bool, asked: int | None) -> Iterator[Environment]:
-    """Of as many workers as are asked for, else `machine.at_once`; the first of each GPU before the second of any.
+def environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
+    """The environments of as many workers as are asked for, else `machine.at_once`.
 
-    Of several on one GPU all but one wait for `Sharing` to admit them.
+    Workers share GPUs where there are more of them, the same number on each.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
     groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
-    number = (asked or at_once(ranks, len(devices), cores())) if spread == 1 else 1
+    number = (asked or at_once(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
     for worker in range(number):
         own = {VISIBLE: ",".join(groups[worker % len(groups)])} if groups else {}
         yield {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | own

@@ -35,13 +35,8 @@ def gpus() -> list[str]:
 
 
 def at_once(ranks: int, gpus: int, cores: int) -> int:
-    """How many trials of so many GPUs, or processes, each may run here at once.
-
-    Those of one GPU may share it, where their memory allows (ablations.sharing): no more of them than it has cores.
-    """
-    if not gpus:
-        return max(1, cores // ranks)
-    return max(gpus, cores // gpus * gpus) if ranks == 1 else gpus // ranks
+    """How many trials run here at once by default, of `ranks` GPUs each, or of as many processes without GPUs."""
+    return gpus // ranks if gpus else max(1, cores // ranks)
 
 
 def memory_kills() -> int:

@@ -73,7 +73,7 @@ def on_notice(end: float) -> None:
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """As many as the GPUs allow; without GPUs as many as the cores that SLURM gave to the task."""
+    """The pool's default on GPUs; without them one for each core that SLURM gave to the task."""
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 

@@ -1,26 +1,25 @@
-"""What probes measured, a file a device: runs/probes/<device>.json. Reading them loads no torch.
+"""Measured seconds a training step, a file a device: runs/probes/<device>.json. Reading them loads no torch.
 
-    paces    seconds a training step
-    fused    whether kin pay as one (ablations.fusing)
-    memory   what a trial takes of a GPU (ablations.sharing)
-
-A pace is filed under everything that a step's time depends on, so that arms which differ in the learning rate or the
-number of steps share it. Memory is filed under what it depends on besides: images stay on the GPU, and an eval that is
-owed may take more than a step.
+A measurement is filed under everything that a step's time depends on. Arms that differ in the learning rate or the
+number of steps share it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results import store
-from vitcore.kin import PACE, common
 
 Json = dict[str, Any]
-IMAGES = {"data_fraction", "val_fraction"}  # how many of them there are
-PACES, FUSED, MEMORY = "paces", "fused", "memory"
+FREE = {  # settings that a step's time does not depend on
+    *("seed", "data_seed", "data_fraction", "val_fraction"),
+    *("lr", "weight_decay", "warmup", "schedule", "steps", "evaluations"),
+    *("init", "head_init", "init_from"),
+    *("layer_decay", "weight_decay_on", "label_smoothing"),
+}
+PACES = "paces"  # files of earlier versions hold other measurements beside them
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,8 @@ def plain(name: str) -> str:
 
 
 def key(config: Mapping[str, Any]) -> str:
-    """Of an arm's resolved config."""
-    return store.checksum(common(config, PACE))[:12]
-
-
-def memory_key(config: Mapping[str, Any], evals: Iterable[str] = ()) -> str:
-    """Of a trial's resolved config, and of the evals that it owes."""
-    return store.checksum({"config": common(config, PACE - IMAGES), "evals": sorted(evals)})[:12]
+    """Of an arm's resolved config: a digest of the settings that a step's time depends on."""
+    return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
 
 
 def path(runs: Path, device: str) -> Path:
@@ -80,16 +74,10 @@ def read(runs: Path, device: Device) -> dict[str, float]:
     return found
 
 
-def measured(runs: Path, device: str, part: str) -> dict[str, Json]:
-    """What was measured on the device of exactly this name, by key."""
-    found = (content.get(part, {}) for content in files(runs) if content["device"] == device)
-    return dict(next(found, {}))
+def write(runs: Path, device: Device, measured: Mapping[str, Json]) -> None:
+    """Add to the device's file; a new measurement replaces the one under the same key.
 
-
-def write(runs: Path, device: Device, part: str, measured: Mapping[str, Json]) -> None:
-    """Adds to a part of the device's file; of the same key the new one counts.
-
-    Of two processes at once one may lose what the other adds: it is measured again.
+    Of two processes that write at once one may lose the other's measurement, which is then made again.
     """
     file = path(runs, device.name)
     try:
@@ -97,4 +85,4 @@ def write(runs: Path, device: Device, part: str, measured: Mapping[str, Json]) -
     except (store.Broken, FileNotFoundError):
         before = {}
     content = before | {"schema": store.SCHEMA, "device": device.name, "gpu": device.gpu}
-    store.write_json(file, content | {part: before.get(part, {}) | dict(measured)})
+    store.write_json(file, content | {PACES: before.get(PACES, {}) | dict(measured)})

@@ -11,7 +11,6 @@ from ablations.paces import Device
 from ablations.provenance import sources
 from results import store
 from results.planned import trained
-from vitcore import memory
 from vitcore.config import Config, merge
 from vitcore.data import load
 from vitcore.device import computing, device_of, hardware
@@ -36,33 +35,21 @@ def probe(
         key = paces.key(arm["config"])
         if key in paces.read(runs, device):
             continue
-        seconds, took = pace(config, data_dir)
-        about = {"arm": arm["name"], "when": store.now()}
-        measured = {"seconds": seconds, "steps": STEPS, **about, "code": sources()}
-        paces.write(runs, device, paces.PACES, {key: measured})
-        if took is not None:
-            flops = 3 * arm["flops"] * config.batch
-            like = paces.memory_key(arm["config"])
-            paces.write(runs, device, paces.MEMORY, {like: {"bytes": took, "flops": flops, **about}})
+        seconds = pace(config, data_dir)
+        measured = {"seconds": seconds, "steps": STEPS, "arm": arm["name"], "when": store.now(), "code": sources()}
+        paces.write(runs, device, {key: measured})
         say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
 
 
-def pace(config: Config, data_dir: Path | None) -> tuple[float, int | None]:
-    """Seconds a training step, over STEPS of them after WARM_UP, and what they and an evaluation take of a GPU.
-
-    Nothing of it is kept.
-    """
+def pace(config: Config, data_dir: Path | None) -> float:
+    """Seconds a training step, averaged over STEPS of them after WARM_UP. Nothing is written."""
     short = with_steps(config, WARM_UP + STEPS)
-    memory.begin_peak()
     with computing(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
         advance(training, WARM_UP)
         before = elapsed(training)
         advance(training, STEPS)
-        seconds = (elapsed(training) - before) / STEPS
-        if training.device.type == "cuda":
-            training.evaluate()
-        return seconds, memory.peak()
+        return (elapsed(training) - before) / STEPS
 
 
 def with_steps(config: Config, steps: int) -> Config:

@@ -1,4 +1,4 @@
-"""Run trials on this machine until they are over: a bounded pool of workers, one a core or one a GPU.
+"""Run trials on this machine until they are over: a bounded pool of workers, by default one a core or one a GPU.
 
 The disk decides what is done; the runner only sees to it that somebody works. A worker that dies is replaced and its
 trial resumed; trials that another run holds are waited for; a failed trial stops no other.
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -23,7 +23,6 @@ from ablations.jobs import Job
 from ablations.launch import Ahead, Place, Process, hang_up
 from ablations.machine import memory_kills
 from ablations.slots import Slot, by_ranks, on_cpu, slots
-from ablations.turns import Turns
 from results import chain, evals, store
 
 Json = dict[str, Any]
@@ -90,7 +89,7 @@ class Pool:
         self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
-        self.turns = Turns(jobs, slots, place.runs, place.fuse)
+        self.waiting: deque[Job] = deque(jobs)
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
         self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
         self.tally = Tally()
@@ -107,7 +106,7 @@ class Pool:
         asked = time.monotonic()
         with self.signals():
             try:
-                while not self.stopping and (self.turns.waiting or self.held or any(slot.jobs for slot in self.slots)):
+                while not self.stopping and (self.waiting or self.held or any(slot.job for slot in self.slots)):
                     self.stopping = self.stopping or time.monotonic() > deadline
                     if time.monotonic() - asked > CALLED_OFF_SECONDS:
                         asked, self.stopping = time.monotonic(), self.stopping or called_off()
@@ -137,47 +136,43 @@ class Pool:
         for key, (due, job) in list(self.held.items()):
             if due <= now:
                 del self.held[key]
-                self.turns.waiting.append(job)
+                self.waiting.append(job)
         for slot in self.slots:
-            if slot.ready and not slot.jobs and (lead := self.turns.next(slot, self.may_begin)):
-                self.hand(slot, [lead, *self.turns.company(slot, lead, self.ready)])
+            if slot.ready and slot.job is None and (next_job := self.next_job()) is not None:
+                slot.job = next_job
+                self.send(slot, next_job)
         for slot in self.slots:
-            if slot.process is None and self.turns.wanted(slot):
+            if slot.process is None and len(self.waiting) > sum(one.idle for one in self.slots):
                 self.start(slot)
 
-    def may_begin(self, job: Job) -> bool:
-        """Whether the disk does not call a waiting trial over: another run may have finished it.
+    def next_job(self) -> Job | None:
+        """Take the first waiting trial that may begin; settle those before it, which wait no longer."""
+        while self.waiting:
+            if self.may_begin(job := self.waiting.popleft()):
+                return job
+        return None
 
-        One that may not begin, as what it starts from is open, is held or left; in each case it waits no longer.
+    def may_begin(self, job: Job) -> bool:
+        """Whether a trial is still to do and its parent is there; if not, it is settled or held.
+
+        Another run may have finished it meanwhile.
         """
         state, reason = outcome(self.place.runs, job, self.place.code)
         if state != "todo":
-            self.turns.waiting.remove(job)
             kind = "finished" if state == "over" else state
             self.finish(job, kind, {"cause": reason, "elsewhere": True})
             return False
         start = chain.begin(self.place.runs, job.id, job.parents, chain.on_disk(self.place.runs, self.place.code))
         if start.kind != chain.READY:
-            self.turns.waiting.remove(job)
             self.await_parent(job, start)
         return start.kind == chain.READY
-
-    def ready(self, job: Job) -> bool:
-        """The same, only asked."""
-        runs, code = self.place.runs, self.place.code
-        open_ones = chain.begin(runs, job.id, job.parents, chain.on_disk(runs, code))
-        return outcome(runs, job, code)[0] == "todo" and open_ones.kind == chain.READY
-
-    def hand(self, slot: Slot, jobs: list[Job]) -> None:
-        slot.jobs, slot.handed = jobs, len(jobs)
-        self.send(slot)
 
     def await_parent(self, job: Job, start: chain.Start) -> None:
         """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
         mine = [
-            *self.turns.waiting,
+            *self.waiting,
             *(held for _, held in self.held.values()),
-            *(job for slot in self.slots for job in slot.jobs),
+            *(slot.job for slot in self.slots if slot.job is not None),
         ]
         if start.running or any(one.id == start.open[0] for one in mine):
             self.hold(job, HELD_SECONDS)
@@ -210,19 +205,12 @@ class Pool:
                 if line.strip():
                     self.events.put((slot, process, {"event": "said", "line": line.rstrip()}))
 
-    def send(self, slot: Slot) -> None:
+    def send(self, slot: Slot, job: Job) -> None:
         assert slot.process is not None
         assert slot.process.stdin is not None
         with suppress(OSError):  # it died: the event that says so is on its way
-            slot.process.stdin.write(json.dumps(self.order(slot)) + "\n")
+            slot.process.stdin.write(json.dumps(asdict(job)) + "\n")
             slot.process.stdin.flush()
-
-    def order(self, slot: Slot) -> Json:
-        """What a worker is told; shared: others may use its GPU meanwhile."""
-        jobs = [asdict(job) for job in slot.jobs]
-        if len(jobs) > 1:
-            return {"together": jobs}
-        return jobs[0] | {"shared": self.turns.shared(slot)}
 
     def listen(self, seconds: float) -> None:
         try:
@@ -233,11 +221,9 @@ class Pool:
             self.handle(slot, event)
 
     def handle(self, slot: Slot, event: Json) -> None:
-        job, kind = slot.job(event), event["event"]
+        job, kind = slot.job, event["event"]
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
-            if "free" in event:
-                self.turns.sharing.meet(slot.gpu, event["device"], event["free"])
         elif kind == "said":
             self.hear(slot, event["line"])
         elif kind == "died":
@@ -248,14 +234,10 @@ class Pool:
             self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
         elif job is not None and kind == "started":
             del self.deaths[job.id]
-        elif job is not None and kind == "memory":
-            self.turns.sharing.learn(job, event["took"], event["flops"])
         elif job is not None:
-            slot.jobs.remove(job)
+            slot.job = None
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
-            if slot.handed > 1:
-                self.turns.alone.add(job.id)
             self.settle(job, event)
 
     def hear(self, slot: Slot, line: str) -> None:
@@ -274,15 +256,7 @@ class Pool:
             case "held":
                 self.hold(job, HELD_SECONDS)
             case "stopped":
-                self.turns.waiting.append(job)
-            case "apart":
-                self.turns.part(job)
-                self.warn_once(f"not trained as one: {event['cause']}")
-                self.turns.put_back(job)
-            case "alone":
-                self.turns.put_back(job)
-            case "crowded":
-                self.seclude(job, event["cause"])
+                self.waiting.append(job)
             case "again":
                 when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
                 self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again{when}")
@@ -291,11 +265,6 @@ class Pool:
                 self.interrupt(job, event["cause"])
             case kind:
                 self.finish(job, kind, event)
-
-    def seclude(self, job: Job, cause: str) -> None:
-        """It ran out of memory where others may have taken it: that is held against none, and it goes on alone."""
-        self.display.say(f"{job.arm} seed {job.config['seed']}: {cause}; it goes on with a GPU to itself")
-        self.turns.seclude(job)
 
     def hold(self, job: Job, seconds: float) -> None:
         """It waits, without a worker."""
@@ -320,22 +289,19 @@ class Pool:
                 self.held[key] = (0.0, waiting)
 
     def bury(self, slot: Slot, code: int) -> None:
-        """A worker died: its trials go on in others, which give up a trial that keeps killing them."""
-        jobs, started = slot.jobs, slot.ready
+        """Replace a worker that died; another one resumes its trial, or gives up one that keeps killing them."""
+        job, started = slot.job, slot.ready
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         if code == -signal.SIGKILL and (kills := memory_kills()) > self.memory_kills:
             self.memory_kills, how = kills, f"{how}: out of memory"
         assert slot.process is not None
         hang_up(slot.process)
-        slot.process, slot.jobs, slot.ready = None, [], False
+        slot.process, slot.job, slot.ready = None, None, False
         self.display.idle(slot.number)
         if not started and code != 0 and not self.stopping:
             self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
-        if slot.handed > 1 and jobs and not self.stopping:
-            self.part(jobs, how)
-        elif not self.stopping:
-            for job in jobs:
-                self.count_death(job, how)
+        if job is not None and not self.stopping:
+            self.count_death(job, how)
         slot.said = ""
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
@@ -354,14 +320,7 @@ class Pool:
         if self.deaths[job.id] >= DEATHS:
             return self.interrupt(job, f"its workers died {DEATHS} times before it began, the last of {how}")
         self.display.say(f"the worker of {job.arm} seed {job.config['seed']} died ({how}); its trial is resumed")
-        self.turns.waiting.append(job)
-
-    def part(self, jobs: Sequence[Job], how: str) -> None:
-        """Their worker died over trials as one: an event that is held against none; each goes on alone."""
-        self.turns.part(jobs[0])
-        self.display.say(f"the worker of {len(jobs)} trials as one died ({how}); each goes on alone")
-        for job in jobs:
-            self.turns.put_back(job)
+        self.waiting.append(job)
 
     def dismiss(self) -> None:
         """Every worker stops at its next step with a checkpoint, or is killed after a minute."""
@@ -409,7 +368,7 @@ def run(
                 (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
                 display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
-    pools = [(group, slots(group, workers)) for group in by_ranks(todo)]
+    pools = [(group, slots(group, workers, place.trials_per_gpu)) for group in by_ranks(todo)]
     ahead = ahead or Ahead()
     ahead.keep(max((len(places) for _, places in pools), default=0))
     for group, places in pools:

@@ -20,22 +20,18 @@ SECONDS = 24 * 3600.0  # a node that was mended meanwhile is as good as any
 
 def shunned(trials: Iterable[store.Trial]) -> list[str]:
     """The nodes, by SLURM's names."""
-    faults = {fault for trial in trials for fault in faults_of(trial)}
-    counts = Counter(node for node, _ in faults)
+    counts = Counter(node for trial in trials for node in faulty_nodes(trial))
     return sorted(node for node, count in counts.items() if count >= FAULTS)
 
 
-def faults_of(trial: store.Trial) -> Iterator[tuple[str, str]]:
-    """Of each attempt that its machine ended, or miscomputed, lately: the node, and what names the event.
-
-    Trials that were trained as one met theirs together: it is one.
-    """
+def faulty_nodes(trial: store.Trial) -> Iterator[str]:
+    """The node of each recent attempt that its machine ended or miscomputed."""
     for attempt in trial.attempts():
         for name in ("failure.json", "result.json"):
             if lately(attempt / name) and is_fault(ended := known(attempt / name)):
-                env = known(attempt / "env.json")
-                node, event = node_of(ended, env), str(env.get("group", attempt))
-                yield from [(node, event)] if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) else []
+                node = node_of(ended, known(attempt / "env.json"))
+                if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
+                    yield node
 
 
 def lately(path: Path) -> bool:

@@ -1,55 +1,40 @@
-"""The places of the pool: one a core or one a GPU, or several on a GPU that small trials share."""
+"""The slots of the pool: a worker each, one a core or one a GPU unless more are asked for."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Any
 
-from ablations import launch
 from ablations.jobs import Job
 from ablations.launch import Process, environments
 from ablations.machine import gpus, nodes
 
-Json = dict[str, Any]
-
 
 @dataclass
 class Slot:
-    """A place in the pool: its worker's process, and what that is busy with."""
+    """A place in the pool: its worker's process, and the trial that it trains."""
 
     number: int
     environment: dict[str, str]
     process: Process | None = None
-    jobs: list[Job] = field(default_factory=list)  # several are to be trained as one
-    handed: int = 0  # how many that were
+    job: Job | None = None
     ready: bool = False
     failed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error while it starts
 
     @property
-    def gpu(self) -> str:
-        """As CUDA_VISIBLE_DEVICES names it, or several; "" without any."""
-        return self.environment.get(launch.VISIBLE, "")
-
-    @property
     def idle(self) -> bool:
-        """Whether its process has no work, or begins."""
-        return self.process is not None and not self.jobs
-
-    def job(self, event: Json) -> Job | None:
-        """The one that an event is about: of several it says which."""
-        return next((job for job in self.jobs if event.get("id", job.id) == job.id), None)
+        """Whether its worker has no trial; a worker that still starts has none."""
+        return self.process is not None and self.job is None
 
 
-def slots(jobs: Sequence[Job], asked: int | None) -> list[Slot]:
-    """The workers of `launch.environments`, never more than trials.
+def slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
+    """A slot for each of `launch.environments`, never more than trials. All jobs take as many GPUs each.
 
-    Of several on one GPU all but one wait for `Sharing` to admit them. The jobs take as many GPUs each. Raises
-    ValueError where there are fewer.
+    Raises ValueError where there are fewer GPUs.
     """
     check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
-    found = islice(environments(ranks, on_cpu(jobs), asked), len(jobs))
+    found = islice(environments(ranks, on_cpu(jobs), asked, trials_per_gpu), len(jobs))
     return [Slot(number, own) for number, own in enumerate(found)]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ablations import campaign, fusing, handed, stalling
+from ablations import campaign, handed, stalling
 from ablations.handed import Handed
 from results import chain, evals, store
 from results.chain import Start
@@ -106,14 +106,12 @@ def fates(gone: Mapping[str, Handed]) -> dict[str, str] | None:
 def status(plan: Json, runs: Path, seen: Seen) -> Json:
     """Per arm, how many trials are what; the running, queued, ended and failed ones with what is known of them.
 
-    Per stage, too: what arms start from. Blocked is what starts from a trial that failed or diverged. `as_one`: what
-    probes said of training an arm's trials together.
+    Stages, which arms start from, are listed too. A trial is blocked where its parent failed or diverged.
     """
-    starts, as_one = chain.starts(runs, plan), fusing.verdicts(runs)
+    starts = chain.starts(runs, plan)
     entries = [
         {"arm": entry["name"], "parent": entry.get("parent", "")}
         | arm_status(entry, runs, seen, evals_of(entry, plan), starts)
-        | {"as_one": as_one.get(fusing.kin(entry["config"]), []) if as_one else []}
         for entry in trained(plan)
     ]
     stages, arms = entries[: -len(plan["arms"])], entries[-len(plan["arms"]) :]

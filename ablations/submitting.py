@@ -52,8 +52,7 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> s
     asked, look = retrying.to_do(place.runs, jobs(plans), place.code), chain.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
     generations = filter(None, campaigns.generations(place.runs, asked, look))
-    least, most = 60 * profile.task_minutes, campaigns.most(profile, place.fuse)
-    apart = [campaigns.split(some, seconds, len(some), least, most) for some in generations]
+    apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     campaign = Campaign(folder.parent.parent, tuple(plan["name"] for plan in plans), profile, (), None)
@@ -85,7 +84,7 @@ def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profil
 def kept(place: Place) -> tuple[Any, ...]:
     """What of a place a submission keeps."""
     data_dir = place.data_dir.absolute() if place.data_dir else None
-    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights, place.fuse
+    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
 
 
 def told(look: Look, profile: profiles.Profile) -> str:

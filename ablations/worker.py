@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, company, evaluating, faults, machine, planner, plugins, provenance, ranks
+from ablations import attempts, evaluating, faults, machine, planner, plugins, provenance, ranks
 from ablations.cleaning import Keep, keeps
 from ablations.faults import RankLost
 from ablations.leaving import leave
@@ -31,7 +31,7 @@ from vitcore import memory
 from vitcore.config import Config
 from vitcore.device import device_of, hardware
 from vitcore.identity import identity, trial_id
-from vitcore.measure import measure, remember
+from vitcore.measure import remember
 from vitcore.memory import OutOfMemory
 from vitcore.options import ConfigError
 from vitcore.origin import is_trial
@@ -55,49 +55,36 @@ class Worker:
         self.gpu: bool = order["gpu"]
         self.channel = channel
         self.plugins = plugins.load([Path(file) for file in order["plugins"]])
-        self.shared = False  # whether others may use its GPU while a trial is trained
         self.broken = False  # nothing more can be done in this process
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
         self.watch = lease.Watch()
         self.parent = os.getppid()
         self.told_to_stop = False
         self.last_report = 0.0
-        self.about: Json = {}  # which of several trials an event is about
-        self.gauged: Config | None = None  # the trial that is trained, where it takes some of a GPU
-        self.told = 0  # how many bytes of it, at most so far
 
     def stop(self) -> bool:
         return self.told_to_stop or os.getppid() != self.parent
 
     def emit(self, event: str, **content: object) -> None:
         with contextlib.suppress(BrokenPipeError):
-            self.channel.write(json.dumps({"event": event, **self.about, **content}) + "\n")
+            self.channel.write(json.dumps({"event": event, **content}) + "\n")
             self.channel.flush()
 
     def report(self, step: int, accuracy: float | None) -> None:
         if time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = time.monotonic()
             self.emit("progress", step=step, accuracy=accuracy)
-        if accuracy is not None:  # an evaluation may take more than a step
-            self.gauge()
 
-    def gauge(self) -> None:
-        """Tells what the trial takes of the GPU, and when that is more, so that others may share it."""
-        if self.gauged is None or (took := memory.peak()) is None or took <= self.told:
-            return
-        self.told = took
-        self.emit("memory", took=took, flops=3 * measure(self.gauged)["flops"] * self.gauged.batch)
-
-    def greet(self, shares: bool) -> None:
-        """Tells that it waits for a trial, and what it sees of a GPU that it shares."""
+    def greet(self) -> None:
+        """Tells that it waits for a trial."""
         gc.freeze()  # what was imported stays: to look through it after each trial takes as long as a short one
-        self.emit("ready", **(sight() if shares else {}))
+        self.emit("ready")
 
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
 
-        finished, diverged, failed; again: it is to be tried once more; crowded: so, and alone; stopped, as it was told
-        to; held by another attempt; interrupted: the run directory cannot be written.
+        finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
+        attempt; interrupted: the run directory cannot be written.
         """
         trial = store.trial(self.runs, job["id"], self.scratch)
         try:
@@ -111,7 +98,6 @@ class Worker:
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
         """A new attempt; None where the trial is over, or another's."""
-        self.gauged, self.told = None, 0
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
@@ -136,10 +122,7 @@ class Worker:
         with self.guarded(trial, attempt, past):
             with logged(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
-                self.gauged = config if config.gpus == 1 and device_of(config) == "cuda" else None
                 outcome = self.train(config, trial, attempt, past)
-            if outcome.status == "finished":
-                self.gauge()
             self.conclude(job, trial, attempt, outcome)
 
     @contextlib.contextmanager
@@ -228,29 +211,16 @@ class Worker:
             elsewhere = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
             origin, node = attempt.env.get("resumed_from", {}), attempts.node_of(elsewhere, attempt.env)
-            shared = "group" in attempt.env
-            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node, shared=shared)]
+            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
             spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
             cause, again = spent or cause, not spent
         self.broken |= fault.fatal
-        if self.crowded(error):
-            return self.give_back(attempt, cause, trace)
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:
             return self.emit(
                 "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
             )
         self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
-
-    def crowded(self, error: Exception) -> bool:
-        """Whether memory ran out where others may have taken it."""
-        return self.shared and faults.classify(error).kind == faults.MEMORY
-
-    def give_back(self, attempt: store.Attempt, cause: str, trace: str) -> None:
-        """The trial is to be handed over again, alone; its log says why. The attempt counts for nothing."""
-        with contextlib.suppress(OSError), (attempt.path / "log").open("a") as log:
-            log.write(trace)
-        self.emit("crowded", cause=cause)
 
     def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
         """The evals that a trained trial owes, and the event that says how that ended, after `seconds` of training."""
@@ -264,16 +234,12 @@ class Worker:
                     if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     evaluating.evaluate(trial, name, self.data_dir, self.code)
-            self.gauge()
             self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
         except TimeoutError as error:
             self.emit("held", cause=str(error))
         except Exception as error:  # as of an attempt: the cause is recorded, the others go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
-            if self.crowded(error):
-                evals.forgive(trial, [name])
-                return self.emit("crowded", cause=f"eval {name}: {faults.line(error)}")
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
             evals.fail(trial, name, cause, traceback.format_exc(), self.code)
             self.emit("failed", cause=cause)
@@ -298,12 +264,6 @@ def require_gpus(number: int) -> None:
         raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 
 
-def sight() -> Json:
-    """What this worker sees of its GPU: its name, and how much is free; nothing where there is none."""
-    found = memory.free()
-    return {} if found is None else {"device": torch.cuda.get_device_name(), "free": found}
-
-
 def summary(outcome: Outcome) -> Json:
     return {"accuracy": outcome.metrics.get("test_accuracy"), "seconds": outcome.train_seconds}
 
@@ -324,21 +284,17 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    worker.greet(order["shares"])
+    worker.greet()
     for line in sys.stdin:
         job = json.loads(line)
         if "plan" in job:
             worker.emit("planned", **planner.answer(job["plan"]))
             continue
         if "greet" in job:
-            worker.greet(order["shares"])
+            worker.greet()
             continue
-        worker.shared = job.get("shared", False)
-        if "together" in job:
-            company.serve(worker, job["together"])
-        else:
-            worker.serve(job)
-        memory.begin_peak()  # and leaves the GPU to others
+        worker.serve(job)
+        memory.release()
         if worker.stop() or worker.broken:
             break
     leave(0)

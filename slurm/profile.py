@@ -57,6 +57,7 @@ class Profile(BaseModel):
     nodes: Count = 1  # of a job; gpus, cpus and memory are of each
     gpus: Annotated[int, Field(ge=0, le=1000)] = 1
     gpu_type: str | None = None
+    trials_per_gpu: Annotated[int, Field(ge=1, le=100)] = 1  # small ones leave a GPU room for others
     cpus: Count = 1
     memory: str | None = None
     time: str | int = "4:00:00"  # the limit of one job; a trial that needs more continues in the next

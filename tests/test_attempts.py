@@ -24,13 +24,12 @@ def end(
     code: str = CODE,
     where: str = "a",
     saves: int = 0,
-    group: str = "",
 ) -> None:
     """One attempt that began at `step` (None: never), may have saved a checkpoint, and ended in a way."""
     attempt = trial.claim(lease.Watch())
     assert attempt is not None
     origin = {} if step is None else {"resumed_from": {"attempt": "0001", "step": step}}
-    attempt.write_env({"code": code, **origin, **({"group": group} if group else {})})
+    attempt.write_env({"code": code, **origin})
     if saves:
         attempt.save_checkpoint(saves, b"state %d" % saves)
     if how in ("bug", "machine"):
@@ -62,21 +61,6 @@ def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
     assert attempts.spent(trial, past) == ""
     end(trial, "killed")
     assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
-
-
-@pytest.mark.parametrize("how", ["killed", "machine", "bug"])
-def test_what_ended_a_group_is_held_against_no_member(trial: store.Trial, how: str) -> None:
-    """It says nothing of this trial; that it happened is known, so that the next attempt goes alone."""
-    for _ in range(2):
-        end(trial, how)
-    for _ in range(3):
-        end(trial, how, group="0123456789ab/0001")
-    past = attempts.earlier(trial, trial.path / "attempts/9999", CODE)
-    assert [one.shared for one in past] == [False] * 2 + [True] * 3
-    assert attempts.spent(trial, past) == ""
-    assert attempts.again(past[2:], ["a"])
-    end(trial, how, where="b")
-    assert bool(chances(trial)) == (how != "bug")
 
 
 def test_newer_checkpoint_starts_the_count_again(trial: store.Trial) -> None:

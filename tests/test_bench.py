@@ -23,7 +23,6 @@ from ablations import (
     bench,
     bench_clock,
     bench_floor,
-    bench_fused,
     bench_input,
     bench_loop,
     bench_memory,
@@ -38,7 +37,7 @@ from ablations.bench_images import images
 from ablations.bench_memory import taken
 from ablations.bench_process import Source
 from ablations.bench_rivals import KINDS, Kind, Rival
-from vitcore import device, folding, train
+from vitcore import device, train
 from vitcore.augment import AUGMENT
 from vitcore.config import Config, merge
 from vitcore.interop import to_timm
@@ -622,7 +621,7 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--loop ema=0.9", "ema=0.9: the script has 0.0"),
         ("--loop weight_decay_on=all", "weight_decay_on=all: the script has matrices"),
         ("--loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
-        ("--fused 2 optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
+        ("--loop optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
         ("--loop compile=true", "compile=True: the script has False"),
         ("--loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
     ],
@@ -643,49 +642,6 @@ def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
     with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
         bench_loop.check_alike(config(), Source())
-
-
-@pytest.mark.slow
-def test_seeds_as_one_beside_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same trainings on our sides, to rounding; the scripts in this process; a table of all."""
-
-    def process(self: bench_loop.Study, command: list[str], threads: int) -> None:
-        if "-m" in command:
-            subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
-        else:
-            bench_script.run(Path(command[-1]))
-
-    monkeypatch.setattr(bench_loop.Study, "process", process)
-    monkeypatch.chdir(tmp_path)
-    words = [*WORDS, "patch=4", "pool=cls", "steps=4", "evaluations=1", "--rounds", "2", "--steps", "1"]
-    status, output, errors = called(monkeypatch, "bench", "--fused", "2", *words, "--out", "b.json")
-    assert (status, errors) == (0, "")
-    found = json.loads((tmp_path / "b.json").read_text())
-    assert (found["bench"], found["trials"], found["steps"]) == ("fused", 2, 4)
-    ours = [f"ablate run --fuse off --jobs {count}" for count in (1, 2)]
-    fused = "ablate run --fuse 2 --jobs 1"
-    sides = ["as one", "one after the other", *ours, fused, "one process a trial, in sequence"]
-    assert list(found["seconds"]) == sides
-    assert list(found["ratio"]) == ["one after the other"]
-    assert (found["low_and_high"], found["step"]["low_and_high"]) == ("lowest, highest", "quartiles")
-    assert found["step"]["rounds"] == 5
-    assert "(5 rounds, [quartiles])" in output
-    assert found["step"]["ratio"].keys() == {"median", "low", "high"}
-    accuracy = found["test_accuracy"]
-    assert accuracy["as one"] == pytest.approx(accuracy["one after the other"], abs=0.01)
-    assert [accuracy[name] for name in ours] == [accuracy["one after the other"]] * 2
-    assert accuracy[fused] == pytest.approx(accuracy["one after the other"], abs=0.01)
-    assert all(name in output for name in sides)
-
-
-def test_members_that_are_not_trials_alone_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bfloat16 too, whatever their speed: one line, before anything is timed."""
-    honest = folding.linear
-    monkeypatch.setattr(folding, "linear", lambda *args: honest(*args) * 1.05)
-    monkeypatch.setattr(bench_fused, "unfit", lambda *_: "")
-    settings = {"width": 16, "depth": 1, "heads": 2, "steps": 4, "batch": 10, "precision": "bf16", "device": "cpu"}
-    with pytest.raises(ValueError, match=r"^--fused 2: losses of the first 5 steps are "):
-        bench_fused.bench(settings, 2, 1, 1, Source())
 
 
 @pytest.mark.slow
@@ -772,19 +728,12 @@ def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--fused 2 position-embedding", "--fused and position-embedding: one bench at a time"),
-        ("--fused 2 --loop", "--loop and --fused: one bench at a time"),
-        ("--fused 2 --random-images", "--random-images: of a bench of --start or a study or one config; this"),
-        ("--fused 2 seed=3", "seed=3: is what the trials of --fused differ in"),
-        ("--fused 2 data_seed=3", "data_seed=3: is what the trials of --fused differ in"),
         ("--out .", ".: is a folder; --out takes a file"),
-        ("--fused 2 micro_batch=4", "micro_batch=4: trained together it has to be 0"),
         ("--start position-embedding", "--start and position-embedding: one bench at a time"),
-        ("--start --fused 2", "--fused and --start: one bench at a time"),
         ("--start --loop", "--loop and --start: one bench at a time"),
         ("--seeds 3", "--seeds: of a bench of --loop; this one is of one config"),
         ("--arm x", "--arm: of a bench of a study; this one is of one config"),
-        ("--loop --steps 20", "--steps: of a bench of --fused or a study or one config; this one is of --loop"),
+        ("--loop --steps 20", "--steps: of a bench of a study or one config; this one is of --loop"),
         ("position-embedding --compiled", "--compiled: of a bench of one config; this one is of a study"),
         ("device=cuda", "device=cuda: a bench is of the CPU, with --gpu of a GPU"),
         ("--gpu device=cpu", "device=cpu: a bench is of the CPU, with --gpu of a GPU"),

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from vitcore import Config, memory, train
+from vitcore import Config, train
 from vitcore.contracts import tiny
-from vitcore.fused import Stack, train_fused, unfit
 from vitcore.memory import shrinking
-from vitcore.run import Memory, Outcome
+from vitcore.run import Memory
 from vitcore.train import Training
 from vitcore.variants import VARIANTS
 
@@ -86,49 +85,6 @@ def test_a_training_that_diverged_has_left_before_it_is_tried_again(
     assert watch.alive() == []
 
 
-@pytest.mark.parametrize("settings", [{}, {"precision": "bf16"}, {"dropout": 0.1, "augment": "flip", "ema": 0.9}])
-def test_members_leave_with_their_group(watch: Watch, settings: dict[str, Any]) -> None:
-    """One of which diverges, and is tried again; another ends before the others."""
-    configs = [small(seed=seed, lr=lr, **settings) for seed, lr in enumerate([1e-3, 1e30, 1e-3])]
-    configs.append(small(seed=3, steps=3, **settings))
-    outcomes = train_fused(configs, [Memory() for _ in configs])
-    assert [outcome.status for outcome in outcomes if isinstance(outcome, Outcome)] == [
-        *("finished", "diverged", "finished", "finished")
-    ]
-    assert len(watch.trainings) == 5
-    assert watch.alive() == []
-
-
-def test_an_error_of_a_member_keeps_nothing(watch: Watch) -> None:
-    """Of itself, of the others or of the images: who is told of it may keep it."""
-
-    class Refuses(Memory):
-        def log(self, line: dict[str, Any]) -> None:
-            raise OSError("no room")
-
-    outcomes = train_fused([small(seed=seed) for seed in range(2)], [Memory(), Refuses()])
-    assert isinstance(outcomes[1], OSError)
-    assert watch.alive() == []
-
-
-def test_an_error_of_all_leaves_with_its_cause(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it was told."""
-
-    def step(self: Stack) -> None:
-        raise RuntimeError("the device is lost")
-
-    monkeypatch.setattr(Stack, "step", step)
-    with pytest.raises(RuntimeError, match="the device is lost"):
-        train_fused([small(seed=seed) for seed in range(2)], [Memory(), Memory()])
-    assert watch.alive() == []
-
-
-def test_a_check_leaves_nothing(watch: Watch) -> None:
-    """Of the four trainings that it compares."""
-    assert unfit(small()) == ""
-    assert watch.alive() == []
-
-
 def test_what_refers_to_itself_is_gone_before_less_is_tried() -> None:
     """Tensors held by a cycle are memory that the next attempt can have."""
 
@@ -150,14 +106,3 @@ def test_what_refers_to_itself_is_gone_before_less_is_tried() -> None:
     finally:
         gc.enable()
     assert len(held) == 3
-
-
-def test_a_new_peak_begins_without_what_refers_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collected before the cache is emptied, or its blocks could not be."""
-    calls: list[str] = []
-    monkeypatch.setattr(memory.gc, "collect", lambda: calls.append("collect"))
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    for name in ("empty_cache", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
-    memory.begin_peak()
-    assert calls == ["collect", "empty_cache", "reset_peak_memory_stats"]

@@ -38,16 +38,6 @@ def test_second_fault_on_a_node_shuns_it(trials: list[store.Trial]) -> None:
     assert shunning.shunned(trials) == ["node1"]
 
 
-def test_fault_of_a_group_is_one(trials: list[store.Trial]) -> None:
-    """Trials that were trained as one met it together; another group's, or one of them alone, is the second."""
-    for trial in trials:
-        env = attempt(trial, "node1") / "env.json"
-        store.write_json(env, {**store.read_json(env), "group": f"{trials[0].id}/0001"})
-    assert shunning.shunned(trials) == []
-    attempt(trials[1], "node1")
-    assert shunning.shunned(trials) == ["node1"]
-
-
 def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
     """A result that names suspect hardware is a fault of the node, though the trial finished."""
     for trial in trials[:2]:

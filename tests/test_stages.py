@@ -604,7 +604,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert retrying.renew(runs, [parent, owing]) == []
     slot = Slot(0, {})
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
-    assert pool.turns.next(slot, pool.may_begin) == owing
+    assert pool.next_job() == owing
     view = status.status(made, runs, status.Seen())
     assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
     assert retrying.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})

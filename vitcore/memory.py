@@ -1,4 +1,4 @@
-"""Out of memory: the same work in smaller pieces. And how much of it images may take, and how much is taken."""
+"""Out of memory: the same work in smaller pieces. And how much memory images may take."""
 
 import ctypes
 import gc
@@ -13,7 +13,6 @@ import torch
 
 Result = TypeVar("Result")
 SHARE = 0.25  # of the memory, for images that stay in it
-CONTEXT = 2**30  # bytes that a process takes of a GPU besides its tensors, amply: CUDA's context, libraries' kernels
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 # What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
@@ -73,24 +72,11 @@ def keep_freed() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def free() -> int | None:
-    """Bytes of this process's GPU that nobody holds; None without one."""
-    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else None
-
-
-def begin_peak() -> None:
-    """From here on `peak` is new, and what earlier tensors left is the GPU's again."""
+def release() -> None:
+    """Return the GPU's cached blocks, which other processes may need; do nothing where none was used."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        gc.collect()  # what refers to itself, as a compiled model does, holds tensors until then
+        gc.collect()  # a compiled model refers to itself and holds its tensors until then
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-
-
-def peak() -> int | None:
-    """Bytes that this process took of its GPU at most since then; None where it uses none."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        return None
-    return torch.cuda.max_memory_reserved() + CONTEXT
 
 
 def room(device: torch.device) -> float:

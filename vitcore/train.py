@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
 from functools import partial
@@ -44,8 +44,6 @@ from vitcore.updates import clip
 
 if TYPE_CHECKING:
     from vitcore.config import Config
-
-    Course = Generator["Training", None, Outcome]
 
 EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
 EVALUATION_BYTES = 2**26  # of them, on a CPU, which is no faster with more: 111 images of 224 pixels
@@ -95,33 +93,17 @@ def train(
     with computing(config):
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
-        steps = course(partial(Training, config, data, start, ranks), run, stop, checkpoint_seconds)
+        make = partial(Training, config, data, start, ranks)
+        suspicion: Suspicion | None = None
         while True:
+            training = begin(make, run, suspicion)
             try:
-                next(steps).advance()
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
-
-
-def course(
-    make: Callable[[], Training],
-    run: Run,
-    stop: Callable[[], bool],
-    checkpoint_seconds: float,
-    checkpoint_share: float = CHECKPOINT_SHARE,
-) -> Course:
-    """Yields the training before each of its steps, which is then made: by itself, or with others' (vitcore.fused)."""
-    suspicion: Suspicion | None = None
-    while True:
-        training = begin(make, run, suspicion)
-        try:
-            return (yield from loop(training, run, stop, checkpoint_seconds, checkpoint_share))
-        except DivergedError as diverged:
-            if training.suspicion.confirmed_by(diverged.step):
-                return training.outcome("diverged", {}, diverged.step)
-            suspicion = training.suspicion.moved(diverged.step)
-        del training  # two of them may not fit
+                return loop(training, run, stop, checkpoint_seconds)
+            except DivergedError as diverged:
+                if training.suspicion.confirmed_by(diverged.step):
+                    return training.outcome("diverged", {}, diverged.step)
+                suspicion = training.suspicion.moved(diverged.step)
+            del training  # two of them may not fit into memory
 
 
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
@@ -141,10 +123,8 @@ def save(training: Training, run: Run) -> None:
         run.save_checkpoint(training.step, training.save())
 
 
-def loop(
-    training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float, checkpoint_share: float
-) -> Course:
-    """Steps, each followed by an evaluation where one is due; what is saved is saved before a step."""
+def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
+    """Train to the end or until `stop()`. Checkpoints are saved before a step; evaluations follow one."""
     config = training.config
     due, line = evaluation_steps(config), dict[str, Any]()
     saved = shown = time.monotonic()
@@ -154,13 +134,13 @@ def loop(
         if (stopping := training.ranks.agreed(stop)) or now - saved >= pause:
             save(training, run)
             saved = time.monotonic()
-            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / checkpoint_share)
+            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
         if stopping:
             return training.outcome("stopped", {})
         if now - shown >= TICK:
             run.progress(training.step, line.get("val_accuracy"))
             shown = now
-        yield training
+        training.advance()
         if training.step in due:
             line = training.evaluate()
             run.log(line)
@@ -213,11 +193,7 @@ class Training:
             clip(self.parameters, self.config.clip_norm)
         set_rate(self.optimizer, learning_rate(self.step, self.config))
         self.optimizer.step()
-        self.stepped(self.ranks.mean(loss))
-
-    def stepped(self, loss: Tensor) -> None:
-        """What follows a step of the optimiser."""
-        self.losses[self.since] = loss
+        self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
         if self.average:
             self.average.update(self.step)
@@ -244,14 +220,19 @@ class Training:
         return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
-        """This rank's part of that of the step to come, augmented and mixed."""
-        pixels, labels, keys = self.drawn()
+        """This rank's part of the next step's batch, augmented and mixed."""
+        pixels, labels, keys = self.draw()
         if keys is not None:
             pixels = self.augment(pixels, keys)
-        return self.targeted(pixels, self.data.standardise(pixels), labels, keys)
+            keys = sent(keys, self.device)
+        images = self.data.standardise(pixels)
+        targets = self.goal.targets(pixels, labels, keys)
+        if self.config.mixup or self.config.cutmix:
+            images, targets = mix(images, targets, self.config, self.step)
+        return Batch(images, targets, keys)
 
-    def drawn(self) -> tuple[Tensor, Tensor, Keys]:
-        """Its bytes, its labels, and the keys of its images on the CPU, where any choice is made of them."""
+    def draw(self) -> tuple[Tensor, Tensor, Keys]:
+        """Read the next batch: bytes, labels, and the images' random keys (on the CPU) where anything needs them."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         there = sent(torch.from_numpy(places), self.device)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else train.pixels[there]
@@ -262,14 +243,6 @@ class Training:
             return pixels, labels, None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
         return pixels, labels, image_keys(config.seed, epochs, train.index[places])
-
-    def targeted(self, pixels: Tensor, images: Tensor, labels: Tensor, keys: Keys) -> Batch:
-        """Of augmented bytes, and of these standardised, with what they are compared with; mixed."""
-        keys = keys if keys is None else sent(keys, self.device)
-        targets = self.goal.targets(pixels, labels, keys)
-        if self.config.mixup or self.config.cutmix:
-            images, targets = mix(images, targets, self.config, self.step)
-        return Batch(images, targets, keys)
 
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""

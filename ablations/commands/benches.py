@@ -15,7 +15,6 @@ from ablations.commands.words import Asked, designs, named_data, split
 
 FORMS = {  # which options each form takes, besides those of all
     "--loop": {"seeds"},
-    "--fused": {"steps"},
     "--start": {"random_images"},
     "a study": {"steps", "random_images", "arm"},
     "one config": {"steps", "random_images", "compiled"},
@@ -33,9 +32,6 @@ def bench(
     loop: Annotated[
         bool, typer.Option("--loop", help="A whole small study beside one process a trial; minutes.")
     ] = False,
-    fused: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="N seeds trained as one, beside one by one; minutes.")
-    ] = None,
     start: Annotated[
         bool, typer.Option("--start", help="A process's first step, with an empty and a full compile cache; minutes.")
     ] = False,
@@ -65,9 +61,8 @@ def bench(
     products and attention alone. Input: the batches alone. Memory: what steps add to model and images.
 
     With STUDY, what a step of each arm takes beside its baseline's. With --loop, a whole small study beside a process a
-    trial. With --fused, seeds trained as one beside one by one, and beside processes. With --start, when the first step
-    is taken. Ratios of what is measured in turn, in one run: median and quartiles, of fewer than
-    five rounds the lowest and the highest. Example: ablate bench width=192 heads=3 --rounds 5
+    trial. With --start, when the first step is taken. Ratios of what is measured in turn, in one run: median and
+    quartiles, of fewer than five rounds the lowest and the highest. Example: ablate bench width=192 heads=3 --rounds 5
     """
     from ablations import bench as benches
     from ablations.bench_process import Source
@@ -79,7 +74,7 @@ def bench(
 
     asked = split(words or [])
     device = {"device": "cuda" if gpu else "cpu"}
-    form = form_of(asked, loop, fused, start)
+    form = form_of(asked, loop, start)
     refuse_foreign(given(context), form)
     refuse_elsewhere(asked, device)
     if gpu:
@@ -89,11 +84,9 @@ def bench(
     files, digests = load_plugins(plugin)
     named = dict(zip(map(str, files), digests, strict=True))
     source = Source(data_folder(data_dir), random_images, files)
-    method = benches.Method(rounds or (2 if loop or fused or start else 15), steps, compiled, source)
+    method = benches.Method(rounds or (2 if loop or start else 15), steps, compiled, source)
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     match form:
-        case "--fused":
-            parts = [partial(benches.fused, settings, fused or 2, method, named)]
         case "--start":
             parts = [partial(benches.start, settings, method, named)]
         case "--loop":
@@ -119,15 +112,13 @@ def bench(
         store.write_json(out, found[0] if len(found) == 1 else found)
 
 
-def form_of(asked: Asked, loop: bool, fused: int | None, start: bool) -> str:
+def form_of(asked: Asked, loop: bool, start: bool) -> str:
     """What is to be measured, a key of FORMS. Raises ValueError where that is several, or varies what the form does."""
-    called = {"--loop": loop, "--fused": fused, "--start": start, "a study": asked.studies}
+    called = {"--loop": loop, "--start": start, "a study": asked.studies}
     forms = [name for name, value in called.items() if value]
     if len(forms) > 1:
         first, second = (asked.studies[0] if form == "a study" else form for form in forms[:2])
         raise ValueError(f"{first} and {second}: one bench at a time")
-    if fused and (own := [key for key in ("seed", "data_seed") if key in asked.overrides]):
-        raise ValueError(f"{own[0]}={asked.overrides[own[0]]}: is what the trials of --fused differ in: leave it out")
     if loop and "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study of --loop varies: leave it out")
     return forms[0] if forms else "one config"

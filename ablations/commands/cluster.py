@@ -1,7 +1,6 @@
 """`ablate submit`, `cancel`: trials on a SLURM cluster."""
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,7 +28,6 @@ def submit(
     checkpoints: options.Checkpoints = None,
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
-    fuse: options.Fuse = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
 ) -> None:
     """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
@@ -37,12 +35,11 @@ def submit(
     Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
     waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
     """
-    from ablations import fusing, jobs, submitting
+    from ablations import jobs, submitting
 
     chosen = slurm_profile(profile, recipe)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
-    place = replace(place, fuse=fusing.asked(fuse))
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     ensure_submittable(plans, place, chosen, max_hours)
     if dry_run:

@@ -70,16 +70,9 @@ Workers = Annotated[
     int | None,
     typer.Option(
         "--jobs",
+        "--workers",
         min=1,
-        help="Trials at a time, at most.  [default: what fits the GPUs' memory, else cores; on a login node at most 2]",
-    ),
-]
-Fuse = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|off|N",
-        help="Trials that differ in seed or rates alone are trained as one, N at most, where a probe says that it "
-        "pays. auto: on a GPU 8, else off.",
+        help="Trials at a time, at most; several share a GPU.  [default: one a GPU, else one a core; login node: 2]",
     ),
 ]
 MaxHours = Annotated[

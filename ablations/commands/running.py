@@ -4,7 +4,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -41,13 +40,12 @@ def run(
     checkpoints: options.Checkpoints = None,
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
-    fuse: options.Fuse = "auto",
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import fusing, jobs, launch
+    from ablations import jobs, launch
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
-    place, asked = replace(place, fuse=fusing.asked(fuse)), split(words)
+    asked = split(words)
     with launch.ahead(place, asked.studies, workers) as ahead:
         from ablations import planner  # late: while they start
 

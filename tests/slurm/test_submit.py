@@ -11,13 +11,8 @@ import pytest
 from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, results, run_here, write
 
 from ablations import campaign as campaigns
-from ablations import fusing, paces
-from ablations.paces import Device
-from ablations.provenance import sources, versions
-from ablations.study import Design, read_recipe, read_study
 from results import store
 from slurm.devcluster import Cluster, until
-from vitcore.device import hardware
 
 
 @pytest.fixture(autouse=True)
@@ -42,28 +37,6 @@ def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) ->
     assert results(runs) == run_here(tmp_path)
     assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
     assert "10 over, 0 queued already, 0 submitted" in ablate(*SUBMIT).stdout
-
-
-def test_kin_of_a_share_are_trained_as_one(tmp_path: Path, ablate: Ablate) -> None:
-    """Where a probe says that it pays: with --fuse the seeds of an arm go to one job, whose worker takes them together.
-
-    What the probe would say on a CPU is put in its place.
-    """
-    (tmp_path / "p.yaml").write_text(PROFILE.replace("0.2", "5"))
-    recipe, question = read_recipe(str(tmp_path / "r.yaml")), read_study(str(tmp_path / "s.yaml"))
-    arms = Design(question, recipe, {}).arms
-    said = {"code": sources(), "versions": versions(), "ratio": 2.0, "why": ""}
-    here = Device(gpu=False, name=hardware(arms[0].config))
-    runs = tmp_path / "runs"
-    groups = {fusing.key(fusing.kin(arm.config.model_dump()), 5): said for arm in arms}
-    paces.write(runs, here, paces.FUSED, groups)
-    assert "10 submitted in 1 arrays" in ablate(*SUBMIT, "--fuse", "5").stdout
-    wait_for(runs, 10, 180)
-    trials = [store.Trial(path) for path in (runs / "trials").iterdir()]
-    assert [len(trial.attempts()) for trial in trials] == [1] * 10
-    assert [store.read_json(trial.attempts()[0] / "env.json")["fused"] for trial in trials] == [5] * 10
-    shown = ablate("status", "s", "--recipe", "r.yaml").stdout
-    assert "5 take 2.00x the steps a second of one after the other" in shown
 
 
 def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:

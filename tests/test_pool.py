@@ -1,0 +1,133 @@
+"""The pool of workers: how many there are, on which GPU, and which trial each one gets. No GPU is needed here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_running import Quiet
+
+from ablations import launch, machine, runner, slots
+from ablations.jobs import Job
+from ablations.launch import Place
+from ablations.slots import Slot
+from vitcore.config import Config
+from vitcore.identity import trial_id
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpus", "cores", "number"),
+    [(1, 0, 8, 8), (2, 0, 8, 4), (4, 0, 2, 1), (1, 1, 16, 1), (1, 4, 2, 4), (2, 4, 16, 2), (4, 2, 16, 0)],
+)
+def test_one_trial_a_gpu_or_a_core_by_default(ranks: int, gpus: int, cores: int, number: int) -> None:
+    """A trial of several GPUs takes as many, and as many cores where there are none."""
+    assert machine.at_once(ranks, gpus, cores) == number
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("0,1", ["0", "1"]),
+        ("3, 5", ["3", "5"]),
+        ("GPU-1a2b,MIG-3c4d", ["GPU-1a2b", "MIG-3c4d"]),
+        ("0,-1,2", ["0"]),
+        ("0,,2", ["0"]),
+        ("-1", []),
+        ("", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_gpus_are_what_cuda_takes_for_them(monkeypatch: pytest.MonkeyPatch, visible: str, found: list[str]) -> None:
+    """CUDA ignores everything after the first name that is no GPU's (CUDA programming guide)."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert machine.gpus() == found
+
+
+def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA numbers the GPUs that it finds, whichever device files a container maps."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    assert machine.gpus() == []
+    for name in ("nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert machine.gpus() == ["0", "1"]
+
+
+def jobs(count: int) -> list[Job]:
+    """Seeds of one small config."""
+    settings = {"width": 16, "heads": 2, "depth": 1, "patch": 4, "pool": "gap", "steps": 6, "batch": 16}
+    configs = [Config(**settings, seed=seed) for seed in range(count)]
+    return [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
+
+
+def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trials_per_gpu: int = 1) -> list[str]:
+    """The GPU of each worker for nine trials on a machine with 16 cores."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr(launch, "cores", lambda: 16)
+    found = slots.slots(jobs(9), asked, trials_per_gpu)
+    return [slot.environment[launch.VISIBLE] for slot in found]
+
+
+def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a GPU, `trials_per_gpu` of a profile, or as many as `--jobs` says; never more than trials."""
+    assert visible(monkeypatch, "0,1", None) == ["0", "1"]
+    assert visible(monkeypatch, "0,1", None, trials_per_gpu=2) == ["0", "1", "0", "1"]
+    assert visible(monkeypatch, "0,1", 5) == ["0", "1", "0", "1", "0"]
+    assert visible(monkeypatch, "0,1", 1, trials_per_gpu=2) == ["0"]
+    assert visible(monkeypatch, "0", 12) == ["0"] * 9
+
+
+class Started(runner.Pool):
+    """A pool that records its workers instead of starting processes."""
+
+    def start(self, slot: Slot) -> None:
+        slot.process = object()  # type: ignore[assignment]  # the pool only asks whether it is there
+
+    def send(self, slot: Slot, job: Job) -> None: ...
+
+    def at_work(self) -> list[Job | None]:
+        """The trial of each worker that was started."""
+        self.dispatch()
+        return [slot.job for slot in self.slots if slot.process is not None]
+
+
+def pool(folder: Path, some: Sequence[Job], workers: int) -> Started:
+    made = Started(some, Place(folder, None), [Slot(number, {}) for number in range(workers)], Quiet())
+    made.on_over = lambda job: None
+    return made
+
+
+def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
+    """Two trials need two of four workers; each that is ready gets the next trial."""
+    first, second = some = jobs(2)
+    made = pool(tmp_path, some, 4)
+    assert made.at_work() == [None, None]
+    made.handle(made.slots[1], {"event": "ready"})
+    assert made.at_work() == [None, first]
+    made.handle(made.slots[0], {"event": "ready"})
+    assert made.at_work() == [second, first]
+
+
+def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
+    """After those that wait; its worker takes the next one."""
+    first, second = some = jobs(2)
+    made = pool(tmp_path, some, 1)
+    made.dispatch()
+    made.handle(made.slots[0], {"event": "ready"})
+    assert made.at_work() == [first]
+    made.handle(made.slots[0], {"event": "stopped"})
+    assert made.at_work() == [second]
+    assert list(made.waiting) == [first]
+
+
+def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool looks at the disk before it hands a trial to a worker."""
+    first, second = some = jobs(2)
+    honest = runner.outcome
+    monkeypatch.setattr(
+        runner, "outcome", lambda runs, job, code: ("over", "finished") if job is first else honest(runs, job, code)
+    )
+    made = pool(tmp_path, some, 1)
+    made.dispatch()
+    made.handle(made.slots[0], {"event": "ready"})
+    assert made.at_work() == [second]
+    assert made.tally.done == [first.id]
