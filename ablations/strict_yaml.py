@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from vitcore.files import open_regular
+from vitcore.files import read_regular
 
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
 DEEPEST = 50  # libyaml recurses without a look at the stack
@@ -106,17 +106,13 @@ def parse(text: str, name: str) -> Any:
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a file. Raises ValueError, also where the file cannot be read."""
     try:
-        with open_regular(path) as file:
-            content = file.read(LARGEST + 1)
-        text = content.decode()
+        text = read_regular(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from None
-    if len(content) > LARGEST:
-        raise ValueError(f"{path}: is larger than {LARGEST:,} bytes")
-    found = parse(text, str(path))
-    if not isinstance(found, dict):
+    content = parse(text, str(path))
+    if not isinstance(content, dict):
         raise ValueError(f"{path}: is not a mapping of keys to values")
-    return found
+    return content
 
 
 def assignment(text: str) -> tuple[str, Any]:

@@ -56,7 +56,7 @@ def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
         if "dog/b.png" not in source.names[place]:
             source.open(place).load()
             continue
-        with pytest.raises(ValueError, match=r"dog/b.png cannot be read as an image"):
+        with pytest.raises(ValueError, match=r"cannot be read as an image \(none of BMP, GIF"):
             source.open(place).load()
     assert not (eps_folder.parent / "started").exists()
 
@@ -65,7 +65,7 @@ def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
 def test_timms_dataset_starts_no_ghostscript_and_skips_no_image(eps_folder: Path) -> None:
     """timm would open any format, and hand over another image where one is damaged."""
     source = find_source("timm:", eps_folder)
-    with pytest.raises(OSError, match="cannot identify image file"):
+    with pytest.raises(ValueError, match=r"cannot be read as an image \(none of BMP, GIF"):
         source.open(2)
     assert not (eps_folder.parent / "started").exists()
 

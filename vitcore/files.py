@@ -1,16 +1,25 @@
-"""Opening files that somebody else may have made: regular files only, so that no pipe or device blocks a reader."""
+"""Reading files that somebody else may have made: regular ones up to a size, so that nothing blocks or floods."""
 
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+def open_regular(path: Path | str) -> BufferedReader:
     """Open a regular file to read its bytes. Raises OSError for anything else, without waiting for a pipe's writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
     return open(descriptor, "rb")
+
+
+def read_regular(path: Path | str, largest: int) -> bytes:
+    """The bytes of a regular file. Raises OSError, also where there are more than `largest`."""
+    with open_regular(path) as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))
+    return content

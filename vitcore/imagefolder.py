@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from vitcore.datasets import About, Bytes, Indices, Raw
+from vitcore.decode import SUFFIXES, is_grey, open_image, squared
+from vitcore.files import open_regular
 from vitcore.shuffle import stratified
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others start programs, as EPS starts Ghostscript
 TEST_SHARE = 0.2
 
 
@@ -41,8 +38,11 @@ class Listing:
 def describe_folder(root: Path) -> About:
     """Reads every byte, once a process. The image size is the shorter side of the first image."""
     listing = list_folder(root)
-    with open_image(listing.files[0]) as first:
-        side, channels = min(first.size), 1 if first.mode in ("1", "L") else 3
+    try:
+        with open_image(listing.files[0]) as first:
+            side, channels = min(first.size), 1 if is_grey(first) else 3
+    except ValueError as error:
+        refuse(listing.files[0], str(error))
     return About(
         image_size=side,
         channels=channels,
@@ -113,36 +113,12 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
     """One image as (C, size, size)."""
-    with open_image(file) as image:
-        try:
-            pixels = squared(image, size, channels)
-        except (OSError, SyntaxError, ValueError) as error:
-            refuse(file, f"cannot be read as an image ({error})")
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
-
-
-def squared(image: Image, size: int, channels: int) -> Bytes:
-    """Its shorter side resized to `size` and the middle square cut out: (size, size) or (size, size, 3)."""
-    from PIL import Image, ImageOps
-
-    plain = image.convert("L" if channels == 1 else "RGB")
-    if plain.size != (size, size):
-        plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
-    return np.asarray(plain, np.uint8)
-
-
-def open_image(file: Path) -> Image:
     try:
-        return decoder(file)
-    except OSError:
-        refuse(file, f"cannot be read as an image ({', '.join(FORMATS)})")
-
-
-def decoder(file: Path | IO[bytes], formats: tuple[str, ...] = FORMATS) -> Image:
-    """An image whose pixels are not decoded yet. Raises OSError for content of another format, whatever its name."""
-    from PIL import Image
-
-    return Image.open(file, formats=formats)
+        with open_image(file) as image:
+            pixels = squared(image, size, channels)
+    except ValueError as error:
+        refuse(file, str(error))
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:
@@ -150,7 +126,8 @@ def digest(root: Path, files: Sequence[Path]) -> str:
     total = hashlib.sha256()
     for file in files:
         total.update(file.relative_to(root).as_posix().encode() + b"\0")
-        total.update(hashlib.sha256(file.read_bytes()).digest())
+        with open_regular(file) as content:
+            total.update(hashlib.file_digest(content, "sha256").digest())
     return total.hexdigest()
 
 

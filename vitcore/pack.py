@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from vitcore.datasets import About, Bytes, Indices, above, data_homes, own_packs
-from vitcore.imagefolder import decoder
+from vitcore.decode import opened as opened_image
 from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
@@ -219,7 +219,7 @@ class Pack:
 
 def decode(content: bytes | memoryview, channels: int) -> Bytes:
     """A JPEG as (S, S, C)."""
-    with decoder(io.BytesIO(content), ("JPEG",)) as image:
+    with opened_image(content, ("JPEG",)) as image:
         return channels_last(np.asarray(image.convert("L" if channels == 1 else "RGB")))
 
 

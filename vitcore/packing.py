@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitcore.datasets import BUILT_IN, Bytes, moments
-from vitcore.imagefolder import squared
+from vitcore.decode import is_grey, squared
 from vitcore.options import ConfigError
 from vitcore.pack import (
     BEGUN,
@@ -42,6 +42,9 @@ from vitcore.pack import (
     manifest,
 )
 from vitcore.sources import Source
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 LOOKED_AT = 64  # images for their colour: a set of photographs has grey ones, a grey set has no coloured one
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
@@ -243,8 +246,8 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 def channels_of(source: Source) -> Channels:
     """One where all are grey of those looked at, evenly spaced."""
     for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist()):
-        with source.open(place) as picture:
-            if picture.mode not in ("1", "L"):
+        with picture(source, place) as one:
+            if not is_grey(one):
                 return 3
     return 1
 
@@ -324,11 +327,18 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 
 def image(source: Source, place: int, size: int, channels: int) -> Bytes:
     """As (size, size, C). Raises ValueError naming it."""
+    with picture(source, place) as one:
+        return channels_last(squared(one, size, channels))
+
+
+@contextlib.contextmanager
+def picture(source: Source, place: int) -> Iterator[Image]:
+    """An image of the source, open. Raises ValueError naming it for whatever is wrong with it."""
     try:
-        with source.open(place) as picture:
-            return channels_last(squared(picture, size, channels))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{source.names[place]}: cannot be read as an image ({error})") from None
+        with source.open(place) as one:
+            yield one
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{source.names[place]}: {error}") from None
 
 
 def compressed(pixels: Bytes) -> bytes:

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.imagefolder import SUFFIXES, TEST_SHARE, decoder, list_folder, open_image
+from vitcore.decode import SUFFIXES, eight_bits, open_image, opened
+from vitcore.files import open_regular
+from vitcore.imagefolder import TEST_SHARE, list_folder
 from vitcore.options import ConfigError
 from vitcore.shuffle import Indices, stratified
 
@@ -132,7 +134,7 @@ class Section(io.RawIOBase):
 
 def members(path: Path) -> list[Member]:
     """The images in a tar, and in the tars inside of it, each as if in a folder of that tar's name."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return list(inside(path, file, 0, path.stat().st_size, PurePosixPath()))
 
 
@@ -193,13 +195,9 @@ def from_members(found: list[Member], origin: str) -> Source:
 
 
 def open_member(member: Member) -> Image:
-    with open(member.file, "rb") as file:
+    with open_regular(member.file) as file:
         file.seek(member.offset)
-        content = file.read(member.size)
-    try:
-        return decoder(io.BytesIO(content))
-    except OSError:
-        raise ValueError(f"{member.file}: {member.path} cannot be read as an image") from None
+        return opened(file.read(member.size))
 
 
 # -- timm --------------------------------------------------------------------------------------------------------------
@@ -219,7 +217,7 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
     labels = np.array([label_of(part, place) for part in parts for place in range(len(part))], np.int64)
     count = len(parts[0])
 
-    def opened(place: int) -> Image:
+    def opened_image(place: int) -> Image:
         part, own = (parts[0], place) if place < count else (parts[1], place - count)
         return image_of(part, own)
 
@@ -228,22 +226,30 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
         labels,
         count,
         [f"{name} {place}" for place in range(len(labels))],
-        opened,
+        opened_image,
     )
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Decoded from timm's own reader, where the dataset has one: the dataset would open a file of any format."""
+    """Decoded from timm's own reader, where the dataset has one.
+
+    The dataset itself opens any format, clips values of 16 bits and takes the next image for an unreadable one.
+    """
     found = getattr(dataset, "reader", dataset)[place][0]
-    image: Image = decoder(found).convert("RGB") if hasattr(found, "read") else found
-    return image
+    if not hasattr(found, "read"):
+        image: Image = found
+        return image
+    with found:
+        return eight_bits(opened(found.read())).convert("RGB")
 
 
 def label_of(dataset: Any, place: int) -> int:
     """From a list of labels or timm's own reader, where the dataset has one: else the image is decoded for it."""
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])
-    return int(getattr(dataset, "reader", dataset)[place][1])
+    found, label, *_ = getattr(dataset, "reader", dataset)[place]
+    found.close()
+    return int(label)
 
 
 def classes_of(dataset: Any, count: int) -> tuple[str, ...]:

@@ -1,0 +1,124 @@
+"""Images of others: values of 16 bits are scaled, and what cannot be read is named at once."""
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from photographs import photographs
+from PIL import Image
+
+from vitcore import Config
+from vitcore.config import ConfigError
+from vitcore.data import load
+from vitcore.pack import manifest, opened
+from vitcore.packing import Options, pack
+from vitcore.sources import find_source
+
+GRADIENT = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
+COUNTS = {f"{part}/{name}": 4 for part in ("train", "test") for name in ("cat", "dog")}
+SIXTEEN_BITS: dict[str, Callable[[Path], object]] = {
+    "png": lambda file: Image.fromarray(GRADIENT).save(file),
+    "tif": lambda file: Image.fromarray(GRADIENT).save(file),
+    "tiff": lambda file: Image.fromarray(GRADIENT.astype(">u2")).save(file),
+    "pgm": lambda file: file.write_bytes(b"P5 8 8 65535\n" + GRADIENT.astype(">u2").tobytes()),
+}
+
+
+def folder_with(root: Path, suffix: str, save: Callable[[Path], object], count: int = 16) -> Path:
+    """A folder of 8 x 8 images, the first `count` of them saved so."""
+    photographs(root, COUNTS, (8, 8))
+    for file in sorted(root.rglob("*.png"), key=lambda path: ("test" in path.parts, path))[:count]:
+        file.unlink()
+        save(file.with_suffix(f".{suffix}"))
+    return root
+
+
+@pytest.mark.parametrize("suffix", SIXTEEN_BITS)
+def test_values_of_16_bits_are_scaled_to_bytes(suffix: str, tmp_path: Path) -> None:
+    """Each is its share of 65535 rounded, in a folder and in a pack: none is clipped to white."""
+    root = folder_with(tmp_path / "grey", suffix, SIXTEEN_BITS[suffix])
+    expected = np.rint(GRADIENT / 65535 * 255).astype(np.uint8)
+    data = load(Config(data=f"imagefolder:{root}", patch=2))
+    assert data.train.pixels.shape[1] == 1, "grey"
+    assert (data.train.pixels[:, 0] == expected).all()
+    place = pack("grey", find_source(str(root), None), tmp_path, Options(size=8))
+    one, pixels = opened(place, manifest(place, "grey").fingerprint), np.empty((16, 8, 8, 1), np.uint8)
+    one.read(np.arange(16), pixels)
+    assert (pixels[..., 0] == expected).all()
+
+
+def test_a_grey_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) -> None:
+    """The range is the image's own, whatever the channels of the set are."""
+    root = folder_with(tmp_path / "mixed", "tif", SIXTEEN_BITS["tif"], 8)
+    for file in (root / "train" / "cat").glob("*.tif"):
+        file.unlink()
+    photographs(tmp_path / "more", {"cat": 4}, (8, 8)).joinpath("cat").rename(root / "train" / "cat" / "colored")
+    data = load(Config(data=f"imagefolder:{root}", patch=2))
+    grey = data.train.pixels[data.train.labels == 1]
+    assert (grey.numpy() == np.rint(GRADIENT / 65535 * 255).astype(np.uint8)).all()
+
+
+def test_timms_reader_scales_too_and_skips_no_unreadable_image(tmp_path: Path) -> None:
+    """timm itself would clip the values, and take the next image for one that it cannot read."""
+    root = folder_with(tmp_path / "grey", "png", SIXTEEN_BITS["png"])
+    (root / "test").rename(root / "validation")
+    source = find_source("timm:", root)
+    place = pack("grey", source, tmp_path, Options(size=8))
+    one, pixels = opened(place, manifest(place, "grey").fingerprint), np.empty((16, 8, 8, 3), np.uint8)
+    one.read(np.arange(16), pixels)
+    assert (pixels[..., 0] == np.rint(GRADIENT / 65535 * 255).astype(np.uint8)).all()
+    (root / "train" / "dog" / "0001.png").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        pack("torn", find_source("timm:", root), tmp_path, Options(size=8))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def bomb(file: Path) -> None:
+    """A PNG of a few bytes that says it has 60,000 x 60,000 pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b""))
+
+
+def other_format(file: Path) -> None:
+    """What Pillow hands to Ghostscript."""
+    written = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(written, "EPS")
+    file.write_bytes(written.getvalue())
+
+
+HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "floats": ("tif", lambda file: Image.fromarray(GRADIENT.astype(np.float32)).save(file), "unknown range"),
+    "integers": ("tif", lambda file: Image.fromarray(GRADIENT.astype(np.int32)).save(file), "unknown range"),
+    "portable floats": ("ppm", lambda file: file.write_bytes(b"Pf\n8 8\n-1.0\n" + bytes(256)), "unknown range"),
+    "bomb": ("png", bomb, "exceeds limit"),
+    "pipe": ("png", os.mkfifo, "Not a regular file"),
+    "device": ("png", lambda file: file.symlink_to("/dev/zero"), "Not a regular file"),
+    "folder": ("png", lambda file: file.mkdir(), "Not a regular file"),
+    "other format": ("png", other_format, "cannot be read as an image"),
+    "nothing": ("jpg", lambda file: file.write_bytes(b""), "cannot be read as an image"),
+    "damaged": ("gif", lambda file: file.write_bytes(b"GIF89a\xff\xff\xff\xff\xf7"), "cannot be read as an image"),
+}
+
+
+@pytest.mark.parametrize("count", [1, 16])
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_what_is_no_image_of_known_range_is_named(hostile: str, count: int, tmp_path: Path) -> None:
+    """In a folder and in packing: one line with the file and why, at once, and no pack is made."""
+    suffix, save, why = HOSTILE[hostile]
+    root = folder_with(tmp_path / "photos", suffix, save, count)
+    with pytest.raises(ConfigError, match=rf"imagefolder: .*/train/cat/0000\.{suffix} .*{why}") as error:
+        load(Config(data=f"imagefolder:{root}", patch=2))
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=rf"train/cat/0000\.{suffix} \d+: .*{why}"):
+        pack("photos", find_source(str(root), None), tmp_path, Options(size=8))
