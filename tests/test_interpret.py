@@ -65,11 +65,11 @@ def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> N
     model = perturbed(**settings)
     given: list[tuple[Tensor, ...]] = []
     block = model.encoder.blocks[1].attention
-    handle = block.register_forward_hook(lambda module, inputs, output: given.append((*inputs[:4], output)))
+    handle = block.register_forward_hook(lambda module, inputs, output: given.append((*inputs, output)))
     found = layers(model, images(model))
     handle.remove()
-    x, position, layer, grid, output = given[0]
-    _, _, v, _ = block.inputs(x, position, layer, grid)
+    x, context, output = given[0]
+    _, _, v, _ = block.inputs(x, context)
     mixed = (found[1].weights @ v).transpose(1, 2).flatten(2)
     torch.testing.assert_close(block.out(mixed), output, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found[1].weights.sum(dim=-1), torch.ones(found[1].weights.shape[:-1]))

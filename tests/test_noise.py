@@ -181,9 +181,9 @@ def test_dropout_stands_where_the_reference_has_it(monkeypatch: pytest.MonkeyPat
 def test_depth_rates_rise_in_a_line() -> None:
     """0 at the first block, drop_path at the last (arXiv 1603.09382's rule, as timm has it)."""
     model = ViT(tiny(depth=4, drop_path=0.3))
-    rates = [getattr(block.add1.drop_path, "rate", 0.0) for block in model.encoder.blocks]
+    rates = [getattr(block.drop_path1, "rate", 0.0) for block in model.encoder.blocks]
     assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3])
-    assert rates == [getattr(block.add2.drop_path, "rate", 0.0) for block in model.encoder.blocks]
+    assert rates == [getattr(block.drop_path2, "rate", 0.0) for block in model.encoder.blocks]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_weight_decay_is_of_matrices_alone(slot: str, name: str) -> None:
     assert all(one.endswith("weight") and "norm" not in one for one in members[0.3])
     assert not any(one.startswith("position.") for one in members[0.3])
     assert {"head.weight", "encoder.blocks.0.attention.qkv.weight", "encoder.blocks.1.mlp.up.weight"} <= members[0.3]
-    spared = {"head.bias", "registers", "encoder.blocks.0.add1.scale", "encoder.blocks.0.attention.q_norm.weight"}
+    spared = {"head.bias", "registers", "encoder.blocks.0.scale1.gamma", "encoder.blocks.0.attention.q_norm.weight"}
     assert spared <= members[0.0]
 
 

@@ -12,6 +12,7 @@ from vitcore import Config, ViT
 from vitcore.contracts import perturbed
 from vitcore.interop import to_timm_state_dict
 from vitcore.pooling import POOLING
+from vitcore.position import Context
 
 SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 3, "heads": 3}
 
@@ -99,9 +100,10 @@ def test_layers_mix_the_class_token_of_every_layer(final_norm: str) -> None:
     weights = model.pool.logits.softmax(dim=0)
     assert len(weights) == 3
     assert weights.unique().numel() == 3
-    x, expected = model.embed(images), torch.zeros(2, 48, dtype=torch.float64)
+    context = Context(model.position, (4, 4), prefix=1)
+    x, expected = model.embed(images, context), torch.zeros(2, 48, dtype=torch.float64)
     for layer, block in enumerate(model.encoder.blocks):
-        x = block(x, model.position, layer, (4, 4))
+        x = block(x, context)
         expected += weights[layer] * (model.encoder.norm(x) if final_norm == "before" else x)[:, 0]
     if final_norm == "after":
         expected = model.encoder.norm(expected)

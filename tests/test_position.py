@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
+from vitcore.attention_kernel import attend
 from vitcore.contracts import contracts, perturbed, shuffled
-from vitcore.encoder import attend
 from vitcore.identity import trial_id
 from vitcore.options import ConfigError
-from vitcore.position import POSITION, Position
+from vitcore.position import POSITION, Context, Position
 from vitcore.resample import resample, resample_offsets
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 2, "patch": 2, "width": 16, "depth": 2, "heads": 2, "pool": "gap"}
@@ -115,8 +115,8 @@ def test_index_in_every_channel_would_be_no_position() -> None:
     model = made(position="none")
     x = torch.randn(2, 16, 16, dtype=torch.float64)
     everywhere = x + torch.arange(16.0, dtype=torch.float64)[:, None]
-    *_, without = model.encoder(x, model.position, (4, 4))
-    *_, shifted = model.encoder(everywhere, model.position, (4, 4))
+    *_, without = model.encoder(x, Context(model.position, (4, 4)))
+    *_, shifted = model.encoder(everywhere, Context(model.position, (4, 4)))
     torch.testing.assert_close(model.encoder.norm(without), model.encoder.norm(shifted), rtol=1e-4, atol=1e-4)
 
 
@@ -274,7 +274,7 @@ def test_permuted_patches_are_permuted_tokens_only_without_position(kind: dict[s
     order = shuffled(numbered, 2)[0, 0, ::2, ::2].flatten().long()
 
     def tokens(some: Tensor) -> Tensor:
-        *_, last = model.encoder(model.embed(some), model.position, (4, 4))
+        *_, last = model.states(some)
         return last
 
     follows = torch.allclose(tokens(images)[:, order], tokens(shuffled(images, 2)), rtol=0, atol=1e-9)
@@ -385,7 +385,7 @@ def test_concatenated_position_takes_channels_of_the_stem(stem: str, width: int,
     """The stem projects to D - width, the encoder's width stays D, and prefix tokens get no row."""
     model = made(stem=stem, pool="cls", **{"position.combine": "concat", "position.width": width})
     images = torch.randn(2, 2, 8, 8, dtype=torch.float64)
-    tokens = model.embed(images)
+    tokens = model.embed(images, Context(model.position, (4, 4), prefix=1))
     assert tokens.shape == (2, 17, 16)
     assert torch.equal(tokens[:, :1], model.class_token.expand(2, 1, 16))
     assert torch.equal(tokens[:, 1:, : 16 - own], model.stem(images))

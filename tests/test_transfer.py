@@ -1,5 +1,6 @@
 """Starting from weights: what is taken over, at which grid, what is left behind, and what is refused."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,17 @@ def test_body_is_taken_over_and_head_starts_at_zero(tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(parent.eval().pooled(images), child.eval().pooled(images))
         assert not child(images).any()
+
+
+def test_weights_of_earlier_versions_are_read_under_todays_names() -> None:
+    """Until 0.11 a block called its layer scales add1.scale and add2.scale."""
+    model = perturbed(config(layer_scale=0.1)).float()
+    old = {re.sub(r"scale(\d)\.gamma", r"add\1.scale", name): t for name, t in model.state_dict().items()}
+    assert sum("add" in name for name in old) == 4
+    again = restored(model.config, safetensors.torch.save(old))
+    images = torch.randn(2, 1, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(model.eval()(images), again(images))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,6 +16,7 @@ from vitcore.model import Model, build
 from vitcore.objective import OBJECTIVE
 from vitcore.options import ConfigError
 from vitcore.train import evaluation_batch
+from vitcore.weight_files import read_tensors
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def restored(config: Config, weights: bytes) -> Model:
     """The trained model, in evaluation mode, on the device of `config`; `weights` are safetensors."""
     model = build(config)
-    model.load_state_dict(safetensors.torch.load(weights))
+    model.load_state_dict(read_tensors(weights))
     return model.to(device_of(config)).eval()
 
 

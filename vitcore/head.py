@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from vitcore.initial import lecun_normal, zeros
 from vitcore.part import Part
@@ -22,18 +22,10 @@ class Head(Part):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.zeros = config.head_init == "zeros"
+        # At zero, as in the reference, or as flax's Dense: LeCun normal with bias zero.
+        self.draws = {"weight": zeros if config.head_init == "zeros" else lecun_normal, "bias": zeros}
         self.weight = nn.Parameter(torch.empty(config.classes, config.width))
         self.bias = nn.Parameter(torch.empty(config.classes))
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """At zero, as in the reference, or as flax's Dense: LeCun normal, bias zero."""
-        if name == "weight" and not self.zeros:
-            lecun_normal(values, generator)
-        elif name in ("weight", "bias"):
-            zeros(values, generator)
-        else:
-            super().initial(name, values, generator)
 
     def features(self, x: Tensor) -> Tensor:
         """What the last layer reads (B, D), the paper's pre-logits: what is probed with few shots."""
@@ -57,13 +49,10 @@ class MLPHead(Head):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.hidden = nn.Linear(config.width, config.width)
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """The hidden layer as flax's Dense, which the reference calls without an initialiser: LeCun normal."""
-        if name == "hidden.weight":
-            lecun_normal(values, generator)
-        else:
-            super().initial(name, values, generator)
+        self.draws = {
+            **self.draws,
+            "hidden.weight": lecun_normal,
+        }
 
     def features(self, x: Tensor) -> Tensor:
         return self.hidden(x).tanh()  # type: ignore[no-any-return]

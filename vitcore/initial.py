@@ -6,7 +6,7 @@ the values of all others as they were, and no device changes them.
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -89,16 +89,18 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
-    draw_table: Draw  # how a bare table is drawn: of INIT
+    draws: Mapping[str, Draw] = {}  # parameters of this module that are not drawn by the rule of their layer
+    draw_table: Draw  # how a bare table is drawn, an entry of INIT
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fills `values`, the parameter called `name` in this module, by the rule of the layer that owns it.
+        """Fill `values`, the parameter called `name` in this module: by `draws`, else by the rule of its layer.
 
         A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and Dense), a
         convolution LeCun normal (flax's default), a norm one and zero; a bare table, as of positions, as `init` says.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
-        (rule_of(owner, name.rpartition(".")[2]) or self.draw_table)(values, generator)
+        draw = self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
+        draw(values, generator)
 
 
 def rule_of(owner: nn.Module, name: str) -> Draw | None:
@@ -124,6 +126,20 @@ def ones(values: Tensor, generator: Generator) -> None:
 
 def normal(std: float) -> Draw:
     return lambda values, generator: values.normal_(0.0, std, generator=generator)
+
+
+def constant(value: float) -> Draw:
+    return lambda values, generator: values.fill_(value)
+
+
+def stacked(count: int, draw: Draw) -> Draw:
+    """Draw each of `count` projections by itself: one fan over the whole stack would shrink them."""
+
+    def draw_each(values: Tensor, generator: Generator) -> None:
+        for projection in values.chunk(count):
+            draw(projection, generator)
+
+    return draw_each
 
 
 def xavier_uniform(values: Tensor, generator: Generator) -> None:

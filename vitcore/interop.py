@@ -40,7 +40,7 @@ TIMM = {
     r"^pool\.": "attn_pool.",
     r"attention\.out": "attn.proj",
     r"attention": "attn",
-    r"add(\d)\.scale": r"ls\1.gamma",
+    r"scale(\d)\.gamma": r"ls\1.gamma",
     r"mlp\.up": "mlp.fc1",
     r"mlp\.down": "mlp.fc2",
 }

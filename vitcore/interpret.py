@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vitcore.data import Data
 from vitcore.device import in_precision
 from vitcore.encoder import Attention
-from vitcore.position import Grid, Position
+from vitcore.position import Context, Grid, Position
 from vitcore.shuffle import order
 from vitcore.vit import ViT
 
@@ -71,9 +71,9 @@ class Layer:
     bias: Tensor | None
 
 
-def attention(attention: Attention, x: Tensor, position: Position, layer: int, grid: Grid) -> Layer:
+def attention(attention: Attention, x: Tensor, context: Context) -> Layer:
     """softmax(q k^T / sqrt(d_h) + bias), written out."""
-    q, k, _, bias = attention.inputs(x, position, layer, grid)
+    q, k, _, bias = attention.inputs(x, context)
     logits = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     if bias is None:
         return Layer(logits.softmax(dim=-1), None)
@@ -87,7 +87,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(module, Attention)
-        found.append(attention(module, *inputs[:4]))
+        found.append(attention(module, *inputs))
 
     with hooked([module for module in model.encoder.modules() if isinstance(module, Attention)], look):
         in_precision(model.config, model.pooled, images)

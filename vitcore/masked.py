@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from vitcore.head import LinearHead
 from vitcore.initial import Initial, initialise, zeros
@@ -40,7 +40,7 @@ class MaskedViT(ViT):
         return x if keys is None else self.objective(x, keys)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        *_, x = self.encoder(self.embed(images, keys), self.position, self.grid(images), keys)
+        *_, x = self.states(images, keys)
         x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
         return self.head(x if keys is None else of_places(x, corrupted(keys, x.shape[1])))  # type: ignore[no-any-return]
 
@@ -50,13 +50,11 @@ class Corruption(Initial):
     another patch's of the same image, and 10% stay as they are. Positions are added afterwards.
     """
 
+    draws = {"mask": zeros}  # as the class token
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.mask = nn.Parameter(torch.empty(config.stem_width))
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """At zero, as the class token."""
-        zeros(values, generator)
 
     def forward(self, x: Tensor, keys: Tensor) -> Tensor:
         """x (B, N, D)"""

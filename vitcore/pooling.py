@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from vitcore.encoder import EPSILON
-from vitcore.initial import normal, xavier_uniform, zeros
+from vitcore.initial import constant, normal, stacked, xavier_uniform, zeros
 from vitcore.part import Part
 
 if TYPE_CHECKING:
@@ -72,6 +72,12 @@ class AttentionPooling(Pooling):
     """
 
     numerics = 1
+    draws = {
+        "probe": lambda values, generator: xavier_uniform(values.view(1, -1), generator),  # a matrix of one row
+        "kv.weight": stacked(2, xavier_uniform),
+        "up.bias": normal(1e-6),
+        "down.bias": normal(1e-6),
+    }
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -84,18 +90,6 @@ class AttentionPooling(Pooling):
         self.norm = nn.LayerNorm(width, eps=EPSILON)
         self.up = nn.Linear(width, hidden)
         self.down = nn.Linear(hidden, width)
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Xavier uniform over the probe, as a matrix of one row, and over each projection; MLP as the encoder's."""
-        if name == "probe":
-            xavier_uniform(values.view(1, -1), generator)
-        elif name == "kv.weight":
-            for projection in values.chunk(2):
-                xavier_uniform(projection, generator)
-        elif name in ("up.bias", "down.bias"):
-            normal(1e-6)(values, generator)
-        else:
-            super().initial(name, values, generator)
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         patches = x[:, prefix:]
@@ -116,14 +110,11 @@ class GeneralisedMean(Pooling):
     """
 
     numerics = 1
+    draws = {"p": constant(3.0)}  # as in the paper
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.p = nn.Parameter(torch.empty(1))
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """3, as in the paper."""
-        values.fill_(3.0)
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         logs = x[:, prefix:].clamp(min=1e-6).log()  # (B, N, D)
@@ -139,13 +130,11 @@ class EveryLayer(Pooling):
     numerics = 1
     class_token = True
     every_layer = True
+    draws = {"logits": zeros}
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.logits = nn.Parameter(torch.empty(config.layers))
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        zeros(values, generator)
 
     def keep(self, x: Tensor) -> Tensor:
         return x[:, 0]

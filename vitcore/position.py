@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from vitcore.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D
 from vitcore.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
 from vitcore.resample import Grid
-from vitcore.sites import Position
+from vitcore.sites import Context, Position
 
-__all__ = ["POSITION", "Grid", "Position"]
+__all__ = ["POSITION", "Context", "Grid", "Position"]
 
 if TYPE_CHECKING:
     from vitcore.config import Config

@@ -1,15 +1,19 @@
-"""Where a position embedding enters the model: the sites at which the encoder asks it.
+"""The sites at which a position embedding enters the model, and how the encoder applies them.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.noise import Keys
 from vitcore.part import Part
 from vitcore.resample import Grid
 
@@ -18,11 +22,10 @@ if TYPE_CHECKING:
 
 
 class Position(Part):
-    """What tells a patch where it is. This base class says nothing; a variant overrides the sites it needs.
+    """A position embedding. This base class adds none; a variant overrides the sites that it needs.
 
-    The encoder asks at the same sites whatever the variant, and passes the layer (0 is the first) and the
-    grid (rows, columns), which may be another one than the config's. Prefix tokens are cut off before and put back
-    after: only `class_token` ever sees one.
+    Each site gets the layer (0 is the first) and the grid (rows, columns) of the images, which may differ from the
+    config's. Sites see patches alone; only `class_token` sees a prefix token.
     """
 
     slot = "position"
@@ -66,6 +69,48 @@ class Position(Part):
     def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         """Patch tokens (B, N, D) as they leave `layer`."""
         return x
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all layers of one forward pass share.
+
+    grid: rows and columns of the images' patches. prefix: how many tokens stand before the patches. keys (B,): of the
+    images, in training (vitcore.noise). The methods apply a site of the position to the patches alone.
+    """
+
+    position: Position
+    grid: Grid
+    prefix: int = 0
+    keys: Keys = None
+
+    def tokens(self, x: Tensor, layer: int) -> Tensor:
+        """Tokens (B, T, D) as they enter `layer`."""
+        return self.on_patches(self.position.tokens, x, layer)
+
+    def rotate(self, x: Tensor, layer: int) -> Tensor:
+        """Queries or keys (B, H, T, d_h)."""
+        return self.on_patches(self.position.rotate, x, layer)
+
+    def between(self, x: Tensor, layer: int) -> Tensor:
+        """Tokens (B, T, D) as they leave `layer`."""
+        return self.on_patches(self.position.between, x, layer)
+
+    def bias(self, q: Tensor, layer: int) -> Tensor | None:
+        """What is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing."""
+        bias = self.position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, self.grid)
+        if bias is None or not self.prefix:
+            return bias
+        N = q.shape[2] - self.prefix
+        return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
+
+    def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
+        """`site` on the patches of x (..., T, D). A site that returns its input costs nothing."""
+        patches = x[..., self.prefix :, :] if self.prefix else x
+        placed = site(patches, layer, self.grid)
+        if placed is patches:
+            return x
+        return torch.cat([x[..., : self.prefix, :], placed], dim=-2) if self.prefix else placed
 
 
 def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

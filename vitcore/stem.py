@@ -45,6 +45,7 @@ class PatchStem(Stem):
     """
 
     numerics = 1
+    draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
 
     class Options(Stem.Options):
         """`form`: as a matrix product over cut patches, or as the strided convolution, equal to rounding."""
@@ -57,10 +58,6 @@ class PatchStem(Stem):
         self.convolution = config.options_of(self.slot, self.Options).form == "convolution"
         self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
         self.bias = nn.Parameter(torch.empty(config.stem_width))
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """As flax's Conv, which the reference implementation uses: LeCun normal, bias zero."""
-        (lecun_normal if name == "weight" else zeros)(values, generator)
 
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape

@@ -41,6 +41,7 @@ from vitcore.schedule import learning_rate
 from vitcore.stream import Stored
 from vitcore.transfer import Weights, take_over, weights_for
 from vitcore.updates import clip
+from vitcore.weight_files import read_tensors
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -336,7 +337,7 @@ class Training:
 
     def restore(self, payload: bytes) -> None:
         """The state that `save` gave."""
-        tensors = safetensors.torch.load(payload)
+        tensors = read_tensors(payload)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
             self.average.load_state_dict(under("average.", tensors))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from vitcore.model import Model, Reference, build
 from vitcore.options import ConfigError
 from vitcore.origin import NONE, is_trial
+from vitcore.weight_files import read_tensor_file, read_tensors
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -32,7 +32,7 @@ def read(path: str) -> Weights:
     try:
         if path.endswith(".npz"):
             return load_npz(path).state_dict()
-        return safetensors.torch.load_file(path)
+        return read_tensor_file(path)
     except OSError as error:
         raise ConfigError(f"init_from={path}: {error.strerror or error}") from None
     except (SafetensorError, ValueError) as error:
@@ -50,7 +50,7 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
         return read(config.init_from)
     if parent is None:
         raise ConfigError(f"init_from={config.init_from}: the weights of that trial are not at hand")
-    return safetensors.torch.load(parent)
+    return read_tensors(parent)
 
 
 @torch.no_grad()

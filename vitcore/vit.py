@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from vitcore.encoder import Encoder
 from vitcore.head import HEAD
@@ -13,7 +14,7 @@ from vitcore.initial import Initial, initialise, normal, zeros
 from vitcore.noise import Keys, dropout
 from vitcore.options import ConfigError
 from vitcore.pooling import POOLING
-from vitcore.position import POSITION
+from vitcore.position import POSITION, Context
 from vitcore.stem import STEM
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class ViT(Initial):
     and stochastic depth also need `keys` (B,), one an image (vitcore.noise).
     """
 
+    # The class token starts at zero, as in the reference; registers differ from each other (facebookresearch/dinov2).
+    draws = {"class_token": zeros, "registers": normal(1e-6)}
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -38,13 +42,9 @@ class ViT(Initial):
         self.prefix = int(self.pool.class_token) + config.registers
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width)) if self.pool.class_token else None
         self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None
-        self.encoder = Encoder(config, self.prefix)
+        self.encoder = Encoder(config)
         self.head = HEAD[config.head](config)
         initialise(self, config.seed, config.init)
-
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """The class token starts at zero, as in the reference; registers apart (facebookresearch/dinov2)."""
-        (normal(1e-6) if name == "registers" else zeros)(values, generator)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
@@ -55,19 +55,23 @@ class ViT(Initial):
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The vector (B, D) that the head reads."""
-        layers = self.encoder(self.embed(images, keys), self.position, self.grid(images), keys)
+        states = self.states(images, keys)
         if self.pool.every_layer:
-            x = torch.stack([self.pool.keep(state) for state in layers])  # (L, B, ..., D)
+            x = torch.stack([self.pool.keep(state) for state in states])  # (L, B, ..., D)
         else:
-            *_, x = layers  # (B, T, D)
+            *_, x = states  # (B, T, D)
         if self.config.final_norm == "before":
             return self.pool(self.encoder.norm(x), self.prefix)  # type: ignore[no-any-return]
         return self.encoder.norm(self.pool(x, self.prefix))  # type: ignore[no-any-return]
 
-    def embed(self, images: Tensor, keys: Keys = None) -> Tensor:
+    def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
+        """The tokens (B, T, D) after each block."""
+        context = Context(self.position, self.grid(images), self.prefix, keys)
+        return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
+
+    def embed(self, images: Tensor, context: Context) -> Tensor:
         """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
-        grid = self.grid(images)
-        x = self.position.tokens(self.patches(images, keys), 0, grid)  # (B, N, D)
+        x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
         prefix = []
         if self.class_token is not None:
             prefix.append(self.position.class_token(self.class_token))
@@ -75,10 +79,10 @@ class ViT(Initial):
             prefix.append(self.registers)
         if prefix:
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
-        return self.dropout(x, keys)
+        return self.dropout(x, context.keys)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """The patches as the stem gives them (B, N, D), before they are told where they are."""
+        """The patches (B, N, D) as the stem gives them, without position."""
         return self.stem(images)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
