@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcore.compiling import use_private_cache
 from vitcore.config import Config
 from vitcore.data import Data
 from vitcore.device import device_of, flushing, in_precision
@@ -46,6 +47,7 @@ class Rival:
         self.tuned = kind.tuned
         self.parameters = list(model.parameters())
         self.optimizer = adamw(model, config, fused=kind.tuned or None)
+        use_private_cache()
         self.model = torch.compile(model) if kind.tuned else model
         self.loss = torch.zeros(())
 

@@ -3,17 +3,13 @@
 A worker imports torch first, which takes seconds: those that are started ahead do it while there is nothing else to do.
 """
 
-import hashlib
 import json
 import os
-import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -80,44 +76,13 @@ def start(place: Place, own: Environment, on_cpu: bool, inherited: Environment |
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
     }
-    inherited = said_by_the_user(inherited or dict(os.environ))
+    inherited = inherited or dict(os.environ)
     path = [str(provenance.HOME), *filter(None, [inherited.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return Start(
         [sys.executable, "-P", "-m", "ablations.worker", json.dumps(order)],
-        compile_caches(place.runs, inherited) | inherited | own | data | {"PYTHONPATH": os.pathsep.join(path)},
+        inherited | own | data | {"PYTHONPATH": os.pathsep.join(path)},
     )
-
-
-def said_by_the_user(environment: Environment) -> Environment:
-    """Without what PyTorch's compiler writes into it once it is imported: its cache's place where nobody gave one."""
-    default = os.path.join(tempfile.gettempdir(), "torchinductor_")
-    return {
-        name: value
-        for name, value in environment.items()
-        if not (name == "TORCHINDUCTOR_CACHE_DIR" and value.startswith(default))
-    }
-
-
-def compile_caches(runs: Path, inherited: Environment) -> Environment:
-    """Where torch.compile keeps what it made, for workers on other nodes too; by itself, in the node's own /tmp.
-
-    A user who says where it goes is heard. Its files are of their content, and moved into place whole.
-    """
-    if "TORCHINDUCTOR_CACHE_DIR" in inherited:
-        return {}  # Triton's is then inside of it
-    folder = runs.absolute() / "compiled" / processor()
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
-
-
-@cache
-def processor() -> str:
-    """8 hex digits for a kind of CPU: what is compiled for one may use instructions that another has not."""
-    told = ""
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        told = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(f"{platform.machine()} {told}".encode()).hexdigest()[:8]
 
 
 def environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:

@@ -1,8 +1,5 @@
 """Workers that are started before there is anything to do."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -99,39 +96,3 @@ def test_a_machine_of_many_cores_does_not_start_them_all(
     monkeypatch.setattr(launch, "start", lambda place, own, *_: launch.Start(["sleep", "60"], own))
     with launch.ahead(Place(tmp_path, None), ["new"], None) as ahead:
         assert len(ahead.waiting) == most
-
-
-CACHE = """
-import os, pathlib
-from torch._inductor.runtime.cache_dir_utils import cache_dir
-pathlib.Path(os.environ["FOUND"]).write_text(cache_dir())
-assert "TORCHINDUCTOR_CACHE_DIR" in os.environ, "PyTorch no longer writes where its compiler keeps things"
-"""
-
-
-def test_what_is_compiled_stays_with_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For workers on any node of the same kind of CPU, unless the user, not PyTorch, says where; both, if both."""
-    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def told() -> list[str | None]:
-        environment = launch.start(Place(Path("runs"), None), {}, on_cpu=True).environment
-        return [environment.get(name) for name in names]
-
-    inductor, triton = map(Path, map(str, told()))
-    assert inductor.parent == tmp_path / "runs" / "compiled"
-    assert triton == inductor / "triton"
-    monkeypatch.setenv(names[1], "/kept")
-    assert told() == [str(inductor), "/kept"]
-    monkeypatch.setattr(launch, "processor", lambda: "another")
-    assert told()[0] != str(inductor)
-    subprocess.run([sys.executable, "-c", CACHE], check=True, env=os.environ | {"FOUND": str(tmp_path / "found")})
-    monkeypatch.setenv(names[0], (tmp_path / "found").read_text())
-    monkeypatch.setattr(launch, "processor", lambda: "the first")
-    assert told()[0] == str(inductor.parent / "the first")
-    monkeypatch.setenv(names[0], "/mine")
-    assert told() == ["/mine", "/kept"]
-    monkeypatch.delenv(names[1])
-    assert told() == ["/mine", None]

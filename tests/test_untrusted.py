@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import io
 import itertools
+import os
 import pickle
 import struct
 import tarfile
@@ -13,11 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import torchvision
 from PIL import EpsImagePlugin, Image
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torchvision.datasets import CIFAR10
 
-from vitcore import datasets
+from ablations import launch
+from ablations.launch import Place
+from vitcore import compiling, datasets
 from vitcore.imagefolder import read_folder
 from vitcore.options import ConfigError
 from vitcore.sources import find_source
@@ -156,3 +161,59 @@ def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None
     with pytest.raises(ValueError, match=f"{kind.train_list[0][0]}: damaged"):
         datasets.read_torchvision(kind.__name__.lower(), tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+# -- compiled code -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder for caches, and nothing said about the compiler's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setenv(compiling.CACHE, "")  # so that it is as before afterwards
+    monkeypatch.delenv(compiling.CACHE)
+    return tmp_path / "caches"
+
+
+def test_no_worker_takes_compiled_code_from_a_run_directory(
+    tmp_path: Path, caches: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch unpickles its cache: it lies in the user's own folder, mode 0700, whatever the run directory holds."""
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    start = launch.start(Place(tmp_path, None), {}, on_cpu=True)
+    assert str(tmp_path) not in " ".join(
+        start.environment.get(name, "") for name in (compiling.CACHE, "TRITON_CACHE_DIR")
+    )
+    compiling.compiled(torch.nn.Linear(2, 2), backend="eager")
+    cache = Path(os.environ[compiling.CACHE])
+    assert cache == caches / "vit-ablations" / "compiled" / compiling.processor()
+    assert (caches / "vit-ablations").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_place_that_the_user_gave_is_used_and_pytorchs_guessable_one_is_not(
+    caches: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch writes its own choice, in /tmp, into the environment, where it looks like the user's."""
+    for given, used in (("/mine", "/mine"), (default_cache_dir(), str(caches))):
+        monkeypatch.setenv(compiling.CACHE, given)
+        compiling.use_private_cache()
+        assert os.environ[compiling.CACHE].startswith(used)
+
+
+def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another owner, a link, or a folder that others may write to: one line, and nothing is compiled."""
+    folder = caches / "vit-ablations"
+    folder.mkdir(parents=True)
+    folder.chmod(0o770)
+    with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
+        compiling.use_private_cache()
+    folder.chmod(0o700)
+    folder.rename(caches / "elsewhere")
+    folder.symlink_to(caches / "elsewhere")
+    with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
+        compiling.use_private_cache()
+    folder.unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
+        compiling.use_private_cache()
+    assert compiling.CACHE not in os.environ

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vitcore.augment import AUGMENT
+from vitcore.compiling import use_private_cache
 from vitcore.config import Config
 from vitcore.data import load
 from vitcore.noise import image_keys
@@ -206,6 +207,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
     """Compiled, as one graph, it has the same logits and gradients."""
     config = tiny(slot, name)
     model = perturbed(config)
+    use_private_cache()
     torch.compiler.reset()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     eager, graph = (outputs(run, model, some_images(config)) for run in (model, compiled))
