@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations import estimate, past, resolution, retrying
+from ablations import about_data, estimate, past, resolution, retrying
 from ablations.cleaning import Keep, kept
 from ablations.jobs import jobs
 from ablations.machine import at_once, cores, gpus
@@ -74,6 +74,8 @@ def render(view: Json, plan: Json) -> str:
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
+    lines += [f"  data    {about_data.told(plan['data'])}"] if "data" in plan else []  # not in plans of before
+    lines += [f"  note    {note}" for note in plan.get("notes", [])]
     lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
     notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}
     width = max(map(len, notes))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ablations import starts, stated
+from ablations import about_data, starts, stated
 from ablations.budget import training_flops
 from ablations.confounds import enlarged, footnotes, refuse_undeclared, sizes
 from ablations.contrasts import interactions, settled, tuned
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 def build(design: Design, seeds: Sequence[int]) -> Json:
     """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
-    study, recipe = design.study, design.recipe
+    study, recipe = design.study, design.stated
     check(design)
     measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
     made = {arm.name: arm for arm in design.arms}
@@ -45,13 +45,15 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "source": study.source,
         "published_of": study.published_of or study.source,
         "found": study.found,
-        "description": recipe.description,
+        "description": recipe.description or about_data.description(design),
+        "data": about_data.data(design),
         "departures": departures(design, main_baseline(design)),
         "metric": design.metric,
         "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
         "margin": margin(design),
         "claims": claims(design),
-        "caveats": [*(own(design, recipe.caveats) or []), *enlarged_evals(design)],
+        "caveats": [*recipe.caveats, *enlarged_evals(design)],
+        "notes": about_data.notes(design),
         "cost": stated.cost(recipe.cost, recipe.config),
         "expected": expected(design),
         "spread": None if design.overrides or study.stages or recipe.spread is None else recipe.spread.model_dump(),
@@ -62,7 +64,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "tune": design.tune,
         "budget": study.budget,
         "baseline": design.main_baseline,
-        "split": describe(design.arms[0].config.data).split,
+        "split": describe(design.data).split,
         "seeds": list(seeds),
         "looks": [len(seeds)],
         "stages": list(stages.values()),
@@ -123,7 +125,7 @@ def check_shares(design: Design) -> None:
 
 def margin(design: Design) -> float | None:
     """Within which arms are equivalent: the study's, else the recipe's."""
-    return design.study.margin if design.study.margin is not None else own(design, design.recipe.margin)
+    return design.study.margin if design.study.margin is not None else design.stated.margin
 
 
 def claimable(design: Design) -> list[str]:
@@ -202,13 +204,8 @@ def check_starts(design: Design) -> None:
 def expected(design: Design) -> list[Json]:
     """What the recipe says of trials with the settings of the command line; how they run does not matter."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
-    fits = [one for one in design.recipe.expected if one.settings == asked]
+    fits = [one for one in design.stated.expected if one.settings == asked]
     return [] if design.study.stages else [one.model_dump() for one in fits]
-
-
-def own(design: Design, said: Any) -> Any:
-    """What the recipe says of its own data; nothing where the data are others."""
-    return None if "data" in design.overrides else said
 
 
 def measured_arm(name: str, config: Config) -> Json:
@@ -291,7 +288,7 @@ def arm_entry(
 
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
     """What the recipe states of the arm, where it is compared with the recipe's own config as it was there."""
-    known, study = design.recipe.at_twice_the_steps, design.study
+    known, study = design.stated.at_twice_the_steps, design.study
     stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
         return None

@@ -23,6 +23,8 @@ from vitcore.options import ConfigError, Options, listed, nearest
 HERE = Path(__file__).parent
 Values = dict[str, Any]
 Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
+# What a recipe states of its own data, and so of no others.
+OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "cost", "spread", "at_twice_the_steps")
 RECIPE_ARM = "recipe_arm"  # of a baseline and of a named arm: the recipe's own arm that it begins with
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
 
@@ -74,6 +76,11 @@ class Recipe(Options):
     spread: stated.Spread | None = None
     at_twice_the_steps: stated.AtTwiceTheSteps | None = None
     resources: Values = {}  # what a SLURM profile leaves open, by the profile's own keys
+
+    def on_other_data(self) -> "Recipe":
+        """Without what it states of its own data."""
+        blank = Recipe(name=self.name, description="", config=self.config)
+        return self.model_copy(update={name: getattr(blank, name) for name in OF_ITS_DATA})
 
 
 Record = TypeVar("Record", Study, Recipe)
@@ -465,6 +472,24 @@ class Design:
         joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
         return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])), shared)
 
+    @property
+    def data(self) -> str:
+        """What the baseline is trained on."""
+        return data_of(self.base)
+
+    @cached_property
+    def on_its_data(self) -> bool:
+        """Whether the baseline, and what it starts from, have the data that the recipe gives them."""
+        config, said = self.recipe.config, self.recipe.stages
+        pairs = [(self.base, said[stages.FINETUNE] if self.study.stages else {})]
+        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
+        return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
+
+    @cached_property
+    def stated(self) -> Recipe:
+        """The recipe with those of its statements that hold here. Nothing else decides which do."""
+        return self.recipe if self.on_its_data else self.recipe.on_other_data()
+
     def of_a_stage(self, key: str) -> bool:
         return key.partition(".")[0] in self.study.stages
 
@@ -629,6 +654,11 @@ class Design:
         there = [point for change, point in self.left.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
+
+
+def data_of(settings: Values) -> str:
+    """The name of the data in settings."""
+    return str(settings.get("data", Config.model_fields["data"].default))
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:

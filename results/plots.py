@@ -22,6 +22,7 @@ from results.figures.shape import shape
 from results.figures.style import style
 from results.names import AXES, FIGURES, METRICS
 from results.planned import objective
+from results.sentences import setting_parts
 from results.study import StudyResults
 from results.style import current, naming
 from results.tables import Table
@@ -150,4 +151,4 @@ def during(study: StudyResults) -> str:
 
 
 def settings(plan: Mapping[str, Any]) -> str:
-    return ", ".join([plan["recipe"], *(f"{key}={value}" for key, value in plan["overrides"].items())])
+    return ", ".join(setting_parts(plan))

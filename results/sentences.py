@@ -189,9 +189,17 @@ def opening(table: Mapping[str, Any]) -> str:
 
 
 def setting(table: Mapping[str, Any]) -> str:
-    """ "digits", "digits with steps=60, batch=16" """
-    changed = ", ".join(f"{key}={value}" for key, value in table["overrides"].items())
-    return f"{table['recipe']} with {changed}" if changed else str(table["recipe"])
+    """ "digits", "digits with steps=60, batch=16"; on other data than the recipe's "pets (recipe digits)" """
+    place, *changed = setting_parts(table)
+    return f"{place} with {', '.join(changed)}" if changed else place
+
+
+def setting_parts(plan: Mapping[str, Any]) -> list[str]:
+    """What a table or plan is on, then the settings of the command line that this does not name."""
+    data, changed = plan.get("data"), plan["overrides"]
+    named = data is not None and not data["of_recipe"]
+    place = f"{data['name']} (recipe {plan['recipe']})" if data and named else str(plan["recipe"])
+    return [place, *(f"{key}={value}" for key, value in changed.items() if not (named and key == "data"))]
 
 
 def departing(table: Mapping[str, Any]) -> str:

@@ -77,6 +77,7 @@ def table(study: StudyResults, besides: Sequence[str] = ()) -> Table:
         "besides": list(besides),
         "objective": objective(plan),
         "overrides": plan["overrides"],
+        "data": plan.get("data"),  # not in plans of before
         "question": plan["question"],
         "source": plan["source"],
         "published_of": plan.get("published_of", plan["source"]),  # not in plans of before
@@ -280,7 +281,7 @@ def suspicion(cell: Cell) -> str:
 
 def study_notes(study: StudyResults) -> list[str]:
     """What a reader of the whole table must know: code or machines that differ, seeds that are few or were raised."""
-    notes = mixed.notes(study.columns)
+    notes = [*mixed.notes(study.columns), *study.plan.get("notes", [])]
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")

@@ -78,7 +78,7 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
 
     recipe = made[0].recipe
     name = str(recipe.config.get("data"))
-    used = any(name == design.overrides.get("data", name) for design in made)
+    used = any(name == design.data for design in made)
     if recipe.pack is None or not used or find(name, data_dir) is not None:
         return False
     missing = f"data={name}: not packed here: {unpacked(name)}"

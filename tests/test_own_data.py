@@ -1,0 +1,114 @@
+"""Own data under a packaged recipe: what the recipe states of its data is said of no other."""
+
+import dataclasses
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from in_process import called
+from PIL import Image
+
+from ablations.plan import build
+from ablations.study import OF_ITS_DATA, Design, Recipe, Study, read_recipe
+from results import plots, report, sentences, tables
+
+FACTORS = {"position": ["none", "1d"]}
+OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold|EPYC")
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> str:
+    """A folder of three classes, ten images each, as `data` names it."""
+    for number in range(30):
+        file = tmp_path / "pets" / f"class-{number % 3}" / f"{number:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 8 * number).save(file)
+    return f"imagefolder:{tmp_path / 'pets'}"
+
+
+def design(baseline: dict[str, Any], overrides: dict[str, Any], recipe: str = "digits", **more: Any) -> Design:
+    study = Study(name="mine", question="Which?", baseline=baseline, factors=FACTORS, **more)
+    return Design(study, read_recipe(recipe), overrides)
+
+
+@pytest.mark.parametrize("where", ["command line", "study"])
+def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
+    """Description, caveats, margin, cost, spread and what is expected are gone, whoever sets the data."""
+    own = {"data": pets}
+    baseline, overrides = ({"position": "1d"} | own, {}) if where == "study" else ({"position": "1d"}, own)
+    plan = build(design(baseline, overrides), [0])
+    assert not OF_DIGITS.search(json.dumps(plan))
+    assert (plan["margin"], plan["cost"], plan["spread"]) == (None, None, None)
+    assert (plan["caveats"], plan["expected"]) == ([], [])
+    assert all(arm["at_twice_the_steps"] is None for arm in plan["arms"])
+    assert plan["description"].startswith(
+        "pets: 24 images to train on and 6 to test on, 3 classes, seen at 8 x 8 pixel"
+    )
+    assert plan["split"] == {"kind": "official", "images": 6}
+    (note,) = plan["notes"]
+    assert "margin of 3.00 points" in note
+    assert "not for pets" in note
+
+
+@pytest.mark.parametrize("overrides", [{}, {"data": "digits"}, {"steps": 20}])
+def test_a_recipe_speaks_of_its_own_data(overrides: dict[str, Any]) -> None:
+    """Its words stand as long as its data do, also where the command line names the same."""
+    recipe, plan = read_recipe("digits"), build(design({"position": "1d"}, overrides), [0])
+    assert (plan["description"], plan["caveats"]) == (recipe.description, recipe.caveats)
+    assert (plan["margin"], plan["notes"]) == (recipe.margin, [])
+    assert plan["data"]["of_recipe"]
+
+
+def test_a_margin_of_the_study_holds_on_any_data(pets: str) -> None:
+    """It is the reader's own statement, and no note says that one is missing."""
+    plan = build(design({"position": "1d"}, {"data": pets}, margin=0.02), [0])
+    assert (plan["margin"], plan["notes"]) == (0.02, [])
+
+
+def test_other_data_to_pretrain_on_are_other_data() -> None:
+    """A recipe's words about its stages' data go with those."""
+    starts = {"stages": {"pretrain": {}}}
+    one = design({"position": "1d", "init_from": "pretrain"}, {}, "cifar10-transfer", **starts)
+    other = dataclasses.replace(one, overrides={"pretrain.data": "mnist"})
+    assert (one.on_its_data, other.on_its_data) == (True, False)
+    assert (one.stated.margin, other.stated.margin) == (0.01, None)
+
+
+def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
+    """A field that is added is either of the recipe's data or of how it trains: nobody forgets to say which."""
+    how = {"name", "config", "seeds", "axes", "arms", "stages", "resources"}
+    assert {*Recipe.model_fields} == {*OF_ITS_DATA, *how}
+
+
+def test_results_on_own_data_are_told_as_such(pets: str) -> None:
+    """Answer, caption, figure and report name the data set, its size and classes; none speaks of the recipe's."""
+    plan = build(design({"position": "1d"}, {"data": pets, "steps": 20}), range(3))
+    study = synthetic.results(
+        plan, synthetic.from_accuracies(plan, {arm["name"]: [0.5, 0.6, 0.7] for arm in plan["arms"]})
+    )
+    table = tables.table(study)
+    assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds an arm")
+    assert "all on the same 6 test images" in tables.render(table, "md")
+    assert "pets (recipe digits), steps=20" in plots.caption(study)[0]
+    page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))
+    assert "pets: 24 images to train on and 6 to test on, 3 classes" in page
+    assert not OF_DIGITS.search(re.sub("<svg.*?</svg>", "", page, flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("words", ["run {study}", "train position=1d"])
+def test_a_broken_image_is_found_before_a_trial_begins(
+    words: str, pets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line names the file, status 2, and nothing is in the run directory."""
+    (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
+    broken = tmp_path / "pets" / "class-1" / "22.png"
+    broken.write_bytes(broken.read_bytes()[:45])
+    asked = words.format(study=tmp_path / "s.yaml").split()
+    status, _, errors = called(monkeypatch, *asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))
+    assert (status, errors.count("\n")) == (2, 1)
+    assert f"{broken} cannot be read as an image" in errors
+    assert not (tmp_path / "runs").exists()
