@@ -14,6 +14,7 @@ from vitcore import Config
 from vitcore.data import Order, load, read
 from vitcore.datasets import download
 from vitcore.describe import describe
+from vitcore.imagefolder import check_images
 from vitcore.options import ConfigError
 
 
@@ -220,6 +221,12 @@ def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path:
         ({"cat": 3, "dog": 0}, "dog has no images"),
         ({"train__cat": 3, "train__dog": 3}, "neither test/ nor val/"),
         ({"train__cat": 3, "train__dog": 3, "test__cow": 1, "test__cat": 1}, "class 'cow' is not in train/"),
+        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 of them left to train and validate on"),
+        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 of them .* \(1 more classes"),
+        (
+            {"train__cat": 3, "train__dog": 1, "test__cat": 1, "test__dog": 1},
+            "class 'dog' has 2 images, 1 of them left",
+        ),
     ],
 )
 def test_folder_that_is_no_dataset(make_folder: MakeFolder, counts: dict[str, int], message: str) -> None:
@@ -237,6 +244,22 @@ def test_unreadable_image_is_named(make_folder: MakeFolder) -> None:
         (root / "dog" / "002.png").write_bytes(contents)
         with pytest.raises(ValueError, match=r"dog/002\.png cannot be read as an image"):
             read.__wrapped__(f"imagefolder:{root}", None, 6)
+
+
+def test_every_class_is_trained_validated_and_tested(make_folder: MakeFolder) -> None:
+    """Three images of a class suffice in a flat folder, one for each part."""
+    data = load(Config(data=f"imagefolder:{make_folder(cat=3, dog=3)}", patch=2))
+    assert [part.labels.unique().tolist() for part in (data.train, data.val, data.test)] == [[0, 1]] * 3
+
+
+def test_all_broken_images_are_found_at_once(make_folder: MakeFolder) -> None:
+    """The first is named, with how many more there are."""
+    root = make_folder(cat=5, dog=5)
+    check_images(root, 3)
+    for name in ("cat/004.png", "dog/002.png"):
+        (root / name).write_bytes((root / name).read_bytes()[:45])
+    with pytest.raises(ConfigError, match=r"cat/004\.png cannot be read .*\(1 more files"):
+        check_images(root, 3)
 
 
 def test_real_photographs_are_read_from_a_folder(tmp_path: Path) -> None:

@@ -66,6 +66,22 @@ class Raw:
     test: Indices
 
 
+def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
+    """The first class that cannot be split, and its count; "" where all can.
+
+    Training and validation take an image of each class: without one the class would never be learned.
+    """
+    total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
+    short = [place for place, count in enumerate(left) if count < 2]
+    if not short:
+        return ""
+    first, more = short[0], f" ({len(short) - 1} more classes are as small)" if len(short) > 1 else ""
+    return (
+        f"class '{classes[first]}' has {total[first]} image{'' if total[first] == 1 else 's'}, {left[first]} of them "
+        f"left to train and validate on: at least 2 are needed{more}"
+    )
+
+
 def of_bytes(*intensities: float) -> tuple[float, ...]:
     """Statistics published for intensities in [0, 1], in bytes."""
     return tuple(255 * value for value in intensities)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from vitcore.datasets import About, Bytes, Indices, Raw
+from vitcore.datasets import About, Bytes, Indices, Raw, too_small
 from vitcore.decode import SUFFIXES, is_grey, open_image, squared
 from vitcore.files import open_regular
 from vitcore.shuffle import stratified
@@ -62,12 +63,35 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
     return Raw(images, listing.labels, listing.train, listing.test)
 
 
+def check_images(root: Path, channels: int) -> None:
+    """Decodes every image, on all cores. Raises ConfigError with the first that cannot be, and how many there are."""
+    with ThreadPoolExecutor() as pool:
+        said = [why for why in pool.map(lambda file: failure(file, channels), list_folder(root).files) if why]
+    if said:
+        raise type(said[0])(f"{said[0]}{f' ({len(said) - 1} more files cannot either)' if len(said) > 1 else ''}")
+
+
+def failure(file: Path, channels: int) -> ValueError | None:
+    """What reading an image raises."""
+    try:
+        read_image(file, 1, channels)
+    except ValueError as error:
+        return error
+    return None
+
+
 def list_folder(root: Path) -> Listing:
-    """Raises ConfigError for a folder that is missing, or has no classes, or a class without images."""
+    """Raises ConfigError for a folder that is missing, or has no classes, or a class with too few images."""
     if not root.is_dir():
         refuse(root, "no such folder")
-    if not (root / "train").is_dir():
-        return list_flat(root)
+    listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
+    if why := too_small(listing.labels, listing.train, listing.classes):
+        refuse(root, why)
+    return listing
+
+
+def list_parts(root: Path) -> Listing:
+    """A folder for training, and one for testing."""
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
         refuse(root, "has train/ but neither test/ nor val/ beside it")
@@ -87,8 +111,6 @@ def list_flat(root: Path) -> Listing:
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
     test, train = stratified(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
-    if not len(test):
-        refuse(root, "has one image a class, and nothing to test on")
     return Listing(tuple(files), labels, classes, np.sort(train), np.sort(test))
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitcore.datasets import too_small
 from vitcore.decode import SUFFIXES, eight_bits, open_image, opened
 from vitcore.files import open_regular
 from vitcore.imagefolder import TEST_SHARE, list_folder
@@ -54,7 +55,14 @@ class Source:
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:
-    """Raises ValueError, naming the path, for what is none of the above."""
+    """Raises ValueError, naming the source, for what is none of the above, and for a class of too few images."""
+    found = read_source(source, data_dir)
+    if why := too_small(found.labels, np.arange(found.train), found.classes):
+        raise ValueError(f"source {source}: {why}")
+    return found
+
+
+def read_source(source: str, data_dir: Path | None) -> Source:
     if source.startswith(TIMM):
         return from_timm(source.removeprefix(TIMM), data_dir)
     path = Path(os.path.expanduser(source)).resolve()

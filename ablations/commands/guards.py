@@ -10,16 +10,21 @@ if TYPE_CHECKING:
 
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:
-    """Raises ValueError before anything is written where a trial's data are not there, or a pack's files not whole."""
+    """Raises ValueError before anything is written where a trial's data are not there, or its files not whole."""
+    from results import store
     from vitcore.datasets import TORCHVISION, data_home, read_torchvision
-    from vitcore.describe import describe, pack_of
+    from vitcore.describe import FOLDER, describe, folder_of, pack_of
+    from vitcore.imagefolder import check_images
     from vitcore.pack import opened
 
+    left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().over}
     for name in sorted({job.config["data"] for job in jobs}):
         if name in TORCHVISION:
             read_torchvision(name, data_home(name, place.data_dir))
         elif (folder := pack_of(name)) is not None:
             opened(folder, describe(name).fingerprint["sha256"])
+        elif name.startswith(FOLDER) and name in left:  # every image is decoded, which results no longer need
+            check_images(folder_of(name), describe(name).channels)
 
 
 def ensure_gpus(jobs: "list[Job]") -> None:
