@@ -20,6 +20,7 @@ from ablations.commands import (
     watching,
 )
 from ablations.commands.answer import BAD_INPUT, INTERRUPTED
+from ablations.extras import to_install
 from ablations.leaving import leave
 from ablations.plain import one_line
 
@@ -64,6 +65,11 @@ def main() -> None:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
         print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except ModuleNotFoundError as error:
+        if not (told := to_install(error)):
+            raise
+        print(f"ablate: {told}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)

@@ -69,14 +69,10 @@ def known(values: Mapping[Any, float]) -> Scalars:
 
 def encoded(events: Iterable[tuple[float, int, Scalars]]) -> bytes:
     """The content of an event file."""
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ImportError as error:
-        raise ValueError(
-            f"--to tensorboard: needs the package tensorboard ({error}): pip install tensorboard"
-        ) from None
+    from tensorboard.compat.proto.event_pb2 import Event  # late: an extra
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
     content = io.BytesIO()
     writer = RecordWriter(content)
     writer.write(Event(wall_time=0.0, file_version=VERSION).SerializeToString())

@@ -113,6 +113,6 @@ def test_what_cannot_be_mirrored_is_one_line(tmp_path: Path, monkeypatch: pytest
     status, _, errors = called(
         monkeypatch, "export", "--runs", runs, "--to", "tensorboard", "--out", str(tmp_path / "out")
     )
-    assert (status, "--to tensorboard: needs the package tensorboard" in errors) == (2, True)
-    assert "pip install tensorboard" in errors
+    assert (status, "this needs tensorboard" in errors) == (2, True)
+    assert "pip install 'vit-ablations[tensorboard]'" in errors
     assert not (tmp_path / "out").exists()

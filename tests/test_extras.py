@@ -1,0 +1,43 @@
+"""Without the packages that an extra brings, a command says in one line what to install."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ablations.extras import EXTRAS, to_install
+
+STUDY = "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}"
+TRAIN = [name for name, extra in EXTRAS.items() if extra == "train"]
+WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({TRAIN}))"  # run by every Python, those of workers too
+
+
+@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml", "bench"])
+def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> None:
+    """One line, status 2, and nothing written."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "s.yaml").write_text(STUDY)
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    command = [sys.executable, "-m", "ablations.cli", *words.split()]
+    own = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path / "here", env=own, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "pip install 'vit-ablations[train]'" in done.stderr
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["s.yaml"]
+
+
+def test_every_optional_package_is_known() -> None:
+    """The extras are those of pyproject.toml; a package of nobody's is no extra."""
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    imported = {"scikit-learn": "sklearn"}
+    said = {
+        imported.get(name := requirement.partition(">")[0], name): extra
+        for extra, requirements in project["optional-dependencies"].items()
+        for requirement in requirements
+        if extra != "dev"
+    }
+    assert said == EXTRAS
+    assert to_install(ModuleNotFoundError(name="nothing_of_this_name")) == ""
