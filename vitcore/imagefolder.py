@@ -65,19 +65,22 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 def check_images(root: Path, channels: int) -> None:
     """Decodes every image, on all cores. Raises ConfigError with the first that cannot be, and how many there are."""
+    from vitcore.options import ConfigError
+
     with ThreadPoolExecutor() as pool:
-        said = [why for why in pool.map(lambda file: failure(file, channels), list_folder(root).files) if why]
-    if said:
-        raise type(said[0])(f"{said[0]}{f' ({len(said) - 1} more files cannot either)' if len(said) > 1 else ''}")
+        broken = list(filter(None, pool.map(lambda file: failure(file, channels), list_folder(root).files)))
+    if broken:
+        more = f" ({len(broken) - 1} more files are broken)" if len(broken) > 1 else ""
+        raise ConfigError(f"{broken[0]}{more}")
 
 
-def failure(file: Path, channels: int) -> ValueError | None:
-    """What reading an image raises."""
+def failure(file: Path, channels: int) -> str:
+    """Why an image cannot be read; "" where it can."""
     try:
         read_image(file, 1, channels)
     except ValueError as error:
-        return error
-    return None
+        return str(error)
+    return ""
 
 
 def list_folder(root: Path) -> Listing:
