@@ -1,6 +1,7 @@
 """A campaign: the plans handed to SLURM by one `submit`, and making the queue true to what is still missing.
 
     runs/submissions/<campaign>/campaign.json     plans, profile, plugins: what every later look needs
+    runs/submissions/<campaign>/private.json      what of the profile may hold tokens, mode 0600
     runs/submissions/<campaign>/code/             the packages and plugins as they were: what the nodes import
     runs/submissions/<campaign>/arrays/000k/      one array each (slurm.submission)
     runs/submissions/<campaign>/cancelled.json    by `ablate cancel` alone
@@ -36,6 +37,7 @@ from slurm.queue import QueuedJob
 
 Json = dict[str, Any]
 PREFIX = "ablate"
+PRIVATE = {"environment", "setup"}  # of a profile: may hold tokens
 SHARE, LAST = "ablations.node:share", "ablations.node:last"
 WATCH = "ablations.node:watch"  # as the last job, but woken by the clock: for a held task that one would wait for ever
 WATCH_SECONDS = 1800  # until it wakes, at most; with a shorter time limit, that
@@ -156,20 +158,21 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
     content = {
         "schema": store.SCHEMA,
         "plans": campaign.plans,
-        "profile": profile.model_dump(exclude_none=True),
+        "profile": profile.model_dump(exclude_none=True, exclude=PRIVATE),
         "plugins": campaign.plugins,
         "data_dir": campaign.data_dir,
         "checkpoints": campaign.checkpoints,
         "keep_weights": campaign.keep_weights,
     }
     store.write_json(staging / "campaign.json", content)
+    store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
     staging.rename(folder)
     return campaign
 
 
 def load(folder: Path) -> Campaign:
     content = store.read_json(folder / "campaign.json")
-    profile = profiles.Profile.of(content["profile"], str(folder))
+    profile = profiles.Profile.of(content["profile"] | private(folder), str(folder))
     return Campaign(
         folder,
         tuple(content["plans"]),
@@ -179,6 +182,14 @@ def load(folder: Path) -> Campaign:
         content.get("checkpoints"),
         content.get("keep_weights", "all"),
     )
+
+
+def private(folder: Path) -> Json:
+    """What of a campaign's profile only its user may read; nothing for others, and of a campaign of before."""
+    try:
+        return store.read_json(folder / "private.json")
+    except (FileNotFoundError, PermissionError):
+        return {}
 
 
 def campaigns(runs: Path) -> list[Campaign]:

@@ -8,7 +8,6 @@ from ablations import plugins, strict_yaml
 from ablations.confounds import footnotes
 from ablations.plan import check
 from ablations.study import Design, read_recipe, read_study
-from slurm.profile import Profile
 from vitcore import data
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts
@@ -92,7 +91,6 @@ def check_recipe(file: str) -> bool:
     recipe = read_recipe(file)
     config = Config(**recipe.config)
     data.check(config)
-    Profile.of(recipe.resources, f"{file}: resources")
     size = measure(config)
     print(file)
     print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")

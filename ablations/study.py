@@ -12,11 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ablations import stages, stated, strict_yaml
 from ablations.budget import Budget, steps_of
 from ablations.naming import plan_name
+from slurm.profile import Profile
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, Options, listed, nearest
 
@@ -75,7 +76,13 @@ class Recipe(Options):
     cost: stated.Costs = {}
     spread: stated.Spread | None = None
     at_twice_the_steps: stated.AtTwiceTheSteps | None = None
-    resources: Values = {}  # what a SLURM profile leaves open, by the profile's own keys
+    resources: Values = {}  # what a SLURM profile leaves open: slurm.profile.RESOURCES
+
+    @field_validator("resources")
+    @classmethod
+    def _resources(cls, values: Values) -> Values:
+        Profile.check_resources(values)
+        return values
 
     def on_other_data(self) -> "Recipe":
         """Without what it states of its own data."""

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +66,12 @@ def read_bytes(path: Path | str) -> bytes:
     return b"".join(parts)
 
 
-def write_bytes(path: Path, payload: bytes) -> None:
-    """All of `payload` or nothing: a temporary name, fsync, rename, fsync of the folder."""
+def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
+    """Writes all of `payload` or nothing: a temporary name, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
@@ -95,8 +95,8 @@ def append(file: io.FileIO, content: bytes) -> None:
         raise
 
 
-def write_json(path: Path, content: object) -> None:
-    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+def write_json(path: Path, content: object, mode: int = 0o666) -> None:
+    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
 
 
 def sync(folder: Path) -> None:

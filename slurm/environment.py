@@ -24,12 +24,12 @@ KEPT = (
     *("CUDA_HOME", "CUDA_PATH", "CUBLAS_*", "CUDNN_*", "NCCL_*", "NVIDIA_TF32_OVERRIDE", "TORCH*", "PYTORCH_*"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ABLATE_*", "SLURM_CONF"),
 )
-SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*CREDENTIAL*", "*KEY*")
+SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "*KEY*")
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that may go with a job: named above, and not by their name a secret."""
-    return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name, SECRET)}
+    return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
 
 
 def among(name: str, patterns: tuple[str, ...]) -> bool:

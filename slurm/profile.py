@@ -42,6 +42,8 @@ TEXT = {
     "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
     "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
 }
+# What a recipe may ask for: neither commands nor folders, accounts and options of the user's cluster.
+RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
 TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
 
@@ -90,6 +92,13 @@ class Profile(BaseModel):
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
             raise ValueError(f"{origin}: {error}") from None
+
+    @classmethod
+    def check_resources(cls, content: Mapping[str, Any]) -> None:
+        """Raises ValueError for what a recipe may not ask for, or not so."""
+        if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
+            raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
+        cls.of(content, "resources")
 
     @field_validator(*TEXT)
     @classmethod

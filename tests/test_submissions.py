@@ -1,5 +1,6 @@
 """Submissions as they lie on disk, with commands in place of SLURM's: cancelling, continuing, what is told of them."""
 
+import errno
 import os
 import sys
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import synthetic
@@ -100,6 +102,31 @@ def handed_over(campaign: Campaign, *ids: str, number: int = 1) -> Path:
     content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": [], "shares": [list(ids)]}
     submission.durable(array / "intent.json", {**content, "written": time.time() + number})
     return array
+
+
+# -- what is kept of a profile -----------------------------------------------------------------------------------------
+
+
+def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode 0600 for what may hold them; a colleague who may not read it still sees the submission."""
+    profile = TOY.model_copy(update={"environment": {"MY_TOKEN": "hush"}, "setup": ("export OTHER=hush",)})
+    campaign = campaigns.create(runs, [POSITION], profile, Place(runs, None))
+    assert campaigns.load(campaign.folder).profile == profile
+    holding = [path for path in campaign.folder.glob("*.json") if "hush" in path.read_text()]
+    assert [(path.name, path.stat().st_mode & 0o777) for path in holding] == [("private.json", 0o600)]
+    monkeypatch.setattr(os, "open", refusing("private.json", os.open))
+    assert campaigns.load(campaign.folder).profile == TOY
+
+
+def refusing(name: str, opened: Callable[..., int]) -> Callable[..., int]:
+    """os.open for a user who may not read files of that name."""
+
+    def open(path: str, *rest: Any, **named: Any) -> int:
+        if Path(path).name == name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *rest, **named)
+
+    return open
 
 
 # -- cancelling --------------------------------------------------------------------------------------------------------

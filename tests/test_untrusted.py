@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import io
 import itertools
+import json
 import os
 import pickle
 import struct
@@ -22,6 +23,7 @@ from torchvision.datasets import CIFAR10
 
 from ablations import launch
 from ablations.launch import Place
+from ablations.study import read_recipe
 from vitcore import compiling, datasets
 from vitcore.imagefolder import read_folder
 from vitcore.options import ConfigError
@@ -217,3 +219,28 @@ def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkey
     with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
         compiling.use_private_cache()
     assert compiling.CACHE not in os.environ
+
+
+# -- recipes -----------------------------------------------------------------------------------------------------------
+
+COMMANDS = {
+    "setup": ["touch CANARY"],
+    "environment": {"BASH_ENV": "CANARY"},
+    "container": "sh -c",
+    "extra": {"chdir": "/"},
+    "srun": {"mpi": "pmix"},
+    "checkpoints": "/scratch",
+    "data_dir": "/data",
+    "stage": "/tmp",
+    "account": "theirs",
+}
+
+
+@pytest.mark.parametrize("key", COMMANDS)
+def test_a_recipe_adds_no_command_to_a_job(tmp_path: Path, key: str) -> None:
+    """Shell, folders and accounts come from the user's own profile."""
+    (tmp_path / "r.yaml").write_text(
+        json.dumps({"description": "d", "config": {}, "resources": {"cpus": 1, key: COMMANDS[key]}})
+    )
+    with pytest.raises(ValueError, match=rf"r.yaml: resources.{key}: only a profile says this"):
+        read_recipe(str(tmp_path / "r.yaml"))
