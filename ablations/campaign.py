@@ -33,6 +33,8 @@ from results import chain, lease, store
 from slurm import limits, queue, submission
 from slurm import profile as profiles
 from slurm.ask import TIMEOUT, Refused, Unreachable
+from slurm.intent import SETTLE_SECONDS
+from slurm.intent import read as read_intent
 from slurm.queue import QueuedJob
 
 Json = dict[str, Any]
@@ -123,6 +125,7 @@ class Look:
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
     blocked: int = 0  # what they start from failed or diverged
     renewed: tuple[str, ...] = ()  # what is trained again, as weights that others start from are gone
+    no_last_job: str = ""  # why SLURM took the trials and no last job
 
 
 def device(profile: profiles.Profile) -> Device:
@@ -201,7 +204,18 @@ def intents(campaign: Path) -> Iterator[tuple[Path, Json]]:
     """The arrays in a campaign's folder that SLURM did not refuse, and what each was to hold."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused, perhaps this moment, or still being written
-            yield array, submission.read(array)
+            yield array, read_intent(array)
+
+
+def acknowledged(campaign: Campaign) -> set[str]:
+    """The trials that SLURM took, as far as is known."""
+    return {
+        key
+        for array, intent in intents(campaign.folder)
+        if (array / "ack.json").exists() and store.read_json(array / "ack.json")["job_id"] is not None
+        for share in intent["shares"]
+        for key in share
+    }
 
 
 # -- what the queue has ----------------------------------------------------------------------------------------------
@@ -264,7 +278,7 @@ def settle(runs: Path) -> None:
         for array, intent in intents(campaign.folder):
             if not (array / "ack.json").exists():
                 age = time.time() - intent["written"]
-                time.sleep(max(0.0, min(submission.SETTLE_SECONDS, submission.SETTLE_SECONDS - age)))
+                time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
                 store.write_json(array / "ack.json", {"job_id": None})
 
 
@@ -290,6 +304,14 @@ def look(campaign: Campaign, inside: bool) -> Look:
         taken = hand_over(campaign, apart, there, live, seconds, free, bounds.max_array_size, shunned, start)
     sent = list(dict.fromkeys(taken.values()))
     count = Counter(states.values())
+    last_job = no_last_job = ""
+    if count["todo"] and not campaign.cancelled:
+        try:
+            last_job = ensure_last(campaign, tasks, sent)
+        except (Refused, Unreachable) as error:
+            if inside or not sent:
+                raise
+            no_last_job = str(error)  # the shares see to one when they begin
     return Look(
         over=count["over"],
         failed=count["failed"],
@@ -297,11 +319,12 @@ def look(campaign: Campaign, inside: bool) -> Look:
         submitted=len(taken),
         arrays=len(sent),
         waiting=len(todo) - len(taken),
-        last_job=ensure_last(campaign, tasks, sent) if count["todo"] and not campaign.cancelled else "",
+        last_job=last_job,
         hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         shunned=tuple(shunned),
         blocked=count["blocked"],
         renewed=tuple(renewed),
+        no_last_job=no_last_job,
     )
 
 

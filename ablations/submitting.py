@@ -16,7 +16,7 @@ from ablations.launch import Place
 from results import chain, store
 from slurm import profile as profiles
 from slurm import queue, submission
-from slurm.ask import NoSlurm, Unreachable
+from slurm.ask import NoSlurm, Refused, Unreachable
 
 Json = dict[str, Any]
 VISIBLE_SECONDS = 15.0  # how long a file written on a node may take to be seen, and a job to be in the queue
@@ -39,12 +39,12 @@ def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -
         raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
 
 
-def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Asks SLURM whether it would take the profile. Raises ValueError naming the key where it would not."""
+def preflight(profile: profiles.Profile, runs: Path) -> str:
+    """Why SLURM would start no job of the profile now; '' where it would. Raises ValueError naming a wrong key."""
     from slurm.preflight import check
 
     submission.require_folder(runs)
-    check(profile)
+    return check(profile)
 
 
 def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
@@ -70,8 +70,21 @@ def submit(plans: Sequence[str], place: Place, profile: profiles.Profile) -> str
         known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
         campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
         stalling.begin_anew(campaign)
-        found = campaigns.reconcile(campaign)
+        found = reconciled(campaign)
     return told(found, profile)
+
+
+def reconciled(campaign: Campaign) -> Look:
+    """What `reconcile` found. An error says what is queued all the same; a submission without a job is removed."""
+    before = campaigns.acknowledged(campaign)
+    try:
+        return campaigns.reconcile(campaign)
+    except (Refused, Unreachable) as error:
+        if not any(campaigns.intents(campaign.folder)):
+            shutil.rmtree(campaign.folder)
+        if queued := len(campaigns.acknowledged(campaign) - before):
+            raise type(error)(f"{error}; {queued} trials are queued, `ablate submit` adds the rest") from None
+        raise
 
 
 def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile) -> bool:
@@ -104,6 +117,8 @@ def told(look: Look, profile: profiles.Profile) -> str:
         lines.append(f"cost: {cost(3600 * look.hours, profile)}")
     if look.shunned:
         lines.append(f"away from {', '.join(look.shunned)}: hardware or drivers there ended trials within a day")
+    if look.no_last_job:
+        lines.append(f"the trials are queued, a last job is not ({look.no_last_job}): their tasks hand one over")
     if look.last_job:
         lines.append("a last job looks again when these have ended, then writes tables and report")
     return "\n".join(lines)

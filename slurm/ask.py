@@ -1,6 +1,7 @@
 """Asking SLURM: one command, no shell, a time limit, an environment that changes nothing; failures told apart."""
 
 import os
+import re
 import subprocess
 
 from slurm import environment
@@ -20,6 +21,7 @@ class Refused(ValueError):
     """SLURM answered, and will not do it."""
 
 
+OWN = re.compile("(?:error|fatal|allocation failure): ")  # in what SLURM itself says of a failure
 ABSENT = ("establish a configuration source", "process configuration file", "slurm.conf")
 NO_ANSWER = (
     *("Unable to contact slurm", "Socket timed out", "connect failure", "Connection refused", "Connection reset"),
@@ -55,14 +57,19 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
 def failure(command: str, complaint: str) -> ValueError:
     """The exception that a failed command's standard error stands for."""
     said = sentence(complaint) or "no reason given"
-    if any(sign in complaint for sign in ABSENT):
+    if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
-    if any(sign.lower() in complaint.lower() for sign in NO_ANSWER):
+    if any(sign.lower() in said.lower() for sign in NO_ANSWER):
         return Unreachable(f"SLURM does not answer: {command} says '{said}'")
     return Refused(said)
 
 
 def sentence(complaint: str) -> str:
-    """A command's standard error as one line, without the command's name before each part."""
-    parts = [line.split("error: ")[-1].strip() for line in complaint.splitlines()]
-    return "; ".join(dict.fromkeys(part.removeprefix("allocation failure: ") for part in parts if part))
+    """SLURM's own lines of a command's standard error as one; all lines where none is SLURM's.
+
+    A site's wrapper may print a banner there too, and another one each time.
+    """
+    lines = complaint.splitlines()
+    own = [line for line in lines if OWN.search(line)]
+    parts = [OWN.split(line)[-1].strip() for line in own or lines]
+    return "; ".join(dict.fromkeys(part for part in parts if part))

@@ -1,26 +1,32 @@
-"""What a node runs: the share of one task of a submission. `python -m slurm.job FOLDER`."""
+"""What a node runs: one task of an array. `python -m slurm.job FOLDER`."""
 
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from slurm import submission
+from slurm import intent
 
 REFUSED = 2
 
 
-def main() -> None:
-    intent = submission.read(Path(sys.argv[1]))
-    share = intent["shares"][int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))]
-    module, _, name = intent["function"].partition(":")
-    function = getattr(importlib.import_module(module), name)
+def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
+    """Calls `function` ('module:name') with the array's arguments and the task's share; returns the exit status."""
+    module, _, name = function.partition(":")
+    called = getattr(importlib.import_module(module), name)
     try:
-        status = function(*intent["arguments"], *share)
-    except ValueError as error:  # told as to a user: bugs keep their tracebacks
+        status: int = called(*arguments, *share)
+    except ValueError as error:  # one line, as for a user: bugs keep their tracebacks
         print(" ".join(str(error).split()), file=sys.stderr)
-        sys.exit(REFUSED)
-    sys.exit(status)
+        return REFUSED
+    return status
+
+
+def main() -> None:
+    array = intent.read(Path(sys.argv[1]))
+    index = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
+    sys.exit(run(array["function"], array["arguments"], array["shares"][index]))
 
 
 if __name__ == "__main__":

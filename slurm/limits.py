@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from slurm import policy
-from slurm.ask import ask
+from slurm.ask import Unreachable, ask
 from slurm.profile import Profile
 
 WORDS = ("MaxSubmitJobs", "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA")
@@ -41,9 +41,11 @@ class Limits:
 def limits(profile: Profile) -> Limits:
     """For jobs of this profile by this user. Raises Unreachable, NoSlurm."""
     config = configuration()
+    if not (size := config.get("MaxArraySize", "")).isdigit():
+        raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
     enforced = re.search("limits|safe|all", config.get("AccountingStorageEnforce", ""))
     bound = min(bounds(profile), key=lambda bound: bound.free, default=None) if enforced else None
-    return Limits(max_array_size=max(1, int(config.get("MaxArraySize", "0"))), bound=bound)
+    return Limits(max_array_size=max(1, int(size)), bound=bound)
 
 
 def configuration() -> dict[str, str]:

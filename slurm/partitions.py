@@ -1,6 +1,7 @@
 """What the partitions and their nodes are, in SLURM's words."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slurm import clock
@@ -27,8 +28,14 @@ class Nodes:
 
 def nodes() -> list[Nodes]:
     """By one `sinfo`, every partition that the user may see. Raises Unreachable, NoSlurm."""
-    answer = ask("sinfo", "--noheader", "--exact", f"--format={FIELD.join(SINFO)}").stdout
+    answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
+
+
+def states(names: Iterable[str]) -> list[str]:
+    """'2 drained', '1 idle': the nodes of these partitions by SLURM's words for them. Raises as `nodes`."""
+    answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
+    return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
 
 def described(

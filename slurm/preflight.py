@@ -1,15 +1,19 @@
 """Whether SLURM would take a job of a profile, asked before anything is submitted; if not, which key is wrong.
 
-`sbatch --test-only` judges the very script that submitit would write. Its refusals rarely name the setting
-("Requested node configuration is not available"), so the setting is found by leaving each out in turn: without the
-wrong one SLURM says something else. What SLURM accepts and then never starts (longer than any limit allows, an
-unknown QOS where none is enforced) is compared here.
+`sbatch --test-only` judges the script that would be handed over. It refuses more than sbatch does: while the only
+nodes that fit are drained or reserved, sbatch queues the job. Its refusals rarely name the setting either ("Requested
+node configuration is not available"). So a key is blamed only where it is shown to be wrong: no node has what it asks
+for, or SLURM says something else without it and does not speak of nodes. Everything else is a warning, and sbatch has
+the last word. What SLURM accepts and then never starts (longer than any limit allows, an unknown QOS where none is
+enforced) is compared here.
 """
 
+import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-from slurm import clock, grammar, limits, partitions, policy
+from slurm import clock, grammar, limits, partitions, policy, submission
 from slurm.ask import Refused, ask
 from slurm.partitions import Nodes
 from slurm.profile import Profile, submitit_parameters
@@ -27,47 +31,88 @@ WITHOUT: dict[str, dict[str, Any]] = {  # in the order in which they are suspect
     "partition": {"partition": None},
 }
 NEEDED = {"account": "account", "partition": "partition", "qos": "qos", "time limit": "time"}  # refusal: key not set
+WOULD_START = re.compile(r"Job \d+ to start at")
+# Refusals that may be of the moment: of nodes that are down, drained or reserved.
+OF_NODES = re.compile(r"(?i)node configuration is not available|node not available|nodes .*(busy|reserv)|available now")
+MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """When and where SLURM would start such a job, in its own words.
+    """Why SLURM would start no such job now, though it may queue one; '' where it would.
 
     Raises Refused: one line that names the key, its value, SLURM's reason and what there is; Unreachable, NoSlurm.
     """
-    try:
-        answer = test_only(profile)
-    except Refused as refusal:
-        if limits.FULL.search(str(refusal)):
-            return str(refusal)
-        raise Refused(blame(profile, str(refusal))) from None
+    refusal = test_only(profile)
+    if limits.FULL.search(refusal):
+        refusal = ""
+    if refusal and (fault := blame(profile, refusal)):
+        raise Refused(fault)
     for key, problem in never(profile):
         raise Refused(f"{named(profile, key)}: {problem}")
-    return answer
+    return (
+        f"SLURM could start no such job now ('{refusal}'{states(profile)}): it waits until that changes"
+        if refusal
+        else ""
+    )
 
 
 def test_only(profile: Profile) -> str:
-    """What `sbatch --test-only` says. Raises Refused, in SLURM's words, Unreachable, NoSlurm."""
-    from submitit.slurm.slurm import _make_sbatch_string  # late: submitit is an extra
-
-    parameters = submitit_parameters(profile, "preflight")
-    script = _make_sbatch_string(command="true", folder="/tmp", **parameters)
-    return ask("sbatch", "--test-only", text=script).stderr.strip().removeprefix("sbatch: ")
+    """Why SLURM refuses a job of the profile, in its own words; '' where it does not. Raises Unreachable, NoSlurm."""
+    tasks = submission.Tasks("", [], [[]])
+    script = submission.script(Path("/tmp"), tasks, submitit_parameters(profile, "preflight"), Path("/tmp"))
+    try:
+        ask("sbatch", "--test-only", text=script)
+    except Refused as refusal:
+        return "" if WOULD_START.search(str(refusal)) else str(refusal)
+    return ""
 
 
 def blame(profile: Profile, refusal: str) -> str:
-    """The refusal with the key that it goes back to."""
-    for key, other in variations(profile):
-        try:
-            test_only(other)
-        except Refused as another:
-            if str(another) == refusal:
-                continue
+    """The refusal with the key that is shown to be wrong; '' where none is."""
+    wrong = lacking(profile) if OF_NODES.search(refusal) else telling(profile, refusal)
+    for key in wrong:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
     for sign, key in NEEDED.items():
         if sign in refusal.lower() and getattr(profile, key) is None:
             return f"{key} is not set: SLURM says '{refusal}'{offer(profile, key)}"
-    written = ", ".join(named(profile, key) for key, _ in variations(profile))
-    return f"SLURM says '{refusal}' to {written or 'the defaults'} together"
+    return ""
+
+
+def telling(profile: Profile, refusal: str) -> Iterator[str]:
+    """The keys without which SLURM says something else."""
+    return (key for key, other in variations(profile) if test_only(other) != refusal)
+
+
+def lacking(profile: Profile) -> Iterator[str]:
+    """The keys that no node of the profile's partitions satisfies, whatever its state."""
+    mine = partitions.of(profile.partition, partitions.nodes())
+    if not mine:
+        return
+    if profile.gpu_type and all(profile.gpu_type not in nodes.gpus for nodes in mine):
+        yield "gpu_type"
+    if all(profile.gpus > number(nodes, profile.gpu_type) for nodes in mine):
+        yield "gpus"
+    if profile.memory and all(megabytes(profile.memory) > nodes.memory for nodes in mine):
+        yield "memory"
+    if all(profile.cpus > nodes.cpus for nodes in mine):
+        yield "cpus"
+    if profile.nodes > sum(nodes.count for nodes in mine):
+        yield "nodes"
+
+
+def number(nodes: Nodes, kind: str | None) -> int:
+    """GPUs of a type, or of any, on each of the nodes."""
+    return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
+
+
+def megabytes(size: str) -> float:
+    return int(size[:-1]) * MEGABYTES[size[-1]]
+
+
+def states(profile: Profile) -> str:
+    """'; nodes: 2 drained, 1 idle'."""
+    names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
+    return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:

@@ -5,17 +5,19 @@ moment, since SLURM may lose acknowledged jobs and give their ids to others.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from slurm import clock
-from slurm.ask import TIMEOUT, Refused, ask
+from slurm.ask import TIMEOUT, Refused, Unreachable, ask
 
 FIELD, RECORD = "\x1f", "\x1e"  # ASCII's own separators: SLURM prints whatever a name or comment holds, newlines too
 HELD = "launch failed requeued held"  # SLURM's own hold, after a prolog that failed or a slurmctld that was killed
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
+ENDED = re.compile("Invalid job id|already complet")  # scancel of what ended by itself meanwhile
 AT_ONCE = 500  # ids on one command line
 
 
@@ -68,19 +70,20 @@ class PastJob:
 
 SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "partition": "%P", "node": "%N"}
 SQUEUE |= {"elapsed": "%M", "start": "%S", "name": "%j", "comment": "%k"}
+HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
 SACCT = {"job": "JobID", "state": "State", "exit_code": "ExitCode", "node": "NodeList", "start": "Start", "end": "End"}
 SACCT |= {"name": "JobName"}
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named does sacct tell of what never started
 
 
-def jobs(*prefixes: str, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Our jobs whose tag starts with one of these, array elements one by one. Raises Unreachable, NoSlurm."""
-    form = RECORD + FIELD.join(SQUEUE.values())
-    command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", f"--format={form}"]
-    answer = ask(*command, timeout=timeout).stdout
+def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
+    """Our jobs whose tag starts with one of these, array elements one by one.
+
+    `ended`: those too that SLURM has finished with and not yet forgotten. Raises Unreachable, NoSlurm.
+    """
     found = []
-    for record in answer.split(RECORD)[1:]:
-        fields = dict(zip(SQUEUE, record.removesuffix("\n").split(FIELD), strict=False))
+    for record in listed(["--states=all"] if ended else [], timeout):
+        fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
         tag = next(filter(None, (tag_in(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
         if tag and fields["job_id"].isdigit():  # a name may hold separators too
             found.append(queued(fields, tag))
@@ -92,6 +95,22 @@ def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
+
+
+def listed(options: Sequence[str], timeout: float) -> list[str]:
+    """The records that squeue prints for this user's jobs, between whatever a site prints around them.
+
+    Its header is the proof that it listed the queue: an empty one and a wrapper that failed look alike without it.
+    """
+    form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
+    try:
+        answer = ask("squeue", "--array", f"--user={os.getuid()}", f"--format={form}", *options, timeout=timeout).stdout
+    except Refused as error:
+        raise Unreachable(f"SLURM does not answer: squeue says '{error}'") from None
+    _, *records = answer.split(RECORD)
+    if not records or not records[0].startswith(HEADER):
+        raise Unreachable("SLURM does not answer: squeue printed no list of jobs")
+    return records[1:]
 
 
 def queued(fields: dict[str, str], tag: str) -> QueuedJob:
@@ -129,7 +148,7 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
     """A record's job; one for each element where those of an array that never started share a record."""
     job, _, index = fields.pop("job").partition("_")
-    for each in elements(index):
+    for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
         yield PastJob(job_id=int(job), index=each, **fields)
 
 
@@ -165,10 +184,16 @@ def ends(jobs: Collection[int]) -> str:
 
 
 def cancel(*prefixes: str) -> int:
-    """Ends our jobs whose tag starts with one of these, waiting and running; how many. Raises Unreachable, NoSlurm."""
+    """Ends our jobs whose tag starts with one of these, waiting and running; how many.
+
+    Raises Unreachable, NoSlurm; Refused where SLURM would not end them.
+    """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
     for start in range(0, len(ids), AT_ONCE):
-        with suppress(Refused):  # one that ended by itself meanwhile
+        try:
             ask("scancel", f"--user={os.getuid()}", *ids[start : start + AT_ONCE])
+        except Refused as refusal:
+            if not ENDED.search(str(refusal)):
+                raise
     return len(found)

@@ -19,7 +19,7 @@ from ablations.board import board
 from ablations.campaign import Campaign
 from ablations.launch import Place
 from results import lease, planned, store
-from slurm import submission
+from slurm import intent, submission
 from slurm.ask import Unreachable
 from slurm.profile import Profile
 
@@ -31,9 +31,10 @@ from pathlib import Path
 here = Path({folder!r})
 if (here / "silent").exists():
     sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+print("\\x1eARRAY_JOB_ID\\x1fARRAY_TASK_ID\\x1f")
 for line in (here / "jobs").read_text().splitlines():
     number, tag = line.split()
-    print("\\x1e" + "\\x1f".join([number, "0", "PENDING", "", "main", "", "0:00", "", tag, tag]))
+    print("\\x1e" + "\\x1f".join([number, "0", "PENDING", "", "main", "", "0:00", "", tag, tag, ""]))
 """
 SCANCEL = """#!{python}
 import sys
@@ -100,7 +101,7 @@ def handed_over(campaign: Campaign, *ids: str, number: int = 1) -> Path:
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
     content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": [], "shares": [list(ids)]}
-    submission.durable(array / "intent.json", {**content, "written": time.time() + number})
+    intent.durable(array / intent.NAME, {**content, "written": time.time() + number})
     return array
 
 

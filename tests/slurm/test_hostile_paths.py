@@ -21,10 +21,9 @@ def refused(folder: Path, tag: str) -> str:
     parameters: dict[str, Any] = submitit_parameters(CHEAP, tag)
     tasks = submission.Tasks("os:mkdir", [str(folder / "ran")], [[]])
     try:
-        submission.write(array, tag, tasks, parameters, Path(__file__).parents[2])
+        submission.send(array, tag, tasks, parameters, Path(__file__).parents[2])
     except ValueError as error:
         return str(error)
-    submission.send(array)
     return ""
 
 

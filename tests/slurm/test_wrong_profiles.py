@@ -1,6 +1,6 @@
 """Profiles that a real SLURM would not run: one line that names the key, and nothing submitted or written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -82,3 +82,36 @@ def test_the_good_profile_is_taken(tmp_path: Path, cluster: Cluster, submit: Sub
     assert "2 submitted" in output
     for submission in (tmp_path / "runs/submissions").glob("[0-9]*"):
         (submission / "cancelled.json").touch()
+
+
+@pytest.fixture
+def drained(cluster: Cluster) -> Iterator[None]:
+    """All nodes are, as before maintenance: sbatch queues jobs, and `--test-only` refuses them."""
+    cluster.run("scontrol", "update", "NodeName=ALL", "State=DRAIN", "Reason=maintenance")
+    yield
+    cluster.clear()
+    cluster.run("scontrol", "update", "NodeName=ALL", "State=RESUME")
+    cluster.wait()
+
+
+def test_profile_of_drained_nodes_is_submitted_with_a_warning(
+    tmp_path: Path, cluster: Cluster, submit: Submit, drained: None
+) -> None:
+    """SLURM's words and the nodes' state, and no key is blamed."""
+    status, output, errors = submit("".join(f"{key}: {value}\n" for key, value in GOOD.items()))
+    assert (status, errors.count("\n")) == (0, 1), errors
+    assert "2 submitted" in output
+    assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
+    assert not any(f"{key}=" in errors for key in GOOD)
+
+
+def test_wrong_setting_is_named_where_the_nodes_are_drained_too(
+    tmp_path: Path, cluster: Cluster, submit: Submit, drained: None
+) -> None:
+    """What no node has, drained or not, and what SLURM names itself."""
+    for change, start, _ in WRONG[:9]:
+        settings = GOOD | change
+        status, output, errors = submit("".join(f"{key}: {value}\n" for key, value in settings.items()))
+        assert (status, output, errors.count("\n")) == (2, "", 1), errors
+        assert errors.removeprefix("ablate: ").startswith(start.partition(":")[0]), errors
+        assert nothing_happened(tmp_path, cluster)

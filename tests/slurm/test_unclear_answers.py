@@ -1,0 +1,170 @@
+"""SLURM behind a site's wrappers: banners, exit statuses and silences that say nothing of what slurmctld did."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from in_process import called
+from small_study import CANCEL, PROFILE, SUBMIT, command, on, results, write
+
+from slurm import executor, intent, limits, queue, submission
+from slurm.ask import Refused, Unreachable
+from slurm.devcluster import Cluster, until
+from slurm.profile import Profile, submitit_parameters
+
+ROOT = Path(__file__).parents[2]
+CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
+BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end **"'
+Wrap = Callable[[str, str], None]  # a command, and the shell in its place: REAL is the command itself
+
+
+@pytest.fixture
+def wrap(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Wrap:
+    """Puts a wrapper first on the PATH of this process, which asks the cluster."""
+    real, folder = os.environ["PATH"], tmp_path / "bin"
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    monkeypatch.setenv("PATH", f"{folder}:{real}")
+    folder.mkdir()
+
+    def put(name: str, shell: str) -> None:
+        called = f'{shutil.which(name, path=real)} "$@"'
+        (folder / name).write_text(f"#!/bin/bash\n{shell.replace('REAL', called)}\n")
+        (folder / name).chmod(0o755)
+
+    return put
+
+
+def send(folder: Path, profile: Profile = CHEAP) -> int:
+    """Hands over a task that makes `folder`/ran, and fails where it was made before."""
+    tag = f"ablate:{folder.name}:0001"
+    tasks = submission.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    return submission.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
+
+
+@pytest.mark.parametrize(
+    "sbatch",
+    [
+        f"{BANNER}; REAL; {BANNER}",
+        f"{BANNER} >&2; REAL; echo 'sbatch: error: wrapper: cannot write the accounting log' >&2; exit 1",
+        "REAL; exit 1",
+        "REAL > /dev/null",
+        "REAL | sed 's/Submitted batch job/Thank you for/'",
+        "REAL > /dev/null; exec sleep 100",
+        "REAL; echo 'fatal: slurm.conf has changed' >&2; exit 1",
+    ],
+)
+def test_accepted_array_is_known_whatever_sbatch_then_says(
+    tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str
+) -> None:
+    """Its id is the queue's, its intent stays, and its task runs once."""
+    monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
+    wrap("sbatch", sbatch)
+    job_id = send(tmp_path)
+    assert [job.job_id for job in queue.jobs(f"ablate:{tmp_path.name}:", ended=True)] == [job_id]
+    assert intent.read(tmp_path / "array")["function"] == "os:mkdir"
+    until(lambda: cluster.state(job_id) == "COMPLETED", "the end of the task", 60)
+    assert (tmp_path / "ran").is_dir()
+
+
+def test_refusal_of_slurmctld_is_told_from_a_wrappers(
+    tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first withdraws the intent at once; the second leaves it, and says that the queue has no such job."""
+    monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
+    wrap("sbatch", f"{BANNER} >&2; REAL")
+    with pytest.raises(Refused, match=r"^Batch job submission failed: Invalid account"):
+        send(tmp_path / "slurmctld", CHEAP.model_copy(update={"account": "nobody"}))
+    assert (tmp_path / "slurmctld/array/refused.json").exists()
+    wrap("sbatch", "echo 'your project has expired' >&2; exit 1")
+    with pytest.raises(Unreachable, match="your project has expired; the queue does not have the job: submit again"):
+        send(tmp_path / "wrapper")
+    assert intent.read(tmp_path / "wrapper/array")["function"] == "os:mkdir"
+
+
+def test_banner_of_squeue_hides_no_job_and_makes_none(cluster: Cluster, wrap: Wrap) -> None:
+    """Before the list and after it."""
+    tag = "ablate:banner:0001"
+    held = cluster.sbatch("--hold", "--array=0-1", f"--job-name={tag}", f"--comment={tag}", "--wrap=true")
+    wrap("squeue", f"{BANNER}; REAL; {BANNER}")
+    found = queue.jobs("ablate:")
+    assert [(job.job_id, job.index, job.tag) for job in found] == [(held, 0, tag), (held, 1, tag)]
+
+
+@pytest.mark.parametrize("squeue", [BANNER, "exit 0", "REAL; exit 1", "echo 'try later' >&2; exit 1"])
+def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wrap, squeue: str) -> None:
+    """Without its header, or with a failure, the queue is unknown."""
+    wrap("squeue", squeue)
+    with pytest.raises(Unreachable, match="SLURM does not answer: squeue"):
+        queue.jobs("ablate:")
+
+
+def test_failing_scancel_is_no_success(cluster: Cluster, wrap: Wrap) -> None:
+    """A wrapper's failure is raised; that a job ended meanwhile is none."""
+    tag = "ablate:cancelling:0001"
+    cluster.sbatch("--hold", f"--job-name={tag}", "--wrap=true")
+    wrap("scancel", "echo 'out of order' >&2; exit 1")
+    with pytest.raises(Refused, match="out of order"):
+        queue.cancel(tag)
+    wrap("scancel", "REAL; sleep 1; REAL")
+    assert queue.cancel(tag) == 1
+
+
+@pytest.fixture
+def closed(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A small study's folder, which is the working directory, and a cluster that takes jobs and starts none."""
+    write(tmp_path, steps=50, seeds=1, profile=PROFILE)
+    monkeypatch.chdir(tmp_path)
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    yield tmp_path
+    called(monkeypatch, *CANCEL)
+
+
+# The last job's script alone holds a dependency; it then goes to an account that there is not.
+REFUSED_LAST = 'if grep -qs afterany "$1"; then set -- --account=nobody "$@"; fi; REAL'
+LOST_LAST = 'if grep -qs afterany "$1"; then exec sleep 100; fi; REAL'
+
+
+@pytest.mark.parametrize(("sbatch", "why"), [(REFUSED_LAST, "Invalid account"), (LOST_LAST, "took longer than 3 s")])
+def test_missing_last_job_is_told_beside_the_queued_trials(
+    closed: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str, why: str
+) -> None:
+    """Status 0, as the tasks hand one over when they begin: the study then ends with its report."""
+    monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
+    monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
+    wrap("sbatch", sbatch)
+    status, output, errors = called(monkeypatch, *SUBMIT)
+    assert (status, errors) == (0, "")
+    assert "2 submitted in 1 arrays" in output
+    assert "the trials are queued, a last job is not" in output
+    assert why in output
+    wrap("sbatch", "REAL")
+    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+    until(lambda: (closed / "runs/report.html").exists(), "the end", 200)
+
+
+def test_trials_that_were_taken_are_told_beside_an_error(
+    closed: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two arrays is refused: status 2, and the first is not silent."""
+    monkeypatch.setattr(limits, "limits", lambda profile: limits.Limits(1, None))
+    wrap("sbatch", 'case "$1" in */0002/*) set -- --account=nobody "$@";; esac; REAL')
+    write(closed, steps=50, seeds=1, profile=PROFILE.replace("0.2", "0.001"))
+    status, output, errors = called(monkeypatch, *SUBMIT)
+    assert (status, output) == (2, "")
+    assert "Invalid account" in errors
+    assert "1 trials are queued, `ablate submit` adds the rest" in errors
+
+
+def test_study_behind_wrappers_ends(tmp_path: Path, cluster: Cluster, wrap: Wrap) -> None:
+    """Every sbatch fails after slurmctld took the job, on the nodes too: each trial is trained once."""
+    write(tmp_path, steps=50, seeds=1, profile=PROFILE)
+    wrap("sbatch", f"{BANNER}; REAL; exit 1")
+    wrap("squeue", f"{BANNER}; REAL")
+    subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), check=True, timeout=200)
+    runs = tmp_path / "runs"
+    until(lambda: (runs / "report.html").exists(), "the end", 200)
+    assert len(results(runs)) == 2
+    assert all(len(list(trial.glob("attempts/*"))) == 1 for trial in (runs / "trials").iterdir())
