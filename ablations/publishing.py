@@ -14,5 +14,5 @@ def publish(study: StudyResults, runs: Path) -> str:
     table = tables.table(study)
     for format, suffix in FORMATS.items():
         store.write_bytes(folder / "tables" / f"table.{suffix}", f"{tables.render(table, format)}\n".encode())
-    plots.draw(study, folder / "figures", "png")
+    plots.draw(study, folder / "figures" / plots.file_name(study))
     return tables.render(table, "md")

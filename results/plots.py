@@ -53,14 +53,18 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 }
 
 
-def draw(study: StudyResults, folder: Path, format: str = "png", x: str | None = None) -> Path:
-    """Writes `folder`/<study>.<format>, or its training over `x` as <study>-<x>.<format>, and returns the path.
+def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
+    """What the figure of a study, or of its training over `x`, is called in a folder."""
+    return f"{study.name}{f'-{x}' if x else ''}.{format}"
+
+
+def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
+    """Writes the study's figure, or its training over `x`, to `path`, by whose suffix it is drawn; returns the path.
 
     Raises ValueError as `picture` does.
     """
-    path = folder / f"{study.name}{f'-{x}' if x else ''}.{format}"
-    content = picture(study, format, x=x)
-    folder.mkdir(parents=True, exist_ok=True)
+    content = picture(study, path.suffix[1:].lower(), x=x)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 

@@ -287,7 +287,7 @@ def number(cell: str) -> bool:
 
 def test_figures_are_drawn_of_any_text(both: tuple[Any, Any], tmp_path: Path) -> None:
     """No markup of the plotting library is run, none fails; the file has the study's own name."""
-    drawn = plots.draw(both[0], tmp_path, "svg")
+    drawn = plots.draw(both[0], tmp_path / plots.file_name(both[0], "svg"))
     assert Path(str(drawn)).parent == tmp_path
     assert listing(tmp_path) == {Path(str(drawn)).name}
 

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import synthetic
 import yaml
+from in_process import called
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -281,7 +282,8 @@ def test_a_packaged_study_asks_for_a_figure_that_there_is() -> None:
 
 def test_draw_writes_one_file_named_after_the_study(tmp_path: Path) -> None:
     """The folder is made; the path comes back."""
-    path = plots.draw(complete("axis"), tmp_path / "figures", "svg")
+    study = complete("axis")
+    path = plots.draw(study, tmp_path / "figures" / plots.file_name(study, "svg"))
     assert path == tmp_path / "figures" / "patch-size@digits.svg"
     assert path.read_text().startswith("<?xml")
 
@@ -289,10 +291,48 @@ def test_draw_writes_one_file_named_after_the_study(tmp_path: Path) -> None:
 def test_an_unknown_format_or_figure_is_one_clear_line(tmp_path: Path) -> None:
     """It names what there is, and nothing is written."""
     with pytest.raises(ValueError, match="format=gif: one of png, pdf, svg"):
-        plots.draw(complete("axis"), tmp_path / "figures", "gif")
+        plots.draw(complete("axis"), tmp_path / "figures" / "a.gif")
     with pytest.raises(ValueError, match="figure=pie of study alone: one of intervals"):
-        plots.draw(one_arm("pie"), tmp_path / "figures")
+        plots.draw(one_arm("pie"), tmp_path / "figures" / "a.png")
     assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize(("name", "begins"), [("fig.png", b"\x89PNG"), ("new/fig.pdf", b"%PDF"), ("fig.SVG", b"<?xml")])
+def test_out_may_be_the_file_of_one_figure(
+    name: str, begins: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its suffix says how it is drawn; a folder's name is still a folder's."""
+    runs = tmp_path / "runs"
+    synthetic.write(runs, synthetic.position())
+    status, output, errors = called(monkeypatch, "plot", "--runs", str(runs), "--out", str(tmp_path / name))
+    assert errors == ""
+    assert (status, output.strip()) == (0, str(tmp_path / name))
+    assert (tmp_path / name).read_bytes().startswith(begins)
+    called(monkeypatch, "plot", "--runs", str(runs), "--out", str(tmp_path / "v1.2"))
+    assert [path.name for path in (tmp_path / "v1.2").iterdir()] == ["position-embedding@digits.png"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("plot patch-size --out fig.pdf --format png", "--out fig.pdf and --format png"),
+        ("plot patch-size --out fig.jpg", "--out fig.jpg: .jpg: one of png, pdf, svg"),
+        ("plot --out fig.png", "--out fig.png: one file for 2 studies"),
+        ("inspect patch-size --out fig.png", "--out fig.png: several figures go to a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_drawn_is_one_line(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another format than asked for, one of nobody's, or one file for several figures: status 2, nothing written."""
+    runs = tmp_path / "runs"
+    for plan in (synthetic.patch_size(), synthetic.position()):
+        synthetic.write(runs, plan)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    status, _, errors = called(monkeypatch, *words.split(), "--runs", str(runs))
+    assert (status, message in errors, errors.count("\n")) == (2, True, 1)
+    assert not list((tmp_path / "here").iterdir())
 
 
 def test_intervals_are_those_of_scipy() -> None:

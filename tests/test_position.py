@@ -370,11 +370,34 @@ class Stuck(Position):
         return x + torch.ones(16, 1)
 
 
+class Fixed(Stuck):
+    """The same, which says so in words of its own (arXiv 0000.00000)."""
+
+    said = ""
+
+    def tokens(self, x: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
+        if grid != (4, 4):
+            raise ValueError(self.said.format(grid=grid, count=grid[0] * grid[1]))
+        return super().tokens(x, layer, grid)
+
+
+@pytest.mark.parametrize("said", ["made for a grid of 4 x 4, not {grid}", "has 16 places and met {count} patches"])
+def test_position_that_cannot_be_resized_names_the_sizes(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any ValueError with them says why, whatever else its words are; one without does not."""
+    monkeypatch.setitem(POSITION, "fixed", Fixed)
+    check = dict(contracts("position", "fixed"))["runs at another resolution or says why not"]
+    monkeypatch.setattr(Fixed, "said", said)
+    check("position", "fixed")
+    monkeypatch.setattr(Fixed, "said", "no")
+    with pytest.raises(AssertionError, match="not with a ValueError that names the part or the sizes: no"):
+        check("position", "fixed")
+
+
 def test_position_that_cannot_be_resized_has_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """The contract is not kept by a mismatch of shapes."""
     monkeypatch.setitem(POSITION, "stuck", Stuck)
     check = dict(contracts("position", "stuck"))["runs at another resolution or says why not"]
-    with pytest.raises(AssertionError, match="position=stuck: fails at another resolution and does not say why"):
+    with pytest.raises(AssertionError, match="position=stuck: fails at 16 x 16 pixels, and not with a ValueError"):
         check("position", "stuck")
 
 

@@ -32,9 +32,12 @@ def plot(
     recipe: options.RecipeName = "digits",
     runs: options.Source = None,
     out: Annotated[
-        Path | None, typer.Option(help="A folder.  [default: each study's own, in the run directory]")
+        Path | None,
+        typer.Option(help="A folder, or the file of one figure.  [default: each study's own, in the run directory]"),
     ] = None,
-    format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    format: Annotated[
+        FigureFormat | None, typer.Option(help="How to draw it.  [default: as --out says, else png]")
+    ] = None,
     x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
@@ -46,12 +49,16 @@ def plot(
     from results import plots, store
     from results.style import current
 
-    folder, drawn = source_path(runs), []
+    folder, drawn, over = source_path(runs), [], x.value if x else None
+    file = out if out and names_a_file(out, format) else None
+    drawn_as = file.suffix[1:].lower() if file else (format or FigureFormat.png).value
     with styled(style, folder):
-        for study in found(runs, words, recipe):
-            target = out or (store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures"))
-            over = x.value if x else None
-            path = plots.draw(study, target, format.value, over)
+        studies = found(runs, words, recipe)
+        if file and len(studies) > 1:
+            raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
+        for study in studies:
+            own = store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures")
+            path = plots.draw(study, file or (out or own) / plots.file_name(study, drawn_as, over), over)
             caption = [] if current().notes else plots.caption(study, over)
             named = {"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)}
             drawn.append(named | ({"caption": caption} if caption else {}))
@@ -60,6 +67,20 @@ def plot(
                 print("".join(f"{line}\n" for line in caption), end="", file=sys.stderr)
     if as_json:
         show_json(drawn)
+
+
+def names_a_file(out: Path, format: FigureFormat | None) -> bool:
+    """Whether --out is a file for one figure. Raises ValueError for one of another format than those, or --format."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kind = out.suffix[1:].lower()
+    if out.is_dir() or kind not in FigureCanvasBase.get_supported_filetypes():
+        return False
+    if kind not in {*FigureFormat}:
+        raise ValueError(f"--out {out}: .{kind}: one of {', '.join(FigureFormat)}")
+    if format and format != kind:
+        raise ValueError(f"--out {out} and --format {format}: leave one of them out")
+    return True
 
 
 def report(
@@ -114,6 +135,8 @@ def inspect(
     source = source_path(runs)
     if source.is_file() and images is not None:
         raise ValueError(f"--images {images}: not of {source}, which holds what was computed before")
+    if out and names_a_file(out, None):
+        raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
     with styled(style, source):
         asked = split(words).studies
         names = dict(zip(asked, plan_names(words, recipe) or asked, strict=True))
