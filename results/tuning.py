@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from results import sentences
+from results import edge, sentences
+from results.edge import End
 from results.study import StudyResults
 
 CHOOSES = "val_accuracy"
@@ -28,7 +29,7 @@ class Choice:
     """Of one tuned arm: the point of the grid that each seed uses (None: cannot be said), and what to tell of it."""
 
     points: Mapping[int, int | None]
-    edge: list[str]  # settings whose best value is the first or last of the grid
+    edge: list[str]  # settings whose best value is the first or last of the grid, by more than noise
     notes: list[str]
     gone: frozenset[str] = frozenset()  # arms of the grid where trials diverged, which are nobody's best
 
@@ -81,10 +82,9 @@ def choice(entry: Arm, by_arm: Trials, plan: Arm, arms: Mapping[str, Arm]) -> Ch
     reached = np.column_stack([scores(by_arm[name], seeds, chance) for name in entry["points"]])
     shape = [len(values) for values in plan["tune"].values()]
     chosen: dict[int, int | None] = dict(zip(seeds, choose(reached, shape), strict=True))
-    edge = [name for axis, name in enumerate(plan["tune"]) if at_edge(chosen.values(), shape, axis)]
-    return Choice(
-        chosen, edge, list(told(chosen, edge, reached, seeds, plan["tune"])), gone(entry["points"], by_arm, reached)
-    )
+    ends = list(edge.ends(chosen.values(), reached, plan["tune"]))
+    notes = list(told(chosen, ends, reached, seeds, plan["tune"]))
+    return Choice(chosen, [end.setting for end in ends if end.resolved], notes, gone(entry["points"], by_arm, reached))
 
 
 def settled(study: StudyResults) -> dict[str, int]:
@@ -153,20 +153,14 @@ def from_middle(shape: Sequence[int]) -> np.ndarray:
     return distance
 
 
-def at_edge(chosen: Iterable[int | None], shape: Sequence[int], axis: int) -> bool:
-    """Whether some seed's point is the first or last along `axis`."""
-    places = [np.unravel_index(point, shape)[axis] for point in chosen if point is not None]
-    return any(place in (0, shape[axis] - 1) for place in places)
-
-
 def told(
     chosen: Mapping[int, int | None],
-    edge: Sequence[str],
+    ends: Iterable[End],
     reached: np.ndarray,
     seeds: Sequence[int],
     tune: Mapping[str, Sequence[Any]],
 ) -> Iterator[str]:
-    """What the notes say of a choice: which points by which seeds, the edge, the seeds that could not choose."""
+    """What the notes say of a choice: which points by which seeds, the grid's ends, the seeds that could not choose."""
     grid = [dict(zip(tune, place, strict=True)) for place in itertools.product(*tune.values())]
     uses: dict[int, list[int]] = {}
     for seed, point in chosen.items():
@@ -175,8 +169,7 @@ def told(
     if uses:
         parts = [f"{assigned(grid[point])} ({sentences.named(who)})" for point, who in sorted(uses.items())]
         yield f"chosen by the other seeds' validation: {', '.join(parts)}"
-    if edge:
-        yield f"its best {' and '.join(edge)} lies at the edge of the grid: no verdict"
+    yield from (end.told for end in ends)
     holes = [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]
     if holes:
         yield f"{sentences.named(holes)} did not help to choose: some points of the grid are missing"

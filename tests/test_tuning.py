@@ -14,7 +14,7 @@ from test_studies import RECIPE, design
 from ablations import plan as planning
 from ablations.jobs import write as write_plan
 from ablations.prepare import prepare
-from results import contrast, export, report, rivals, sentences, tuning
+from results import contrast, edge, export, report, rivals, sentences, tuning
 from results.compare import compare
 from results.record import Record
 from results.tables import render, table
@@ -247,7 +247,7 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
     gap = made["rows"][1]
     assert gap["delta"] is not None
     assert (gap["p_holm"], gap["verdict"]) == (None, None)
-    assert "its best lr lies at the edge of the grid: no verdict" in gap["notes"]
+    assert "its best lr lies at the edge of the grid, 0.004: no verdict; add lr 0.008 to the grid" in gap["notes"]
     assert "pool=gap is not compared with pool=cls (a best value lies at the edge of its grid)" in sentences.answer(
         made
     )
@@ -257,6 +257,47 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
         None,
         "untested: the best value of an arm lies at the edge of its grid",
     )
+
+
+def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
+    """All rates of one arm are equally good but for noise: it has a verdict, and what to add is told."""
+    plan, rng = planned(), np.random.default_rng(1)
+    val, test = accuracies(plan)
+    for lr in RATES:
+        val[f"pool=gap,lr={lr}"] = (0.9 + 0.01 * rng.standard_normal(5)).tolist()
+    gap = table(synthetic.results(plan, reached(plan, val, test)))["rows"][1]
+    (note,) = [note for note in gap["notes"] if "edge" in note]
+    assert re.fullmatch(
+        r"lr 0.00[14], at the edge of the grid, ties with 0.002; add lr 0.00(05|08) to the grid.*", note
+    )
+    assert gap["p_holm"] is not None
+    assert gap["verdict"] is not None
+
+
+def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> None:
+    """SciPy's, at 5% two-sided; differences without a spread are taken at their word."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = rng.normal(0.01, 0.01, 5), rng.normal(0, 0.01, 5)
+        assert edge.exceeds(a, b) == (scipy.stats.ttest_rel(a, b, alternative="greater").pvalue < 0.025)
+    assert edge.exceeds(np.ones(3), np.zeros(3))
+    assert not edge.exceeds(np.ones(3), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("values", "after"),
+    [
+        ([1e-3, 4e-3, 1.6e-2], 0.064),
+        ([4e-2, 1.3e-2, 4e-3], 0.0012),
+        ([32, 64, 128], 256),
+        ([128, 64, 32], 16),
+        ([0.0, 0.1, 0.2], 0.3),
+        ([0.2, 0.1, 0.0], None),
+    ],
+)
+def test_a_grid_goes_on_in_its_own_steps(values: list[int | float], after: float | None) -> None:
+    """By the ratio of its last two values, by their distance where one is zero, and never below that."""
+    assert edge.beyond(values) == after
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
