@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,7 +34,7 @@ from results import chain, lease, store
 from slurm import limits, queue, submission
 from slurm import profile as profiles
 from slurm.ask import TIMEOUT, Refused, Unreachable
-from slurm.intent import SETTLE_SECONDS
+from slurm.intent import SETTLE_SECONDS, acknowledge, is_settled, was_taken
 from slurm.intent import read as read_intent
 from slurm.queue import QueuedJob
 
@@ -212,7 +213,7 @@ def acknowledged(campaign: Campaign) -> set[str]:
     return {
         key
         for array, intent in intents(campaign.folder)
-        if (array / "ack.json").exists() and store.read_json(array / "ack.json")["job_id"] is not None
+        if was_taken(array)
         for share in intent["shares"]
         for key in share
     }
@@ -276,10 +277,10 @@ def settle(runs: Path) -> None:
     """A launcher that was killed in sbatch: its array may still turn up, so the queue gets the time to show it."""
     for campaign in campaigns(runs):
         for array, intent in intents(campaign.folder):
-            if not (array / "ack.json").exists():
+            if not is_settled(array):
                 age = time.time() - intent["written"]
                 time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
-                store.write_json(array / "ack.json", {"job_id": None})
+                acknowledge(array, None)
 
 
 def look(campaign: Campaign, inside: bool) -> Look:
@@ -487,9 +488,12 @@ def mark_cancelled(campaign: Campaign) -> None:
     store.write_json(campaign.folder / "cancelled.json", {"schema": store.SCHEMA, "when": store.now()})
 
 
-def make_sure_of_last(campaign: Campaign) -> None:
-    """From a share, on its way in and out: last jobs wait while trials are missing, whatever happened to the others."""
-    if campaign.cancelled:
+def make_sure_of_last(campaign: Campaign, begins: bool = False) -> None:
+    """From a share, as it begins and ends: last jobs wait while trials are missing, whatever happened to the others.
+
+    As it `begins` the disk will do: SLURM is asked only where no last jobs were handed over since the newest shares.
+    """
+    if campaign.cancelled or (begins and has_later_lasts(campaign)):
         return
     place, tasks = campaign.place(), queued(campaign.runs)
     queue.release(task.job for task in tasks)
@@ -499,6 +503,14 @@ def make_sure_of_last(campaign: Campaign) -> None:
         return
     with turn(campaign.runs, PATIENCE_SECONDS):
         ensure_last(campaign, queued(campaign.runs), both=True)
+
+
+def has_later_lasts(campaign: Campaign) -> bool:
+    """Whether both last jobs were handed over after the newest shares, as the disk has it."""
+    arrays = sorted(intents(campaign.folder), key=itemgetter(0))
+    functions = [intent["function"] for array, intent in arrays if was_taken(array)]
+    newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
+    return {LAST, WATCH} <= {*functions[newest + 1 :]}
 
 
 def has_shares(campaign: Campaign) -> bool:

@@ -29,7 +29,7 @@ def share(folder: str, *ids: str) -> int:
         return 0
     end = time_limit(campaign)
     signal.signal(signal.SIGUSR2, lambda *_: on_notice(end))
-    make_sure_of_last(campaign)
+    make_sure_of_last(campaign, begins=True)
     planned = {job.id: job for job in campaign.jobs()}  # what was pruned since is not trained
     jobs = [planned[key] for key in ids if key in planned]
     deadline = end - margin(campaign)
@@ -45,10 +45,10 @@ def share(folder: str, *ids: str) -> int:
     return FAILED if tally.failed or tally.interrupted or tally.blocked else 0
 
 
-def make_sure_of_last(campaign: Campaign) -> None:
+def make_sure_of_last(campaign: Campaign, begins: bool = False) -> None:
     """Where SLURM does not answer, or has no room, another share will."""
     try:
-        campaigns.make_sure_of_last(campaign)
+        campaigns.make_sure_of_last(campaign, begins)
     except (Unreachable, Refused, TimeoutError) as error:
         print(f"no last job from here: {error}", flush=True)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SETTLE_SECONDS = 15.0  # how long after an sbatch without an answer its job may still turn up
-NAME = "intent.json"
+NAME, ACK = "intent.json", "ack.json"
 
 
 def write(folder: Path, tag: str, function: str, arguments: Sequence[str], shares: Sequence[Sequence[str]]) -> None:
@@ -29,8 +29,19 @@ def read(folder: Path) -> dict[str, Any]:
     return content
 
 
-def acknowledge(folder: Path, job_id: int) -> None:
-    durable(folder / "ack.json", {"job_id": job_id})
+def acknowledge(folder: Path, job_id: int | None) -> None:
+    """`None`: SLURM never named a job id, and the time in which the job could turn up is over."""
+    durable(folder / ACK, {"job_id": job_id})
+
+
+def is_settled(folder: Path) -> bool:
+    """Whether nobody waits any more for the array to turn up."""
+    return (folder / ACK).exists()
+
+
+def was_taken(folder: Path) -> bool:
+    """Whether SLURM named a job id."""
+    return is_settled(folder) and json.loads((folder / ACK).read_text())["job_id"] is not None
 
 
 def withdraw(folder: Path) -> None:

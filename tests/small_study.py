@@ -19,6 +19,7 @@ PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes
 SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
 CANCEL = ("cancel", "s", "--recipe", "r.yaml")
 Result = tuple[str, Any]  # the weights' sha256, the metrics
+Wrap = Callable[[str, str], None]  # a command, and shell in its place, in which REAL is the command itself
 Ablate = Callable[..., "subprocess.CompletedProcess[str]"]  # the command, by its words; check: that it ends with 0
 
 

@@ -96,11 +96,11 @@ def submitted(runs: Path, *plans: str, data_dir: Path | None = None) -> Campaign
     return campaigns.create(runs, plans, TOY, Place(runs, data_dir))
 
 
-def handed_over(campaign: Campaign, *ids: str, number: int = 1) -> Path:
+def handed_over(campaign: Campaign, *ids: str, number: int = 1, function: str = campaigns.SHARE) -> Path:
     """An array of one task in the campaign; its folder."""
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
-    content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": [], "shares": [list(ids)]}
+    content = {"tag": campaigns.tag(array), "function": function, "arguments": [], "shares": [list(ids)]}
     intent.durable(array / intent.NAME, {**content, "written": time.time() + number})
     return array
 
@@ -184,7 +184,7 @@ def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monke
         return runner.Tally(stopped=True)
 
     monkeypatch.setattr(runner, "run", pool)
-    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda campaign: None)
+    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda *_: None)
     assert node.share(str(campaign.folder), campaign.jobs()[0].id) == 0
     assert answers == [False, True]
 
@@ -269,10 +269,37 @@ def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
 def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that squeue and sacct say what we would."""
     campaign = submitted(runs, POSITION)
-    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda campaign: None)
+    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda *_: None)
     for tally, expected in ((runner.Tally(failed={"a": "b"}), 1), (runner.Tally(done=["a"]), 0)):
         monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
         assert node.share(str(campaign.folder)) == expected
+
+
+def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs: Path, slurm: Fake) -> None:
+    """As it begins; one that SLURM did not take, or that is older than the newest shares, does not count."""
+    campaign = submitted(runs, POSITION)
+    ids = [campaign.jobs()[0].id]
+    slurm.falls_silent()
+    order = [campaigns.SHARE, campaigns.LAST, campaigns.WATCH, campaigns.SHARE]
+    asks = []
+    for number, function in enumerate(order, 1):
+        array = handed_over(campaign, *(ids if function == campaigns.SHARE else []), number=number, function=function)
+        intent.acknowledge(array, number)
+        try:
+            campaigns.make_sure_of_last(campaign, begins=True)
+        except Unreachable:
+            asks.append(number)
+    assert asks == [1, 2, 4]
+    intent.acknowledge(campaign.folder / "arrays/0004", 4)
+    for number, job_id in ((5, 5), (6, None)):
+        array = handed_over(campaign, number=number, function=order[number - 4])
+        intent.acknowledge(array, job_id)
+    with pytest.raises(Unreachable):
+        campaigns.make_sure_of_last(campaign, begins=True)
+    intent.acknowledge(array, 6)
+    campaigns.make_sure_of_last(campaign, begins=True)
+    with pytest.raises(Unreachable):  # as it ends
+        campaigns.make_sure_of_last(campaign)
 
 
 # -- naming, cleaning, checking ----------------------------------------------------------------------------------------

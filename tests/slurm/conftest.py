@@ -1,5 +1,6 @@
 """A real SLURM for the tests that want one; where there can be none they are skipped and say why."""
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_study import CANCEL, Ablate, command, on
+from small_study import CANCEL, Ablate, Wrap, command, on
 
 from slurm.devcluster import Cluster, unmet
 
@@ -71,3 +72,19 @@ def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
     yield call
     call(*CANCEL, check=False)  # or its jobs, told to end, see to it that others follow
     cluster.clear()
+
+
+@pytest.fixture
+def wrap(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Wrap:
+    """Puts a wrapper first on the PATH of this process, which asks the cluster."""
+    real, folder = os.environ["PATH"], tmp_path / "bin"
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    monkeypatch.setenv("PATH", f"{folder}:{real}")
+    folder.mkdir()
+
+    def put(name: str, shell: str) -> None:
+        called = f'{shutil.which(name, path=real)} "$@"'
+        (folder / name).write_text(f"#!/bin/bash\n{shell.replace('REAL', called)}\n")
+        (folder / name).chmod(0o755)
+
+    return put

@@ -1,14 +1,12 @@
 """SLURM behind a site's wrappers: banners, exit statuses and silences that say nothing of what slurmctld did."""
 
-import os
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from in_process import called
-from small_study import CANCEL, PROFILE, SUBMIT, command, on, results, write
+from small_study import CANCEL, PROFILE, SUBMIT, Wrap, command, on, results, write
 
 from slurm import executor, intent, limits, queue, submission
 from slurm.ask import Refused, Unreachable
@@ -18,23 +16,6 @@ from slurm.profile import Profile, submitit_parameters
 ROOT = Path(__file__).parents[2]
 CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
 BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end **"'
-Wrap = Callable[[str, str], None]  # a command, and the shell in its place: REAL is the command itself
-
-
-@pytest.fixture
-def wrap(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Wrap:
-    """Puts a wrapper first on the PATH of this process, which asks the cluster."""
-    real, folder = os.environ["PATH"], tmp_path / "bin"
-    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
-    monkeypatch.setenv("PATH", f"{folder}:{real}")
-    folder.mkdir()
-
-    def put(name: str, shell: str) -> None:
-        called = f'{shutil.which(name, path=real)} "$@"'
-        (folder / name).write_text(f"#!/bin/bash\n{shell.replace('REAL', called)}\n")
-        (folder / name).chmod(0o755)
-
-    return put
 
 
 def send(folder: Path, profile: Profile = CHEAP) -> int:

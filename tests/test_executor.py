@@ -1,0 +1,84 @@
+"""What an array runs under submitit's own executors, and how ours hands it over; with a command in place of sbatch."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from submitit import DebugExecutor, LocalExecutor, SlurmJob
+from submitit.core.utils import FailedSubmissionError
+
+from slurm import intent, job
+from slurm.executor import ArrayExecutor
+
+SBATCH = """#!{python}
+import json, sys
+from pathlib import Path
+array = Path(sys.argv[1]).parent
+seen = json.loads((array / "intent.json").read_text()), Path(sys.argv[1]).read_text()
+(array / "seen.json").write_text(json.dumps(seen))
+print("Submitted batch job 7")
+"""
+CALLS = ["os.path:exists"] * 2, [["/"]] * 2, [[], []]  # function, arguments and share of each task
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit leaves its logs open
+@pytest.mark.parametrize("executor", [DebugExecutor, LocalExecutor])
+def test_tasks_run_under_submitits_own_executors(tmp_path: Path, executor: type[LocalExecutor]) -> None:
+    """In this process, and in processes of their own: what each returns is the status of its task."""
+    jobs = executor(tmp_path).map_array(job.run, *CALLS)
+    assert [each.result() for each in jobs] == [True, True]
+
+
+def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A ValueError is for a user; a bug keeps its traceback."""
+    assert job.run("json:loads", ["{"], []) == job.REFUSED
+    assert capsys.readouterr().err == "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n"
+    with pytest.raises(ZeroDivisionError):
+        job.run("operator:floordiv", [1, 0], [])  # type: ignore[list-item]
+
+
+def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sbatch sees intent and script; submitit's jobs, with its ids, and its place for the logs come back."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "sbatch").write_text(SBATCH.format(python=sys.executable))
+    (tmp_path / "sbatch").chmod(0o755)
+    array = tmp_path / "0001"
+    executor = ArrayExecutor(array, "vit:0001")
+    executor.update_parameters(partition="gpu", stderr_to_stdout=True)
+    jobs = executor.map_array(job.run, *CALLS)
+    assert [type(each) for each in jobs] == [SlurmJob, SlurmJob]
+    assert [each.job_id for each in jobs] == ["7_0", "7_1"]
+    assert jobs[1].paths.stdout == array / "logs/7_1_0_log.out"
+    written, script = json.loads((array / "seen.json").read_text())
+    assert written == intent.read(array)
+    assert (written["tag"], written["function"], written["shares"]) == ("vit:0001", "os.path:exists", [[], []])
+    assert "#SBATCH --array=0-1%2" in script
+    assert intent.was_taken(array)
+
+
+def test_unknown_parameter_is_submitits_error(tmp_path: Path) -> None:
+    """Its public interface names those that there are."""
+    with pytest.raises(ValueError, match="Unavailable parameter"):
+        ArrayExecutor(tmp_path, "vit:0001").update_parameters(partitions="gpu")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Submitted batch job 123\n",
+        "Submitted batch job 123 on cluster a\n",
+        "** job 99 ends at 12:00 **\nSubmitted batch job 123\nyour job 7 is next\n",
+    ],
+)
+def test_job_id_is_read_from_sbatchs_own_line(said: str) -> None:
+    """Whatever a site prints around it."""
+    assert ArrayExecutor._get_job_id_from_submission_command(said) == "123"
+
+
+@pytest.mark.parametrize("said", ["", "123\n", "your job 7 is next\n", "sbatch: Submitted batch job\n"])
+def test_other_words_hold_no_job_id(said: str) -> None:
+    """The queue is asked then."""
+    with pytest.raises(FailedSubmissionError):
+        ArrayExecutor._get_job_id_from_submission_command(said)
