@@ -1,9 +1,10 @@
 """What a plan says of its data, and of its setting where the recipe speaks of other data."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from results.units import unit
-from vitcore.describe import FOLDER, describe, folder_of
+from vitcore.describe import FOLDER, describe
 
 if TYPE_CHECKING:
     from ablations.study import Design
@@ -29,7 +30,7 @@ def data(design: "Design") -> Json:
 
 def called(name: str) -> str:
     """ "digits"; of a folder of images its own name."""
-    return folder_of(name).name if name.startswith(FOLDER) else name
+    return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
 def told(data: Json) -> str:

@@ -22,6 +22,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+FOLDER = "imagefolder:"  # as in vitcore.describe, which loads numpy
+
 
 class Settings(BaseModel):
     """The content of an ablate.toml; every key may be left out."""
@@ -137,8 +139,14 @@ def is_data(key: str, value: Any) -> bool:
 
 
 def folder_of(name: str, images: Mapping[str, str]) -> str:
-    """How a config names the folder that a name is mapped to; the name itself where there is none, or a pack."""
-    return f"imagefolder:{images[name]}" if name in images else name
+    """How a config names the folder that a name is mapped to, or that it is, in any working directory; else the name.
+
+    Packs keep their names.
+    """
+    if name not in images and not name.startswith(FOLDER):
+        return name
+    folder = images[name] if name in images else name.removeprefix(FOLDER)
+    return FOLDER + os.path.abspath(os.path.expanduser(folder))
 
 
 def scratch(folder: str) -> Path:

@@ -1,7 +1,9 @@
 """The report: every study's answer, figure, table and cost in one HTML file that opens without a network."""
 
+import json
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -240,9 +242,17 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
 
 
 def command(plan: Mapping[str, Any]) -> str:
-    """The command that makes the study again."""
-    overrides = "".join(f" {key}={value}" for key, value in plan["overrides"].items())
-    return f"ablate run {plan['study']}{overrides} --recipe {plan['recipe']} --seeds {len(plan['seeds'])}"
+    """The command that makes the study again, for a shell."""
+    asked = plan.get("asked") or {"study": plan["study"], "recipe": plan["recipe"], "plugins": [], "data_dir": None}
+    words = ["ablate", "run", asked["study"], *(f"{key}={spelt(value)}" for key, value in plan["overrides"].items())]
+    words += ["--recipe", asked["recipe"], "--seeds", str(len(plan["seeds"]))]
+    words += [word for plugin in asked["plugins"] for word in ("--plugin", plugin)]
+    return shlex.join([*words, *(["--data-dir", asked["data_dir"]] if asked["data_dir"] else [])])
+
+
+def spelt(value: Any) -> str:
+    """A setting as the command line takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def inline(svg: bytes, prefix: str, label: str) -> Markup:

@@ -44,16 +44,24 @@ def split(words: Iterable[str]) -> Asked:
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
     """What the words of a command and its --data-dir mean."""
-    from ablations.study import Design, packaged, read_recipe, read_study
+    from ablations.study import Design, read_recipe, read_study
+
+    names = study_names(asked)
+    images = settings.places(settings.read(Path()), data_dir).images
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
+    fields = ("baseline", "stages", "arms", "co_changes")
+    studies = [with_data(read_study(name), fields, images) for name in names]
+    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
+
+
+def study_names(asked: Asked) -> list[str]:
+    """The studies that are asked for, by name or file, each once. Raises ValueError where there is none."""
+    from ablations.study import packaged
 
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
-    names = [name for word in asked.studies for name in (packaged("studies") if word == "all" else [word])]
-    images = settings.places(settings.read(Path()), data_dir).images
-    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
-    read = (read_study(name) for name in dict.fromkeys(names))
-    studies = [with_data(study, ("baseline", "stages", "arms", "co_changes"), images) for study in read]
-    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
+    names = (name for word in asked.studies for name in (packaged("studies") if word == "all" else [word]))
+    return list(dict.fromkeys(names))
 
 
 def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
@@ -125,11 +133,26 @@ def prepared(
     data_dir: Path | None,
     planner: "Planner | None" = None,
 ) -> list[Json]:
-    """The plans to run: what the words ask for, and whatever was planned under the same names before."""
+    """The plans to run: what the words ask for, and whatever was planned under the same names before.
+
+    `asked` in a plan: what else than its settings the command takes that makes it again.
+    """
     from ablations.prepare import here, prepare
 
     made = designs(asked, recipe_name, data_dir)
-    return [prepare(design, place.runs, seeds, prune, place.code, planner or here) for design in made]
+    plans = [prepare(design, place.runs, seeds, prune, place.code, planner or here) for design in made]
+    shared = {
+        "recipe": anywhere(recipe_name),
+        "plugins": [str(path) for path in place.plugins],
+        "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
+    }
+    names = map(anywhere, study_names(asked))
+    return [plan | {"asked": {"study": name, **shared}} for name, plan in zip(names, plans, strict=True)]
+
+
+def anywhere(name: str) -> str:
+    """A study or recipe as it is named in any working directory."""
+    return str(Path(name).absolute()) if stem(name) != name else name
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
