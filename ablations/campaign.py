@@ -31,6 +31,7 @@ from ablations.launch import Place
 from ablations.paces import Device
 from ablations.provenance import HOME, PACKAGES
 from results import chain, lease, store
+from results.paths import refuse_links
 from slurm import limits, queue, submission
 from slurm import profile as profiles
 from slurm.ask import TIMEOUT, Refused, Unreachable
@@ -141,6 +142,7 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
     """The folder with the code as it is now: edits while jobs wait change nothing."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
+    refuse_links(runs, folder)
     staging = folder.with_name(f".{folder.name}")
     for package in PACKAGES:
         shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -260,6 +262,7 @@ def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
 
 def turn(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
     """One launcher at a time, over all machines. Raises TimeoutError where another does not end."""
+    refuse_links(runs, runs / "submissions" / "turns")
     return lease.turn(runs / "submissions" / "turns", seconds)
 
 

@@ -1,11 +1,13 @@
 """What a run directory could do without: said first, removed only when asked. No result is ever among it."""
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from results import evals, lease, store
+from results.paths import refuse_links
 from results.planned import evals_of, trained
 
 Json = dict[str, Any]
@@ -59,6 +61,14 @@ def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = 
             found += list(of_finished(trial, state.attempt, mine))
         found += [Waste(one, size(one), "an attempt that never began") for one in stale_claims(trial)]
     return found
+
+
+def remove(found: Sequence[Waste], *roots: Path) -> None:
+    """Removes all of it. Raises ValueError, and removes nothing, where a link leads out of the roots."""
+    for one in found:
+        refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)
+    for one in found:
+        shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
 
 
 def is_baseline(arm: Json) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results import chain, lease, store
+from results.paths import refuse_links
 from results.planned import evals_of
 
 Json = dict[str, Any]
@@ -28,6 +29,7 @@ def write(runs: Path, plan: Json) -> None:
     Raises ValueError: the same command, given again, plans on top of the other.
     """
     folder = store.study_folder(runs, plan["name"])
+    refuse_links(runs, folder / "turns")
     with lease.turn(folder / "turns", TURN_SECONDS):
         there = read(runs, plan["name"])
         if there is not None and lost(there, plan):

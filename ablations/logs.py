@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from results.paths import no_follow
+
 
 @contextlib.contextmanager
 def logged(path: Path) -> Iterator[None]:
@@ -13,7 +15,7 @@ def logged(path: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    with open(path, "ab") as log:
+    with open(path, "ab", opener=no_follow) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from results import store
+from results.paths import refuse_links
 
 Json = dict[str, Any]
 FREE = {  # settings that a step's time does not depend on
@@ -80,6 +81,7 @@ def write(runs: Path, device: Device, measured: Mapping[str, Json]) -> None:
     Of two processes that write at once one may lose the other's measurement, which is then made again.
     """
     file = path(runs, device.name)
+    refuse_links(runs, file.parent)
     try:
         before = store.read_json(file)
     except (store.Broken, FileNotFoundError):

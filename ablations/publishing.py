@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from results import plots, store, tables
+from results.paths import refuse_links
 from results.study import StudyResults
 
 FORMATS = {"md": "md", "latex": "tex", "csv": "csv", "json": "json", "html": "html"}  # format: suffix
@@ -11,6 +12,7 @@ FORMATS = {"md": "md", "latex": "tex", "csv": "csv", "json": "json", "html": "ht
 def publish(study: StudyResults, runs: Path) -> str:
     """Writes them; returns the table for a person."""
     folder = store.study_folder(runs, study.name)
+    refuse_links(runs, folder / "tables", folder / "figures")
     table = tables.table(study)
     for format, suffix in FORMATS.items():
         store.write_bytes(folder / "tables" / f"table.{suffix}", f"{tables.render(table, format)}\n".encode())

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ablations.jobs import Job
 from results import store
+from results.paths import no_follow
 from vitcore.datasets import own_packs
 from vitcore.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
 
@@ -66,7 +67,7 @@ def copied(source: Path, known: Manifest, folder: Path, left: int, say: Callable
     """The pack's copy under `folder`, made unless it is there. Raises OSError where it cannot be or is not worth it."""
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
-    with open(target / ".lock", "w") as lock:
+    with open(target / ".lock", "w", opener=no_follow) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first copies, the others find it
         missing = [shard for shard in known.shards if not is_there(target / shard.file, shard)]
         if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
@@ -95,7 +96,7 @@ def is_there(path: Path, shard: Shard) -> bool:
 def copy(source: Path, target: Path, sha256: str) -> None:
     """Under its name only once all of it is written. Raises ValueError where it is not what its sum says."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
-    with open(source, "rb") as old, open(partial, "wb") as new:
+    with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):
             total.update(block)
             new.write(block)

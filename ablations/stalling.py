@@ -12,6 +12,7 @@ from ablations import campaign as campaigns
 from ablations import handed
 from ablations.campaign import Campaign
 from results import evals, store
+from results.paths import no_follow
 
 Json = dict[str, Any]
 ROUNDS = 5  # of shares without progress
@@ -24,7 +25,7 @@ def stalled(campaign: Campaign) -> bool:
     A round is known by how many arrays there were: a last job that was killed looks twice at the same one.
     """
     looks = campaign.folder / LOOKS
-    with open(looks, "a") as file:
+    with open(looks, "a", opener=no_follow) as file:
         file.write(json.dumps({"arrays": campaigns.share_arrays(campaign), "progress": progress(campaign)}) + "\n")
     rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks) if "arrays" in line}
     recent = list(rounds.values())[-ROUNDS - 1 :]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import lease, store
+from results.paths import safe_name
 from results.store import Broken, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -55,9 +56,14 @@ def folder(trial: Trial) -> Path:
     return trial.path / "evals"
 
 
+def file(trial: Trial, name: str, suffix: str) -> Path:
+    """Raises ValueError for what is no name."""
+    return folder(trial) / f"{safe_name(name)}{suffix}"
+
+
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
     """The verified eval. Raises FileNotFoundError; Broken where it is damaged, or of other weights; NewerSchema."""
-    content = store.read_json(folder(trial) / f"{name}.json")
+    content = store.read_json(file(trial, name, ".json"))
     if content.get("checksum") != store.checksum(content):
         raise Broken(f"evals/{name}.json: its checksum differs (edited or damaged)")
     if (content.get("id"), content.get("name")) != (trial.id, name):
@@ -71,7 +77,7 @@ def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
     """The arrays that belong to an eval. Raises Broken where they are not those that were written."""
     import numpy as np  # late: who only looks at trials does without
 
-    path = folder(trial) / f"{content['name']}.npz"
+    path = file(trial, content["name"], ".npz")
     try:
         payload = path.read_bytes()
     except FileNotFoundError:
@@ -91,30 +97,32 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: A
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         plain["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
-        store.write_bytes(folder(trial) / f"{name}.npz", buffer.getvalue())
-    store.write_json(folder(trial) / f"{name}.json", plain | {"checksum": store.checksum(plain)})
+        store.write_bytes(file(trial, name, ".npz"), buffer.getvalue())
+    store.write_json(file(trial, name, ".json"), plain | {"checksum": store.checksum(plain)})
     forgive(trial, [name])
 
 
 def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
     """Records why an eval could not be computed, and under which code."""
     content = {"cause": cause, "traceback": traceback, "code": code}
-    store.write_json(folder(trial) / f"{name}.failure.json", content)
+    store.write_json(file(trial, name, ".failure.json"), content)
 
 
 def begin(trial: Trial, name: str) -> int:
-    """Notes that a worker is about to compute the eval; how many before it began and did not end."""
-    path = folder(trial) / f"{name}.begun"
+    """Notes that a worker is about to compute the eval; returns how many before it began and did not end."""
+    trial.ensure_no_links()
+    path = file(trial, name, ".begun")
     before = len(path.read_bytes()) if path.exists() else 0
     store.write_bytes(path, b"." * (before + 1))
     return before
 
 
 def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Forgets failures, of all evals unless they are named; whether there were any."""
+    """Forgets failures, of all evals unless they are named; whether there were any. Raises ValueError for a link."""
+    trial.ensure_no_links()
     for name in names or all_names(trial):
-        (folder(trial) / f"{name}.begun").unlink(missing_ok=True)
-    there = [folder(trial) / f"{name}.failure.json" for name in names or all_names(trial)]
+        file(trial, name, ".begun").unlink(missing_ok=True)
+    there = [file(trial, name, ".failure.json") for name in names or all_names(trial)]
     there = [path for path in there if path.exists()]
     for path in there:
         path.unlink(missing_ok=True)
@@ -150,7 +158,7 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
     """Why one of these, or of all, could not be computed; None where none has failed."""
     for name in all_names(trial) if names is None else names:
         try:
-            return store.read_json(folder(trial) / f"{name}.failure.json")
+            return store.read_json(file(trial, name, ".failure.json"))
         except FileNotFoundError:
             continue
         except Broken as error:

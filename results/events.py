@@ -11,6 +11,7 @@ import pandas as pd
 
 from results import evals, store
 from results.names import METRICS
+from results.paths import no_follow
 from results.study import StudyResults
 
 Scalars = Mapping[str, float]
@@ -34,7 +35,7 @@ def mirror(studies: Sequence[StudyResults], folder: Path) -> None:
         for trial in study.trials.to_dict("records"):
             history = lines.get((trial["arm"], trial["seed"]))
             if history is not None:
-                path = folder / named(study.name) / named(trial["arm"]) / f"seed={trial['seed']}"
+                path = folder / named(study.name) / named(trial["arm"]) / named(f"seed={trial['seed']}")
                 extend(path / FILE, encoded(events(history, trial)))
 
 
@@ -89,7 +90,7 @@ def extend(path: Path, content: bytes) -> None:
     except FileNotFoundError:
         old = b""
     if old and content.startswith(old):
-        with open(path, "ab") as file:
+        with open(path, "ab", opener=no_follow) as file:
             file.write(content[len(old) :])
     else:
         store.write_bytes(path, content)

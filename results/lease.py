@@ -7,6 +7,7 @@ its pid means something), that it let go, or that its lease did not change for 6
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import threading
@@ -21,6 +22,7 @@ DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
 NAME = "lease.json"
 RELEASED = "released.json"
+NONCE = re.compile("[0-9a-f]{32}")  # becomes part of a path
 
 
 def holder() -> dict[str, Any]:
@@ -153,10 +155,11 @@ def read(attempt: Path) -> dict[str, Any]:
 
 
 def nonce(attempt: Path) -> str:
-    """What tells the attempt from one of the same number in another run directory; "" where it cannot be read."""
+    """What tells the attempt from one of the same number in another run directory; "" where there is none."""
     for name in (NAME, RELEASED):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            return str(json.loads((attempt / name).read_bytes()).get("nonce", ""))
+            found = str(json.loads((attempt / name).read_bytes()).get("nonce", ""))
+            return found if NONCE.fullmatch(found) else ""
     return ""
 
 

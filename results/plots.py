@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from results import tuning
+from results import store, tuning
 from results.figures.axis import axis
 from results.figures.compute import compute
 from results.figures.curves import curves, measure
@@ -21,6 +21,7 @@ from results.figures.scale import scale
 from results.figures.shape import shape
 from results.figures.style import style
 from results.names import AXES, FIGURES, METRICS
+from results.paths import safe_name
 from results.planned import objective
 from results.sentences import setting_parts
 from results.study import StudyResults
@@ -54,8 +55,8 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """What the figure of a study, or of its training over `x`, is called in a folder."""
-    return f"{study.name}{f'-{x}' if x else ''}.{format}"
+    """The name of the study's figure, or of its training over `x`. Raises ValueError for a study's that is no name."""
+    return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
@@ -63,9 +64,7 @@ def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
 
     Raises ValueError as `picture` does.
     """
-    content = picture(study, path.suffix[1:].lower(), x=x)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
     return path
 
 

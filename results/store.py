@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import lease
+from results.paths import no_follow, refuse_links, safe_name
 from results.patience import Patience
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ class Trial:
             raise Broken("result.json: its checksum differs (edited or damaged)")
         if content.get("id") != self.id:
             raise Broken(f"result.json: belongs to trial {content.get('id')}")
+        if not str(content.get("attempt")).isdecimal():
+            raise Broken("result.json: names no attempt")
         return content
 
     def state(self) -> TrialState:
@@ -241,8 +244,14 @@ class Trial:
         """The resolved config that `create` wrote. Raises FileNotFoundError, Broken, NewerSchema."""
         return read_json(self.path / "config.json")
 
+    def ensure_no_links(self) -> None:
+        """Raises ValueError where a folder that attempts and evals are written to is a link."""
+        inside = [self.path / "attempts", self.path / "evals", *self.attempts()]
+        refuse_links(self.path.parent.parent, *inside, *(attempt / "checkpoints" for attempt in self.attempts()))
+
     def create(self, config: Json) -> None:
         """Writes config.json, readable alone, where there is none."""
+        self.ensure_no_links()
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **config})
 
@@ -250,8 +259,10 @@ class Trial:
         """A new attempt, if the trial is not over and the newest attempt's holder is dead; else None.
 
         The folder appears under its number with the lease already in it: whoever loses the rename looks again and
-        never takes the next number. A broken result is moved aside, into the new attempt's folder.
+        never takes the next number. A broken result is moved aside, into the new attempt's folder. Raises ValueError
+        for a folder that is a link.
         """
+        self.ensure_no_links()
         attempts = self.attempts()
         if attempts and not watch.dead(attempts[-1]):
             return None
@@ -270,8 +281,9 @@ class Trial:
         """Lets a trial that ended be run again: a result is moved aside, what failed counts no more.
 
         It is done under a claim, by an attempt that holds nothing but the result. False: it is held, or has come to
-        another result than the one that the caller saw.
+        another result than the one that the caller saw. Raises ValueError for a folder that is a link.
         """
+        self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
         if path is None:
             return False
@@ -295,7 +307,11 @@ class Trial:
             return False
 
     def sweep(self) -> None:
-        """A trial that is over keeps no checkpoints, also where its last worker was killed before removing them."""
+        """Removes the checkpoints of a trial that is over, also of a worker that was killed before it did so.
+
+        Raises ValueError for a folder that is a link.
+        """
+        self.ensure_no_links()
         for attempt in self.attempts():
             for folder in self.checkpoint_folders(attempt):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -441,7 +457,7 @@ class Attempt:
     def log(self, line: Json) -> None:
         """Appends a line to metrics.jsonl."""
         if self._metrics is None:
-            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a")  # closed by release()
+            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
         file, content = self._metrics, (json.dumps(line) + "\n").encode()
         self.patience(lambda: append(file, content))
 
@@ -489,20 +505,25 @@ class Attempt:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    return Trial(f"{runs}/trials/{trial_id}", scratch)
+    """Raises ValueError for an id that is no name."""
+    return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
 
 
 def study_folder(runs: Path, name: str) -> Path:
-    return runs / "studies" / name
+    """Raises ValueError for what is no name."""
+    return runs / "studies" / safe_name(name)
 
 
 def plans(runs: Path) -> Iterator[Json]:
     """Every plan in the run directory, by name. Raises Broken, NewerSchema."""
     for path in sorted((runs / "studies").glob("*/plan.json")):
         try:
-            yield read_json(path)
+            plan = read_json(path)
         except Broken as error:
             raise Broken(f"{path}: {error}") from None
+        if plan.get("name") != path.parent.name:
+            raise Broken(f"{path}: is the plan of {plan.get('name')!a}, not of its folder")
+        yield plan
 
 
 def now() -> str:

@@ -8,22 +8,28 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 import struct
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import synthetic
 import torch
 import torchvision
 from PIL import EpsImagePlugin, Image
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torchvision.datasets import CIFAR10
 
-from ablations import launch
+from ablations import cli, jobs, launch
+from ablations.commands import figures
 from ablations.launch import Place
 from ablations.study import read_recipe
+from results import evals, export, lease, store, study
 from vitcore import compiling, datasets
 from vitcore.imagefolder import read_folder
 from vitcore.options import ConfigError
@@ -41,7 +47,8 @@ def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for label in ("cat", "dog"):
         for split in ("train", "validation"):
             (tmp_path / "images" / split / label).mkdir(parents=True)
-            Image.new("RGB", (8, 8)).save(tmp_path / "images" / split / label / "a.png")
+            for name in "acde":
+                Image.new("RGB", (8, 8)).save(tmp_path / "images" / split / label / f"{name}.png")
     (tmp_path / "images" / "train" / "dog" / "b.png").write_bytes(EPS)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "gs").write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
@@ -73,7 +80,7 @@ def test_timms_dataset_starts_no_ghostscript_and_skips_no_image(eps_folder: Path
     """timm would open any format, and hand over another image where one is damaged."""
     source = find_source("timm:", eps_folder)
     with pytest.raises(ValueError, match=r"cannot be read as an image \(none of BMP, GIF"):
-        source.open(2)
+        source.open(5)  # after four cats and a dog
     assert not (eps_folder.parent / "started").exists()
 
 
@@ -244,3 +251,148 @@ def test_a_recipe_adds_no_command_to_a_job(tmp_path: Path, key: str) -> None:
     )
     with pytest.raises(ValueError, match=rf"r.yaml: resources.{key}: only a profile says this"):
         read_recipe(str(tmp_path / "r.yaml"))
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+OUTSIDE = ("../../escaped", "/tmp/escaped", "..", ".", "", "a/b", "a\nb", "a\0b", "\u202e", None, 3)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
+    """Of a plan, a trial or an eval: one line, and no path outside of the run directory."""
+    trial = store.trial(tmp_path, "0" * 12)
+    for path_of in (
+        lambda: store.study_folder(tmp_path, name),
+        lambda: store.trial(tmp_path, name),
+        lambda: evals.file(trial, name, ".json"),
+        lambda: figures.figures_of(name, tmp_path, None, 1),
+    ):
+        with pytest.raises(ValueError, match="is not the name of a file or folder") as caught:
+            path_of()
+        assert str(caught.value).isprintable()
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A run directory with one finished study."""
+    synthetic.write(tmp_path / "runs", synthetic.position())
+    return tmp_path / "runs"
+
+
+def ablate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
+    """The command in this process: exit status, standard error."""
+    monkeypatch.setattr(sys, "argv", ["ablate", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0), capsys.readouterr().err
+
+
+def test_plot_of_a_colleagues_export_stays_in_its_folder(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a study in an export is not taken for a path: refused in one line, nothing written."""
+    (found,) = study.load(published)
+    for name in ("../../escaped", str(tmp_path / "escaped")):
+        export.write([dataclasses.replace(found, plan=found.plan | {"name": name})], tmp_path / "theirs.parquet")
+        (tmp_path / "here").mkdir(exist_ok=True)
+        before = sorted(tmp_path.rglob("*"))
+        monkeypatch.chdir(tmp_path / "here")
+        ended, said = ablate(capsys, monkeypatch, "plot", "--runs", "../theirs.parquet")
+        assert (ended, len(said.splitlines())) == (2, 1)
+        assert "is not the name of a file or folder" in said
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_plan_of_another_name_than_its_folder_is_broken(published: Path) -> None:
+    """`plot`, `run` and tables write to the folder that a plan names."""
+    (path,) = published.glob("studies/*/plan.json")
+    store.write_json(path, store.read_json(path) | {"name": "../../escaped"})
+    with pytest.raises(store.Broken, match=r"is the plan of '\.\./\.\./escaped', not of its folder"):
+        list(store.plans(published))
+
+
+def test_result_that_names_no_attempt_is_broken(published: Path) -> None:
+    """Its attempt is a folder that `clean` looks into for weights."""
+    path = sorted(published.glob("trials/*/result.json"))[0]
+    content = store.read_json(path) | {"attempt": "../../../../outside"}
+    path.unlink()
+    store.write_json(path, content | {"checksum": store.checksum(content)})
+    assert store.Trial(path.parent).state().reason == "result.json: names no attempt"
+
+
+def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
+    """Its nonce is part of the path of checkpoints in scratch space."""
+    (tmp_path / "lease.json").write_text(json.dumps({"nonce": "../../../outside"}))
+    assert lease.nonce(tmp_path) == ""
+    (tmp_path / "lease.json").write_text(json.dumps({"nonce": "0123456789abcdef" * 2}))
+    assert lease.nonce(tmp_path) == "0123456789abcdef" * 2
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("linked", ["trials", "trials/*", "trials/*/attempts", "trials/*/attempts/0001"])
+def test_clean_removes_nothing_through_a_link(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, linked: str
+) -> None:
+    """Trials, or attempts, that lie elsewhere: one line with the link, and every file is still there."""
+    moved = sorted(published.glob(linked))[0]
+    moved.rename(tmp_path / "mine")
+    moved.symlink_to(tmp_path / "mine")
+    for trial in published.glob("trials/*"):
+        (trial / "attempts/0001/checkpoints").mkdir()
+        (trial / "attempts/0001/checkpoints/000000001-00.safetensors").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    ended, said = ablate(capsys, monkeypatch, "clean", "--yes", "--keep-weights", "none", "--runs", str(published))
+    assert (ended, len(said.splitlines())) == (2, 1)
+    assert f"{moved}: is a link" in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "linked", ["trials", "trials/0", "trials/0/attempts", "trials/0/evals", "trials/0/attempts/0001"]
+)
+def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
+    """Neither by a claim nor by what goes before it, nor are evals begun there."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "runs" / linked).parent.mkdir(parents=True)
+    (tmp_path / "runs" / linked).symlink_to(tmp_path / "mine")
+    trial = store.trial(tmp_path / "runs", "0")
+    for act in (
+        lambda: trial.create({}),
+        lambda: trial.claim(lease.Watch()),
+        lambda: trial.reopen(lease.Watch(), None),
+        trial.sweep,
+        lambda: evals.begin(trial, "fewshot"),
+    ):
+        with pytest.raises(ValueError, match=f"{linked}: is a link"):
+            act()
+    assert not list((tmp_path / "mine").iterdir())
+
+
+def test_figures_are_not_drawn_over_what_a_link_names(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is a link is replaced; a folder that is one is refused."""
+    (folder,) = published.glob("studies/*")
+    (folder / "figures").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (folder / "figures" / f"{folder.name}.png").symlink_to(tmp_path / "mine")
+    assert ablate(capsys, monkeypatch, "plot", "--runs", str(published))[0] == 0
+    assert (tmp_path / "mine").read_text() == "mine"
+    shutil.rmtree(folder / "figures")
+    (folder / "figures").symlink_to(tmp_path)
+    ended, said = ablate(capsys, monkeypatch, "plot", "--runs", str(published))
+    assert ended == 2
+    assert "figures: is a link" in said
+
+
+def test_turns_are_not_swept_through_a_link(published: Path, tmp_path: Path) -> None:
+    """Past turns are removed by their numbers, as a folder of somebody's years may be named."""
+    (folder,) = published.glob("studies/*")
+    (tmp_path / "years" / "2023").mkdir(parents=True)
+    (folder / "turns").symlink_to(tmp_path / "years")
+    with pytest.raises(ValueError, match="turns: is a link"):
+        jobs.write(published, store.read_json(folder / "plan.json"))
+    assert (tmp_path / "years" / "2023").exists()

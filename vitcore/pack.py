@@ -66,7 +66,7 @@ class Manifest(Options):
     """
 
     version: Literal[2] = VERSION
-    name: str
+    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
     classes: list[str]
     train: Count
     test: Count

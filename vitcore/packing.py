@@ -211,7 +211,7 @@ def stored(folder: Path, name: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One writer a pack, whose lock goes with its process. Raises ValueError where there is another."""
-    with open(folder / ".lock", "w") as lock:
+    with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -276,7 +276,7 @@ def write_images(
 ) -> tuple[Records, Counts, str]:
     """The images of a shard, end to end: their records (n,), how often each channel has each byte (C, 256), sha256."""
     records, counts, total = np.zeros(len(part), RECORD), np.zeros((channels, 256), np.int64), hashlib.sha256()
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=no_follow) as file:
         for row, place in enumerate(part):
             pixels = image(source, place, options.size, channels)
             content = pixels.tobytes() if options.format == "bytes" else compressed(pixels)
@@ -387,10 +387,15 @@ def saved(records: Records) -> bytes:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
+def no_follow(path: str, flags: int) -> int:
+    """An opener for `open`: the file may not be a link, which leads out of the pack. Raises OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
 def write(path: Path, content: bytes) -> None:
     """All of it, or nothing."""
     partial = path.with_suffix(".new")
-    with open(partial, "wb") as file:
+    with open(partial, "wb", opener=no_follow) as file:
         file.write(content)
         synchronise(file)
     rename(partial, path)

@@ -46,7 +46,7 @@ def plot(
 
     What a style's `notes: false` leaves off a figure goes to standard error, for the caption.
     """
-    from results import plots, store
+    from results import plots
     from results.style import current
 
     folder, drawn, over = source_path(runs), [], x.value if x else None
@@ -57,7 +57,7 @@ def plot(
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            own = store.study_folder(folder, study.name) / "figures" if folder.is_dir() else Path("figures")
+            own = own_figures(folder, study.name) if folder.is_dir() else Path("figures")
             path = plots.draw(study, file or (out or own) / plots.file_name(study, drawn_as, over), over)
             caption = [] if current().notes else plots.caption(study, over)
             named = {"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)}
@@ -81,6 +81,16 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     if format and format != kind:
         raise ValueError(f"--out {out} and --format {format}: leave one of them out")
     return True
+
+
+def own_figures(runs: Path, study: str) -> Path:
+    """A study's folder of figures in its run directory. Raises ValueError for what is no name, or a link."""
+    from results import store
+    from results.paths import refuse_links
+
+    folder = store.study_folder(runs, study) / "figures"
+    refuse_links(runs, folder)
+    return folder
 
 
 def report(
@@ -160,8 +170,12 @@ def inspect(
 
 
 def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
-    """Where the figures of a trial go that is one of `count`."""
+    """The folder for the figures of one of `count` trials. Raises ValueError for what is no name, or a link."""
+    from results.paths import refuse_links, safe_name
+
     if source.is_file() or out:
         folder = out or Path("figures")
-        return folder / trial if count > 1 else folder
-    return source.absolute() / "trials" / trial / "figures"
+        return folder / safe_name(trial) if count > 1 else folder
+    folder = source.absolute() / "trials" / safe_name(trial) / "figures"
+    refuse_links(source.absolute(), folder)
+    return folder

@@ -84,23 +84,21 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
 ) -> None:
     """What a run directory can do without. Lists it; removes it with --yes. Results always stay."""
-    import shutil
-
     from ablations import cleaning
     from results import store
 
     folder = runs_folder(runs)
     here = settings.read(Path())
-    scratch = checkpoints or here.checkpoints
+    scratch = [settings.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     found_waste = cleaning.waste(
         folder,
         list(store.plans(folder)),
         keep_weights.value if keep_weights else here.keep_weights,
-        settings.scratch(scratch) if scratch else None,
+        *scratch,
     )
     for one in found_waste:
         print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
-        if yes:
-            shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
+    if yes:
+        cleaning.remove(found_waste, folder, *scratch)
     total = sum(one.size for one in found_waste) / 1e6
     print(f"{total:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))
