@@ -7,10 +7,12 @@ CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_q
 SLOW_PARTS := bench contracts every_study full_disk hostile inspection login looks micro_batch noise plots ranks readme \
 	recipe reference report running scratch stages stream studies
 SLOW := $(SLOW_PARTS:%=tests/test_%.py)
+TESTS := -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
+OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench-aggregate bench-loader calibration demo golden lock test test-full test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench-aggregate bench-loader calibration demo golden lock test test-full test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 # Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
@@ -36,7 +38,15 @@ lint: $(STAMP)
 
 # A thread each: two processes of two threads on two cores wait for each other, and take twice the CPU.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
+	OMP_NUM_THREADS=1 $(BIN)/python $(TESTS)
+
+# The same tests with the lowest versions that pyproject.toml names. Warnings are shown, not errors: old packages warn of
+# what newer ones, which they depend on, deprecate.
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	grep -oE '[A-Za-z0-9-]+>=[0-9.]+' pyproject.toml | sed 's/>=/==/' | sort -u > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet -c $(OLDEST)/constraints.txt -e '.[train,slurm,dev]'
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TESTS) -W default
 
 # Pins the losses of all entries anew, after a change that raised a `numerics`.
 golden: $(STAMP)

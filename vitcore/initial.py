@@ -53,7 +53,7 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
 
     Parameters of one name that are drawn alike have the same initial values at the same seed: the generator's key is
     (seed, name), and what is done with it is written down here, operation by operation, without doing it. Where
-    nn.init does nothing on the meta device, as trunc_normal_, the class that draws stands for what it does.
+    nothing is done on the meta device, as by lecun_normal, the class that draws stands for it.
     """
     found = {}
     for name, parameter in model.named_parameters():
@@ -148,9 +148,16 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 
 
 def lecun_normal(values: Tensor, generator: Generator) -> None:
-    """A normal cut at two deviations, of variance 1 / fan_in once cut (jax.nn.initializers.lecun_normal)."""
+    """A normal cut at two deviations, of variance 1 / fan_in once cut (jax.nn.initializers.lecun_normal).
+
+    What lies beyond is drawn again, as nn.init.trunc_normal_ does in PyTorch 2.14; in 2.11 that gives other values.
+    """
+    if values.is_meta:
+        return
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
-    nn.init.trunc_normal_(values, 0.0, std, -2 * std, 2 * std, generator=generator)
+    values.normal_(0.0, std, generator=generator)
+    while (beyond := values.abs() > 2 * std).any():
+        values.copy_(torch.where(beyond, torch.empty_like(values).normal_(0.0, std, generator=generator), values))
 
 
 def by_width(values: Tensor, generator: Generator) -> None:
