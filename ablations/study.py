@@ -66,7 +66,7 @@ class Recipe(Options):
     description: str
     config: Values
     pack: stated.Packed | None = None  # what config's data are once packed
-    seeds: int = Field(default=5, ge=1)
+    seeds: int = Field(default=5, ge=1, le=10_000)
     axes: dict[str, list[Any]] = {}
     arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
     stages: dict[str, Values] = {}  # for the studies that have such stages; finetune: their arms

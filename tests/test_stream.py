@@ -19,7 +19,7 @@ from photographs import photographs
 from torchvision.transforms.functional import center_crop
 
 from ablations.study import read_recipe
-from vitcore import Config, data, memory, train
+from vitcore import Config, data, limits, memory, train
 from vitcore.config import merge
 from vitcore.contracts import same_in_any_batch
 from vitcore.data import Data, load
@@ -239,7 +239,7 @@ def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "slurm" / "job").mkdir(parents=True)
     (tmp_path / "slurm" / "memory.max").write_text("1000\n")
     (tmp_path / "slurm" / "job" / "memory.max").write_text("max\n")
-    assert list(memory.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
+    assert list(limits.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
     assert min(memory.host_limits()) == 16e9
 
 

@@ -69,7 +69,7 @@ class Flip(Augment):
 class Shift(Augment.Options):
     """`pad`: pixels to each side at most. `fill`: what is seen beyond the border."""
 
-    pad: Annotated[int, Field(ge=1)] = 4
+    pad: Annotated[int, Field(ge=1, le=1024)] = 4
     fill: Literal["zeros", "reflect"] = "zeros"
 
 
@@ -109,7 +109,7 @@ class Strength(Augment.Options):
     30 degrees and shears of 0.3, which are torchvision's at 30.
     """
 
-    layers: Annotated[int, Field(ge=1)] = 2
+    layers: Annotated[int, Field(ge=1, le=100)] = 2
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10
 
 

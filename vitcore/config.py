@@ -15,7 +15,8 @@ from vitcore.sizes import is_reference, of_architecture, sizes
 Values = Mapping[str, Any]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**16)]
+Many = Annotated[int, Field(ge=1, le=2**20)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -39,7 +40,7 @@ class Config(Options):
     data: str = "digits"
     image_size: Count
     channels: Count
-    classes: Annotated[int, Field(ge=2)]
+    classes: Annotated[int, Field(ge=2, le=2**20)]
     data_fraction: Fraction = 1.0
     data_seed: Seed
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
@@ -47,15 +48,15 @@ class Config(Options):
     # the model
     model: str = ""  # timm/NAME: a reference model, to which the rest of this section does not apply
     width: Count = 192
-    depth: Count = 12
+    depth: Annotated[int, Field(ge=1, le=1024)] = 12
     heads: Count = 3
-    mlp_ratio: Positive = 4.0
+    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
     patch: Count = 4
     position: str = "1d"
     position_at: str = ""  # input, every-layer, shared; the kind's own first choice unless set
     pool: str = "cls"
     final_norm: Literal["before", "after", "none"] = "before"  # of the pooling
-    registers: Annotated[int, Field(ge=0)] = 0
+    registers: Annotated[int, Field(ge=0, le=2**16)] = 0
     stem: str = "patch"
     head: str = "linear"
     head_init: Literal["zeros", "lecun-normal"] = "zeros"
@@ -67,8 +68,8 @@ class Config(Options):
     # the training
     objective: str = "classification"
     init_from: str = "none"  # weights to start from: a file, or a trial by its id
-    steps: Count = 1000
-    batch: Count = 128
+    steps: Annotated[int, Field(ge=1, le=10**8)] = 1000
+    batch: Many = 128
     optimizer: str = "adamw"
     lr: Positive = 1e-3
     layer_decay: Fraction = 1.0  # of the learning rate, a layer down from the head
@@ -90,10 +91,12 @@ class Config(Options):
 
     # how it runs, not what is learned
     device: str = "auto"
-    threads: Count = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     compile: bool = False
     attention: Literal["pinned", "fastest"] = "pinned"  # on a GPU: one kernel for all arms, or PyTorch's choice
-    micro_batch: Annotated[int, Field(ge=0)] = 0  # images a backward pass; 0: the whole batch, less where memory is
+    micro_batch: Annotated[int, Field(ge=0, le=2**20)] = (
+        0  # images a backward pass; 0: the whole batch, less where memory is
+    )
     gpus: Count = 1  # of one trial, each with its part of every batch; with device=cpu: processes
 
     @model_validator(mode="before")
@@ -161,8 +164,8 @@ class Config(Options):
 class Epochs(Options):
     """What turns epochs into steps."""
 
-    epochs: Positive
-    batch: Count
+    epochs: Annotated[float, Field(gt=0, le=1e8)]
+    batch: Many
     data_fraction: Fraction
     val_fraction: Fraction
 

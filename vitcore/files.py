@@ -4,10 +4,10 @@ import errno
 import os
 import stat
 from io import BufferedReader
-from pathlib import Path
+from os import PathLike
 
 
-def open_regular(path: Path | str) -> BufferedReader:
+def open_regular(path: PathLike[str] | str) -> BufferedReader:
     """Open a regular file to read its bytes. Raises OSError for anything else, without waiting for a pipe's writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -16,7 +16,7 @@ def open_regular(path: Path | str) -> BufferedReader:
     return open(descriptor, "rb")
 
 
-def read_regular(path: Path | str, largest: int) -> bytes:
+def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
     """The bytes of a regular file. Raises OSError, also where there are more than `largest`."""
     with open_regular(path) as file:
         content = file.read(largest + 1)

@@ -3,13 +3,13 @@
 import ctypes
 import gc
 import os
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 import torch
+
+from vitcore.limits import host_limits, process_limits
 
 Result = TypeVar("Result")
 SHARE = 0.25  # of the memory, for images that stay in it
@@ -79,35 +79,14 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
+def capacity(device: torch.device) -> float:
+    """Bytes of the device's memory that this process may use."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return min(host_limits())
+
+
 def room(device: torch.device) -> float:
     """Bytes of images that may stay in the device's memory: a quarter of a GPU's; of the host's a quarter over all
     cores, for there may be a worker on each."""
-    if device.type == "cuda":
-        return SHARE * torch.cuda.get_device_properties(device).total_memory
-    return SHARE * min(host_limits()) / len(os.sched_getaffinity(0))
-
-
-def host_limits() -> Iterator[float]:
-    """What the machine has, and what the process is allowed: by its limits, and by its control groups, as SLURM's."""
-    yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield from process_limits()
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            if controllers in ("", "memory"):
-                yield from group_limits(Path("/sys/fs/cgroup", controllers), Path(group))
-
-
-def process_limits() -> Iterator[float]:
-    """ulimit -v and -d, where they are set: of a process's addresses, and of those for its own data."""
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
-        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
-            yield limit
-
-
-def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Of a control group and those that it is in: version 2, or version 1."""
-    for folder in (group, *group.parents):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            with suppress(OSError, ValueError):
-                yield int((root / folder.relative_to("/") / name).read_text())
+    return SHARE * capacity(device) / (1 if device.type == "cuda" else len(os.sched_getaffinity(0)))

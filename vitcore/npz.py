@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-import zlib
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -18,11 +17,14 @@ import torch
 from torch import Size, Tensor
 
 from vitcore.config import Config
+from vitcore.files import open_regular
+from vitcore.limits import host_limits
 from vitcore.vit import ViT
 
 Weights = dict[str, Tensor]
 Path = str | PathLike[str]
 
+SHARE = 0.5  # of the memory, for arrays: the model made of them takes as much again
 PATCHES = "embedding/kernel"  # in every checkpoint: what stands before it is the prefix of all names
 OUTSIDE = {
     "encoder.norm": "Transformer/encoder_norm",
@@ -118,27 +120,38 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
 
 
 def opened(path: Path) -> Arrays:
-    """Reads what stands beside the patches' kernel; an optimiser's state stands elsewhere."""
-    with open(path, "rb") as file:
-        if not zipfile.is_zipfile(file):
-            raise ValueError(f"{path}: no .npz file, or one cut short")
-    with np.load(path, allow_pickle=False) as file:
-        prefixes = [name.removesuffix(PATCHES) for name in file.files if f"/{name}".endswith(f"/{PATCHES}")]
-        if not prefixes:
-            raise ValueError(f"{path}: there is no array {PATCHES}")
-        prefix = min(prefixes, key=len)
-        names = [name for name in file.files if name.startswith(prefix)]
-        tensors = {name.removeprefix(prefix): array(file, name, path) for name in names}
+    """Reads what stands beside the patches' kernel; an optimizer's state stands elsewhere."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            return arrays_of(archive, path)
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path}: no .npz file, or one cut short") from None
+
+
+def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
+    members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+    prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
+    if not prefixes:
+        raise ValueError(f"{path}: there is no array {PATCHES}")
+    prefix = min(prefixes, key=len)
+    chosen = {name: member for name, member in members.items() if name.startswith(prefix)}
+    total, most = sum(member.file_size for member in chosen.values()), int(SHARE * min(host_limits()))
+    if total > most:
+        raise ValueError(f"{path}: its arrays take {total:,} bytes; this machine has memory for {most:,}")
+    tensors = {name.removeprefix(prefix): array(archive, name, member, path) for name, member in chosen.items()}
     return Arrays(path, prefix, unstacked(tensors))
 
 
-def array(file: np.lib.npyio.NpzFile, name: str, path: Path) -> Tensor:
+def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
     try:
-        values = file[name]
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        with archive.open(member) as file:
+            values = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # zipfile, its decompressors and NumPy's header raise many kinds
         raise ValueError(f"{path}: array {name} cannot be read: {error}") from None
     if values.dtype.kind != "f":
         raise ValueError(f"{path}: array {name} has dtype {values.dtype}, not float16, float32 or float64")
+    if not (values.ndim and values.size):
+        raise ValueError(f"{path}: array {name} is empty or a single number: its shape is {values.shape}")
     return torch.from_numpy(values.astype(np.float32))
 
 
@@ -201,7 +214,10 @@ def side(arrays: Arrays) -> int:
 
 def positions(arrays: Arrays, config: Config) -> Weights:
     """The patches' table and the class token's own row; big_vision gives that token none."""
-    table = arrays.get(arrays.layout.positions)[0]
+    name = arrays.layout.positions
+    table = arrays.get(name, 3)[0]
+    if table.shape[1] != config.width:
+        raise arrays.misshapen(name, f"of width {config.width}")
     patches = config.grid[0] * config.grid[1]
     weights = {"position.table": table[-patches:]}
     if config.pool == "cls":

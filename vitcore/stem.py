@@ -83,7 +83,7 @@ class ConvStem(Stem):
         Empty: doubling up to the width, as the paper's 1GF and 4GF models. 18GF: [64, 128, 128, 256, 256, 512].
         """
 
-        channels: list[Annotated[int, Field(ge=1)]] = []
+        channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
         norm: Literal["group", "batch", "layer"] = "group"
         fewer_blocks: Annotated[int, Field(ge=0)] = 0
 

@@ -27,8 +27,9 @@ from vitcore.compiling import compiled
 from vitcore.data import Data, Images, Order, load
 from vitcore.device import computing, in_precision, sent, torch_device
 from vitcore.divergence import DivergedError, Suspicion
+from vitcore.limits import check_memory
 from vitcore.measure import measure
-from vitcore.memory import shrinking
+from vitcore.memory import capacity, shrinking
 from vitcore.mixing import mix
 from vitcore.model import build, ties_images
 from vitcore.noise import Indices, Keys, image_keys
@@ -86,12 +87,14 @@ def train(
     0: before every step.
     `parent`: the weights, as safetensors, of the trial that `init_from` names. `ranks`: the `config.gpus` processes
     that call this together; the first one's run is written to, its parent taken. Without a `run`, only the outcome is
-    kept. Raises ValueError where data are missing or not what `config` says.
+    kept. Raises ValueError where data are missing or not what `config` says, or the model cannot fit into memory.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
     with computing(config):
+        if ranks.rank == 0:
+            check_memory(dict(config), measure(config), capacity(torch_device(config)))
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
         make = partial(Training, config, data, start, ranks)

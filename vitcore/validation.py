@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from vitcore.describe import describe
 from vitcore.initial import INIT
 from vitcore.measure import measure
 from vitcore.model import check_micro_batch
@@ -20,6 +21,8 @@ from vitcore.variants import VARIANTS
 if TYPE_CHECKING:
     from vitcore.config import Config
 
+PATCHES = 2**16  # of an image: attention has the square of that in entries
+
 
 def complete_parts(config: Config) -> None:
     """Fill in `init_from`, `options` and `position_at` of a new Config; ConfigError for what cannot be built.
@@ -28,6 +31,7 @@ def complete_parts(config: Config) -> None:
     """
     if not config.model:
         check_sizes(config)
+    check_fraction(config)
     set_field(config, "init_from", checked(config.init_from))
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
@@ -58,9 +62,18 @@ def check_sizes(config: Config) -> None:
         raise ConfigError(f"heads={heads} does not divide width={width}: one of {listed(divisors(width, heads))}")
     if size % patch:
         raise ConfigError(f"patch={patch} does not divide image_size={size}: one of {listed(divisors(size, patch))}")
+    if (patches := (size // patch) ** 2) > PATCHES:
+        raise ConfigError(f"patch={patch} of image_size={size}: {patches:,} patches an image: at most {PATCHES:,}")
     if round(width * config.mlp_ratio) < 1:
         least = f"more than {0.5 / width:g}, so that the MLP is not empty"
         raise ConfigError(f"mlp_ratio={config.mlp_ratio}: of width={width}: {least}")
+
+
+def check_fraction(config: Config) -> None:
+    """Raises ConfigError for a fraction of the data that is less than one image."""
+    images = describe(config.data).train_size * (1 - config.val_fraction)
+    if config.data_fraction * images < 1:
+        raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
 
 
 def check_names(config: Config) -> None:

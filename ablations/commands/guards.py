@@ -34,6 +34,17 @@ def ensure_gpus(jobs: "list[Job]") -> None:
     slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
+def ensure_memory(jobs: "list[Job]") -> None:
+    """Raises ValueError before anything is written for a trial that this machine's memory cannot hold."""
+    from ablations import machine
+    from vitcore.limits import check_memory, host_limits
+
+    limit = min(host_limits())
+    for job in jobs:
+        if job.cost is not None and (job.config["device"] == "cpu" or not machine.gpus()):
+            check_memory(job.config, job.cost, limit)
+
+
 def ensure_writable(runs: Path) -> None:
     try:
         (runs / "trials").mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ Source = Annotated[
     Path | None,
     typer.Option("--runs", help="A run directory or an exported .parquet.  [default: runs]", show_default=False),
 ]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds an arm.  [default: the recipe's]")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, max=10_000, help="Seeds an arm.  [default: the recipe's]")]
 ArmGlob = Annotated[str, typer.Option("--arm", metavar="GLOB", help="Only the arms whose name matches.")]
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file with parts of your own.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie, before all else that says so.")]

@@ -62,7 +62,9 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
     """Raises ValueError, before anything is written, for what cannot be trained here, or in no more hours."""
     from ablations import estimate, retrying
 
-    guards.ensure_gpus(retrying.to_do(place.runs, jobs, place.code))
+    todo = retrying.to_do(place.runs, jobs, place.code)
+    guards.ensure_gpus(todo)
+    guards.ensure_memory(todo)
     if max_hours is not None:
         estimate.refuse_beyond(max_hours, plans, jobs, place.runs, estimate.here(plans))
     guards.ensure_data(jobs, place)
@@ -118,15 +120,17 @@ def train(
     from results import store
     from vitcore.data import check
     from vitcore.identity import trial_id
+    from vitcore.measure import measure
 
     place = make_place(runs, data_dir, plugin, checkpoints)
     config = one_config(words, recipe, data_dir)
     check(config)
     before = starts.ancestors(config, place.runs)
-    job = Job(trial_id(config), config.model_dump(), "train", "", parents=starts.called(before))
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=starts.called(before), cost=measure(config))
     todo = retrying.to_do(place.runs, [*before, job], place.code)
     guards.ensure_data([job, *todo], place)
     guards.ensure_gpus(todo)
+    guards.ensure_memory(todo)
     guards.ensure_writable(place.runs)
     tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
