@@ -24,8 +24,8 @@ from vitcore.options import ConfigError, Options, listed, nearest
 HERE = Path(__file__).parent
 Values = dict[str, Any]
 Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
-# What a recipe states of its own data, and so of no others.
-OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "cost", "spread", "at_twice_the_steps")
+# What a recipe states of its own data, and so of no others. `cost` is of its model and a device, whatever the images.
+OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
 RECIPE_ARM = "recipe_arm"  # of a baseline and of a named arm: the recipe's own arm that it begins with
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
 

@@ -17,7 +17,7 @@ from ablations.study import OF_ITS_DATA, Design, Recipe, Study, read_recipe
 from results import plots, report, sentences, tables
 
 FACTORS = {"position": ["none", "1d"]}
-OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold|EPYC")
+OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def design(baseline: dict[str, Any], overrides: dict[str, Any], recipe: str = "d
 
 @pytest.mark.parametrize("where", ["command line", "study"])
 def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
-    """Description, caveats, margin, cost, spread and what is expected are gone, whoever sets the data."""
+    """Description, caveats, margin, spread and what is expected are gone, whoever sets the data."""
     own = {"data": pets}
     baseline, overrides = ({"position": "1d"} | own, {}) if where == "study" else ({"position": "1d"}, own)
     plan = build(design(baseline, overrides), [0])
     assert not OF_DIGITS.search(json.dumps(plan))
-    assert (plan["margin"], plan["cost"], plan["spread"]) == (None, None, None)
+    assert (plan["margin"], plan["spread"]) == (None, None)
     assert (plan["caveats"], plan["expected"]) == ([], [])
     assert all(arm["at_twice_the_steps"] is None for arm in plan["arms"])
     assert plan["description"].startswith(
@@ -80,7 +80,7 @@ def test_other_data_to_pretrain_on_are_other_data() -> None:
 
 def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
     """A field that is added is either of the recipe's data or of how it trains: nobody forgets to say which."""
-    how = {"name", "config", "seeds", "axes", "arms", "stages", "resources"}
+    how = {"name", "config", "cost", "seeds", "axes", "arms", "stages", "resources"}
     assert {*Recipe.model_fields} == {*OF_ITS_DATA, *how}
 
 
@@ -96,6 +96,7 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     assert "pets (recipe digits), steps=20" in plots.caption(study)[0]
     page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))
     assert "pets: 24 images to train on and 6 to test on, 3 classes" in page
+    assert "EPYC" not in page, "the machine of the recipe's cost"
     assert not OF_DIGITS.search(re.sub("<svg.*?</svg>", "", page, flags=re.DOTALL))
 
 
