@@ -21,7 +21,6 @@ from ablations.commands import (
 )
 from ablations.commands.answer import BAD_INPUT, INTERRUPTED
 from ablations.extras import to_install
-from ablations.leaving import leave
 from ablations.plain import one_line
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
@@ -44,15 +43,6 @@ for command in (
     *(checks.check, benches.bench),
 ):
     app.command(command.__name__.rstrip("_"))(command)
-
-
-def entry() -> NoReturn:
-    """`ablate`, as a process of its own."""
-    try:
-        main()
-    except SystemExit as end:
-        leave(int(end.code or 0))
-    leave(0)
 
 
 def main() -> None:
@@ -87,5 +77,7 @@ def refuse_usage(error: Any) -> NoReturn:
     sys.exit(BAD_INPUT)
 
 
+entry = main  # the name that console scripts of versions before 0.12 call
+
 if __name__ == "__main__":
-    entry()
+    main()

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ablations import provenance
 from ablations.jobs import read
@@ -23,27 +23,19 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class Planner(Protocol):
-    """Makes a plan, on top of an old one. Raises ValueError for an arm that cannot be, or not with the old ones."""
-
-    def __call__(self, design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json: ...
-
-
-def here(design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
-    """In this process."""
+def make(design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
+    """Make a plan, on top of an old one. Raises ValueError for an arm that cannot be, or not with the old ones."""
     from ablations.plan import build, grown, pruned  # late: torch
 
     new = build(design, seeds)
     return new if old is None else pruned(old, new) if prune else grown(old, new)
 
 
-def prepare(
-    design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "", planner: Planner = here
-) -> Json:
+def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Json:
     """The plan to run: what is asked for, and whatever was planned under the same name before.
 
     code: the sources and the plugins (provenance.code). With plugins, and with "" where it is not known, every plan is
-    made anew, by the planner.
+    made anew.
     Raises ValueError for an arm that cannot be, and where the two cannot be one table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
@@ -51,7 +43,7 @@ def prepare(
     known = made_from(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.get("made_from") == known:
         return {key: value for key, value in old.items() if key != "pruned"}
-    return planner(design, wanted, old, prune) | {"made_from": known}
+    return make(design, wanted, old, prune) | {"made_from": known}
 
 
 def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | None = None) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ablations import launch
 from ablations.jobs import Job
-from ablations.launch import Ahead, Place, Process, hang_up
+from ablations.launch import Place, Process, hang_up
 from ablations.machine import memory_kills
 from ablations.slots import Slot, by_ranks, on_cpu, slots
 from results import chain, evals, store
@@ -81,11 +81,8 @@ def outcome(runs: Path, job: Job, code: str | None, look: chain.Look | None = No
 class Pool:
     """Workers, the jobs that wait for them, and the events they send."""
 
-    def __init__(
-        self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display, ahead: Ahead | None = None
-    ) -> None:
+    def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
         self.place = place
-        self.ahead = ahead or Ahead()
         self.on_cpu = on_cpu(jobs)
         self.slots = slots
         self.display = display
@@ -180,9 +177,7 @@ class Pool:
             self.interrupt(job, start.why)
 
     def start(self, slot: Slot) -> None:
-        slot.process = self.ahead.process(
-            launch.start(self.place, slot.environment, self.on_cpu, self.ahead.environment)
-        )
+        slot.process = launch.start(self.place, slot.environment, self.on_cpu)
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
 
     def read(self, slot: Slot, process: Process) -> None:
@@ -345,11 +340,8 @@ def run(
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
-    ahead: Ahead | None = None,
 ) -> Tally:
     """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
-
-    `ahead`: workers that were started already.
 
     At the `deadline`, on the monotonic clock, and when `called_off`, whatever still runs is stopped with a checkpoint.
 
@@ -369,12 +361,10 @@ def run(
                 display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
     pools = [(group, slots(group, workers, place.trials_per_gpu)) for group in by_ranks(todo)]
-    ahead = ahead or Ahead()
-    ahead.keep(max((len(places) for _, places in pools), default=0))
     for group, places in pools:
         if settled.stopped:
             break
-        tally = Pool(group, place, places, display, ahead).run(on_over, deadline, called_off)
+        tally = Pool(group, place, places, display).run(on_over, deadline, called_off)
         settled.done += tally.done
         settled.failed |= tally.failed
         settled.blocked |= tally.blocked

@@ -1,12 +1,10 @@
 """A worker: one process that imports torch once and serves many trials, one after the other.
 
 It reads a job a line on standard input and writes an event a line on standard output; whatever a trial prints goes
-to the log of its attempt. Before the first job it may be asked for plans (ablations.planner). It stops at a step
-boundary, with a checkpoint, on SIGTERM and when its parent is gone.
+to the log of its attempt. It stops at a step boundary, with a checkpoint, on SIGTERM and when its parent is gone.
 """
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -20,10 +18,9 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, evaluating, faults, machine, planner, plugins, provenance, ranks
+from ablations import attempts, evaluating, faults, machine, plugins, provenance, ranks
 from ablations.cleaning import Keep, keeps
 from ablations.faults import RankLost
-from ablations.leaving import leave
 from ablations.logs import logged
 from results import evals, lease, store
 from results.patience import FULL, Patience
@@ -74,11 +71,6 @@ class Worker:
         if time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = time.monotonic()
             self.emit("progress", step=step, accuracy=accuracy)
-
-    def greet(self) -> None:
-        """Tells that it waits for a trial."""
-        gc.freeze()  # what was imported stays: to look through it after each trial takes as long as a short one
-        self.emit("ready")
 
     def serve(self, job: Json) -> None:
         """One trial, and the event that says how it ended.
@@ -284,20 +276,12 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    worker.greet()
+    worker.emit("ready")
     for line in sys.stdin:
-        job = json.loads(line)
-        if "plan" in job:
-            worker.emit("planned", **planner.answer(job["plan"]))
-            continue
-        if "greet" in job:
-            worker.greet()
-            continue
-        worker.serve(job)
+        worker.serve(json.loads(line))
         memory.release()
         if worker.stop() or worker.broken:
             break
-    leave(0)
 
 
 if __name__ == "__main__":

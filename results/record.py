@@ -2,15 +2,21 @@
 
 import itertools
 import json
+import multiprocessing
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from results import correctness, evals, forked, store
+from results import correctness, evals, store
 from results.correctness import Correct
 from results.names import MEASURES, METRICS
 
@@ -43,16 +49,24 @@ class Record:
     correct: Correct | None = None
 
 
-def of_many(
-    runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS, meanwhile: Callable[[], object] = lambda: None
-) -> dict[str, Record]:
-    """id -> what there is of each trial. Raises NewerSchema.
-
-    meanwhile: what this process has to do anyhow; it is done first where others read.
-    """
+def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
+    """Read many trials, in several processes where that pays; id -> its record. Raises NewerSchema."""
     one, processes = partial(of, runs, parts), at_once(len(ids))
-    found = forked.each(one, ids, processes, ONE_TURN, meanwhile) if processes > 1 else map(one, ids)
-    return dict(zip(ids, found, strict=True))
+    if processes > 1:
+        with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read them here
+            return dict(zip(ids, in_parallel(one, ids, processes), strict=True))
+    return dict(zip(ids, map(one, ids), strict=True))
+
+
+def in_parallel(one: Callable[[str], Record], ids: Sequence[str], processes: int) -> list[Record]:
+    """Apply `one` to each id, in forked processes."""
+    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # this process reports them
+    with (
+        warnings.catch_warnings(),
+        ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool,
+    ):
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of forking beside NumPy's threads
+        return list(pool.map(one, ids, chunksize=ONE_TURN))
 
 
 def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:

@@ -1,11 +1,9 @@
 """StudyResults: what every table, figure, report and comparison starts from, read from runs or an export."""
 
-import contextlib
-import gc
 import itertools
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -73,12 +71,10 @@ def load(
     source: Path,
     studies: Sequence[str] = (),
     parts: Collection[str] = PARTS,
-    meanwhile: Callable[[], object] = lambda: None,
 ) -> list[StudyResults]:
     """The named studies ("pooling": with every recipe; "pooling@digits"), or all, of a runs folder or export.
 
-    parts: what to read of each trial of a runs folder besides its result; what is left out is empty. meanwhile: what
-    this process may do while others read.
+    parts: what to read of each trial of a runs folder besides its result; what is left out is empty.
     Raises ValueError where there is nothing, where a name is not there (naming what is), where the file is no
     export, and where either was written by a newer version.
     """
@@ -88,23 +84,10 @@ def load(
         found = read_export(source)
         wanted = set(planned.select([study.plan for study in found], studies, source))
         return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
-    with uncollected():
-        plans = planned.plans(source, studies)
-        ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
-        records = record.of_many(source, sorted(ids), parts, meanwhile)
-        return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """What is read inside stays: the garbage collector need not pass over it while it grows."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
+    plans = planned.plans(source, studies)
+    ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
+    records = record.of_many(source, sorted(ids), parts)
+    return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
 
 
 def timed(plan: dict[str, Any], runs: Path) -> dict[str, Any]:

@@ -102,13 +102,13 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp
     made = plan(RECIPE + STATED)
     assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
     assert sources(made, tmp_path, GPU)[0][1] == "flops"
-    paces.write(tmp_path, CORE, paces.PACES, {paces.key(made["arms"][1]["config"]): {"seconds": 0.01}})
+    paces.write(tmp_path, CORE, {paces.key(made["arms"][1]["config"]): {"seconds": 0.01}})
     assert sources(made, tmp_path, CORE)[1] == (2.0, "probe")
     finish(tmp_path, made["arms"][1], 0, 3.0)
     finish(tmp_path, made["arms"][1], 1, 5.0)
     assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
     assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
-    paces.write(tmp_path, CORE, paces.PACES, {paces.key(made["arms"][0]["config"]): {"seconds": 0.02}})
+    paces.write(tmp_path, CORE, {paces.key(made["arms"][0]["config"]): {"seconds": 0.02}})
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
 
 

@@ -4,13 +4,11 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import synthetic
 
-from ablations.commands import running
 from ablations.jobs import Job
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -85,39 +83,3 @@ def test_worker_imports_no_more_than_its_trial_needs(tmp_path: Path, position: s
     assert (tmp_path / "trials" / job.id / "result.json").exists()
     assert "torch" in found
     assert not found & {"jinja2", "matplotlib", "pandas", "pyarrow", "rich", "submitit", "timm", "torchvision", "yaml"}
-    assert not found & {"sympy", "triton"}
-
-
-def test_what_a_run_loads_meanwhile_is_there() -> None:
-    """Its thread would end without a word."""
-    for name in running.REST:
-        assert import_module(name).__name__ == name
-
-
-LEAVING = """
-import atexit, sys
-from ablations.leaving import leave
-class Told:
-    def __del__(self):
-        print("taken down")
-told = Told()
-atexit.register(print, "registered")
-print("printed")
-print("an error", file=sys.stderr)
-leave(3)
-"""
-
-
-def test_a_process_ends_with_all_that_it_said_and_takes_nothing_down() -> None:
-    """What was registered for the end is done; Python's teardown, which is long after torch, is not."""
-    done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "printed\nregistered\n", "an error\n")
-
-
-def test_output_that_cannot_be_written_is_no_success() -> None:
-    """A full disk, told by Python's own end."""
-    code = "from ablations.leaving import leave; print('lost'); leave(0)"
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode != 0
-    assert "No space left on device" in done.stderr

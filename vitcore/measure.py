@@ -1,8 +1,4 @@
-"""What a model costs before it is built: parameters and FLOPs, on the meta device.
-
-PyTorch's first shapes on that device import SymPy, for which a small trial would wait as long as for many steps: a
-worker is told what the plan knows.
-"""
+"""What a model costs before it is built: parameters and FLOPs, on the meta device."""
 
 from __future__ import annotations
 
@@ -13,12 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.initial import Drawn, drawn
 from vitcore.model import Model, build
 from vitcore.position import POSITION
-from vitcore.shapes import uncompiled
 from vitcore.sites import Position
 from vitcore.sizes import ARCHITECTURE
 from vitcore.vit import ViT
@@ -54,7 +49,7 @@ biases: dict[str, Bias] = {}
 def measure(config: Config) -> dict[str, Any]:
     """What Cost has; nothing is allocated."""
     if (key := model_key(config)) not in measured:
-        measured[key] = uncompiled(lambda: count(config))
+        measured[key] = count(config)
     return asdict(measured[key])
 
 
@@ -66,7 +61,7 @@ def remember(config: Config, cost: Mapping[str, Any]) -> None:
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
     """How each parameter is drawn, by name; None for a reference model. Nothing is allocated."""
     if (key := model_key(config)) not in drawings:
-        drawings[key] = uncompiled(lambda: drawn(model) if isinstance(model := on_meta(config), ViT) else None)
+        drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]
 
 
@@ -99,35 +94,11 @@ def count(config: Config) -> Cost:
     model = on_meta(config)
     with torch.device("meta"):
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
-    with Flops() as counter, torch.no_grad():
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
-    params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.total
+    params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops()
     if not isinstance(model, ViT):
         return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
     tokens = math.prod(config.grid) + model.prefix
     biased = type(model.position).bias is not Position.bias  # a kind overrides the sites it needs
     return Cost(params, flops, tokens, model.class_token is not None, biased)
-
-
-class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types
-    """Adds up what PyTorch's own formulas say of each operation, as its FlopCounterMode does.
-
-    That one, at its first operation, imports torch._dynamo, which takes as long as importing torch.
-    """
-
-    def __init__(self) -> None:
-        from torch.utils.flop_counter import flop_registry  # late: imports Triton
-
-        super().__init__()  # type: ignore[no-untyped-call]  # nor has this
-        self.formulas, self.total = flop_registry, 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """PyTorch asks: nothing is compiled in here, so the operations need no shelter from it."""
-        return False
-
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        value = operation(*args, **(kwargs or {}))
-        if formula := self.formulas.get(operation._overloadpacket):
-            self.total += formula(*args, **(kwargs or {}), out_val=value)
-        return value

@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from pydantic import Field
-from torch import nn
+from torch import nn, optim
 
 from vitcore.options import ConfigError
-from vitcore.updates import FusedAdam, FusedSGD, Groups, Updates
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+Groups = list[dict[str, Any]]
 
 
-def optimizer(model: nn.Module, config: Config) -> Updates:
+def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
     """The optimiser of `config`. Each group of parameters has its `weight_decay` and its share `lr_scale` of `lr`."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -31,8 +30,8 @@ def optimizer(model: nn.Module, config: Config) -> Updates:
     )
 
 
-def set_rate(optimizer: Updates, rate: float) -> None:
-    """Of the step to come; each group takes its share."""
+def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step; each group takes its share."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["lr_scale"]
 
@@ -56,12 +55,12 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Makes what moves the parameters: PyTorch's own fused kernels, or any optimiser of `torch.optim`."""
+    """Makes an optimiser of `torch.optim`."""
 
     slot = "optimizer"
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> Updates:
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
         """`groups`: parameters with their weight decay. The training sets each group's `lr` before each step."""
         raise NotImplementedError
 
@@ -83,8 +82,8 @@ class AdamW(Optimizer):
         """Of the moments."""
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> Updates:
-        return FusedAdam(groups, torch._fused_adamw_, **moments(config, Moments))
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+        return optim.AdamW(groups, fused=True, **moments(config, Moments))
 
 
 class Adam(Optimizer):
@@ -96,8 +95,8 @@ class Adam(Optimizer):
         """Of the moments."""
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> Updates:
-        return FusedAdam(groups, torch._fused_adam_, **moments(config, Moments))
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+        return optim.Adam(groups, fused=True, **moments(config, Moments))
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
@@ -125,9 +124,9 @@ class SGD(Optimizer):
             raise ConfigError("optimizer.nesterov=True needs an optimizer.momentum above 0, not 0.0")
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> Updates:
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
         options = config.options_of(cls.slot, cls.Options)
-        return FusedSGD(groups, config.lr, options.momentum, options.nesterov)
+        return optim.SGD(groups, config.lr, options.momentum, nesterov=options.nesterov, fused=True)
 
 
 OPTIMIZER: dict[str, type[Optimizer]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}

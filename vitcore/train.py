@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitcore.augment import AUGMENT
 from vitcore.average import Average
@@ -41,7 +41,6 @@ from vitcore.run import Memory, Outcome, Run, Status
 from vitcore.schedule import learning_rate
 from vitcore.stream import Stored
 from vitcore.transfer import Weights, take_over, weights_for
-from vitcore.updates import clip
 from vitcore.weight_files import read_tensors
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ class Training:
         gradients = partial(self.gradients, self.batch())
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         if self.config.clip_norm:
-            clip(self.parameters, self.config.clip_norm)
+            nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         set_rate(self.optimizer, learning_rate(self.step, self.config))
         self.optimizer.step()
         self.losses[self.since] = self.ranks.mean(loss)

@@ -4,9 +4,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +16,11 @@ from ablations.commands.words import named_data, prepared, split, trial_ids
 
 if TYPE_CHECKING:
     from ablations.jobs import Job
-    from ablations.launch import Ahead, Place
+    from ablations.launch import Place
     from ablations.runner import Tally
     from vitcore.config import Config
 
 Json = dict[str, Any]
-REST = ("ablations.estimate", "ablations.progress", "ablations.retrying", "ablations.runner", "ablations.publishing")
 MANY = 3  # failed trials that are named one by one
 
 
@@ -42,19 +39,15 @@ def run(
     max_hours: options.MaxHours = None,
 ) -> None:
     """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
-    from ablations import jobs, launch
+    from ablations import jobs
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
-    asked = split(words)
-    with launch.ahead(place, asked.studies, workers) as ahead:
-        from ablations import planner  # late: while they start
-
-        plans = prepared(asked, recipe, place, seeds, prune, data_dir, planner.by(ahead, place, load_rest))
-        todo = jobs.jobs(plans, arm)
-        ensure_trainable(todo, plans, place, max_hours)
-        for planned in plans:
-            jobs.write(place.runs, planned)
-        tally = train_here(todo, place, workers, publishing(plans, arm, place.runs), ahead)
+    plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
+    todo = jobs.jobs(plans, arm)
+    ensure_trainable(todo, plans, place, max_hours)
+    for planned in plans:
+        jobs.write(place.runs, planned)
+    tally = train_here(todo, place, workers, publishing(plans, arm, place.runs))
     finish(tally, len(todo), plans)
 
 
@@ -77,7 +70,6 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
     """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
     from ablations import jobs
 
-    load_rest()
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
 
     def over(job: "Job") -> None:
@@ -91,16 +83,6 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
                 print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
 
     return over
-
-
-def load_rest() -> None:
-    """What a run needs next, and what it shows at its end: imported while others work."""
-
-    def load() -> None:
-        for name in REST:
-            import_module(name)
-
-    Thread(target=load, daemon=True).start()
 
 
 def train(
@@ -153,13 +135,7 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
     return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
 
 
-def train_here(
-    jobs: "list[Job]",
-    place: "Place",
-    workers: int | None,
-    on_over: Any = lambda job: None,
-    ahead: "Ahead | None" = None,
-) -> "Tally":
+def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
     from rich.console import Console
 
     from ablations import login, retrying, runner, slots
@@ -174,7 +150,7 @@ def train_here(
         if login.here() and wanted > login.MOST:
             display.say(login.told(wanted))
             workers = login.MOST
-        return runner.run(jobs, place, display, workers, on_over, ahead=ahead)
+        return runner.run(jobs, place, display, workers, on_over)
 
 
 def finish(tally: "Tally", asked: int, plans: Sequence[Json] = ()) -> None:

@@ -1,11 +1,8 @@
 """What the reading commands read: the results of the studies that their words name, and how they are to look."""
 
 import contextlib
-import gc
 import sys
 from contextlib import AbstractContextManager
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +24,12 @@ def found(
     from results import record, study
 
     parts = record.FOR_TABLES if for_tables else record.PARTS
-    statistics = partial(import_module, "results.across")  # with SciPy, which takes as long as a thousand trials
     try:
-        return kept(study.load(source_path(source), plan_names(words, recipe_name), parts, statistics))
+        return study.load(source_path(source), plan_names(words, recipe_name), parts)
     except ValueError:
         if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
             refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
         raise
-
-
-def kept(studies: "list[StudyResults]") -> "list[StudyResults]":
-    """What was read stays as long as the command: the garbage collector never passes over it."""
-    gc.freeze()
-    return studies
 
 
 def found_on(

@@ -10,7 +10,7 @@ import typer
 from ablations.commands import options
 from ablations.commands.answer import FAILED, show_json
 from ablations.commands.places import source_path
-from ablations.commands.sources import found, found_on, kept, styled
+from ablations.commands.sources import found, found_on, styled
 
 
 def table(
@@ -85,10 +85,10 @@ def compare(
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
         print(published.render(published.beside(load(a, words or [])), shown.value))
         return
-    first = kept(load(a, words or []))
+    first = load(a, words or [])
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
-    comparison = comparing.compare(first, kept(load(Path(b), words or [])))
+    comparison = comparing.compare(first, load(Path(b), words or []))
     print(told.render(comparison, shown.value))
     if fail_on:
         if not told.was_compared(comparison):

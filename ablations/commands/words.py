@@ -11,7 +11,6 @@ from ablations.naming import plan_name, stem
 
 if TYPE_CHECKING:
     from ablations.launch import Place
-    from ablations.prepare import Planner
     from ablations.study import Design, Record
     from slurm.profile import Profile
 
@@ -125,22 +124,16 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") ->
 
 
 def prepared(
-    asked: Asked,
-    recipe_name: str,
-    place: "Place",
-    seeds: int | None,
-    prune: bool,
-    data_dir: Path | None,
-    planner: "Planner | None" = None,
+    asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Json]:
     """The plans to run: what the words ask for, and whatever was planned under the same names before.
 
     `asked` in a plan: what else than its settings the command takes that makes it again.
     """
-    from ablations.prepare import here, prepare
+    from ablations.prepare import prepare
 
     made = designs(asked, recipe_name, data_dir)
-    plans = [prepare(design, place.runs, seeds, prune, place.code, planner or here) for design in made]
+    plans = [prepare(design, place.runs, seeds, prune, place.code) for design in made]
     shared = {
         "recipe": anywhere(recipe_name),
         "plugins": [str(path) for path in place.plugins],
