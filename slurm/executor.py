@@ -33,10 +33,15 @@ STARTS = 10  # of a persistent task that signals end
 class ArrayExecutor(SlurmExecutor):
     """Submits calls of `slurm.job.run` as one array, whose intent is on disk before sbatch is called."""
 
-    def __init__(self, folder: Path, tag: str, container: Sequence[str] = (), persistent: bool = False) -> None:
-        """`tag`: the job's comment begins with it. `persistent`: a task that a signal ends starts again, in its job."""
+    def __init__(
+        self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
+    ) -> None:
+        """`tag`: the job's comment begins with it. `function`: 'module:name', what its tasks call.
+
+        `persistent`: a task that a signal ends starts again, in its job.
+        """
         super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
-        self.array, self.tag, self.persistent = folder, tag, persistent
+        self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
 
     @classmethod
     def affinity(cls) -> int:
@@ -46,7 +51,7 @@ class ArrayExecutor(SlurmExecutor):
     @property
     def _submitit_command_str(self) -> str:
         """-P: nodes import the snapshot of the code, whatever lies in their working directory."""
-        command = f"{self.python} -u -P -m slurm.job {shlex.quote(str(self.array))}"
+        command = f"{self.python} -u -P -m slurm.job {shlex.join([str(self.array), self.function])}"
         if self.persistent:  # a status above 128 is a signal's
             again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
             return f"{again}\nexit $status"
@@ -58,11 +63,12 @@ class ArrayExecutor(SlurmExecutor):
 
     def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[Job[Any]]:
         calls = [submission.args for submission in delayed_submissions]
-        function, arguments, _ = calls[0]
+        _, arguments, _ = calls[0]
         text = self.script(len(calls))
         self.folder.mkdir(parents=True)
+        (self.array / "script.sh").touch(mode=0o600)  # holds the profile's environment, and tokens in it
         (self.array / "script.sh").write_text(text)
-        intent.write(self.array, self.tag, function, arguments, [share for _, _, share in calls])
+        intent.write(self.array, self.tag, self.function, arguments, [share for _, _, share in calls])
         job_id = self._submit(self.array / "script.sh")
         intent.acknowledge(self.array, job_id)
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]

@@ -1,4 +1,7 @@
-"""What a node runs: one task of an array. `python -m slurm.job FOLDER`."""
+"""What a node runs: one task of an array. `python -m slurm.job FOLDER FUNCTION`.
+
+The function comes from the script that SLURM took over: whoever can write to the folder later cannot name another.
+"""
 
 import importlib
 import os
@@ -24,9 +27,10 @@ def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
 
 
 def main() -> None:
-    array = intent.read(Path(sys.argv[1]))
+    folder, function = sys.argv[1:]
+    array = intent.read(Path(folder))
     index = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
-    sys.exit(run(array["function"], array["arguments"], array["shares"][index]))
+    sys.exit(run(function, array["arguments"], array["shares"][index]))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code:
     require_folder(folder)
     began = f"export {BEGAN}=$(date +%s)"
     setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
-    made = ArrayExecutor(folder, tag, tasks.container, tasks.persistent)
+    made = ArrayExecutor(folder, tag, tasks.function, tasks.container, tasks.persistent)
     # srun would be one more process for a signal to kill
     made.update_parameters(**{**parameters, "setup": setup, "use_srun": not tasks.persistent})
     return made

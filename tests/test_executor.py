@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -39,13 +40,26 @@ def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str
         job.run("operator:floordiv", [1, 0], [])  # type: ignore[list-item]
 
 
+def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write to the folder of a waiting array names no function to call."""
+    array = ArrayExecutor(tmp_path / "0001", "vit:0001", "os.path:exists")
+    intent.write(tmp_path, "vit:0001", "os:rmdir", [str(tmp_path / "kept")], [[]])
+    (tmp_path / "kept").mkdir()
+    words = shlex.split(array._submitit_command_str)
+    monkeypatch.setattr(sys, "argv", ["job", str(tmp_path), *words[words.index("slurm.job") + 2 :]])
+    with pytest.raises(SystemExit) as end:
+        job.main()
+    assert end.value.code is True
+    assert (tmp_path / "kept").exists()
+
+
 def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sbatch sees intent and script; submitit's jobs, with its ids, and its place for the logs come back."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "sbatch").chmod(0o755)
     array = tmp_path / "0001"
-    executor = ArrayExecutor(array, "vit:0001")
+    executor = ArrayExecutor(array, "vit:0001", CALLS[0][0])
     executor.update_parameters(partition="gpu", stderr_to_stdout=True)
     jobs = executor.map_array(job.run, *CALLS)
     assert [type(each) for each in jobs] == [SlurmJob, SlurmJob]
@@ -55,13 +69,14 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
     assert written == intent.read(array)
     assert (written["tag"], written["function"], written["shares"]) == ("vit:0001", "os.path:exists", [[], []])
     assert "#SBATCH --array=0-1%2" in script
+    assert (array / "script.sh").stat().st_mode & 0o777 == 0o600
     assert intent.was_taken(array)
 
 
 def test_unknown_parameter_is_submitits_error(tmp_path: Path) -> None:
     """Its public interface names those that there are."""
     with pytest.raises(ValueError, match="Unavailable parameter"):
-        ArrayExecutor(tmp_path, "vit:0001").update_parameters(partitions="gpu")
+        ArrayExecutor(tmp_path, "vit:0001", CALLS[0][0]).update_parameters(partitions="gpu")
 
 
 @pytest.mark.parametrize(
