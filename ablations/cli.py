@@ -33,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(benches.app, name="bench")
 app.add_typer(data.app, name="data")
 app.add_typer(profiles.app, name="profile")
 for command in (
@@ -40,7 +41,7 @@ for command in (
     *(running.run, running.train, running.retry),
     *(cluster.submit, watching.status, watching.logs, cluster.cancel, watching.clean),
     *(tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
-    *(checks.check, benches.bench),
+    checks.check,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 

@@ -5,9 +5,7 @@ import json
 import shutil
 import subprocess
 import time
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,25 +17,10 @@ from in_process import called
 from rich.console import Console
 from torch import Tensor, nn
 
-from ablations import (
-    bench,
-    bench_clock,
-    bench_floor,
-    bench_input,
-    bench_loop,
-    bench_memory,
-    bench_peak,
-    bench_process,
-    bench_script,
-    bench_start,
-    bench_step,
-    bench_told,
-)
-from ablations.bench_images import images
-from ablations.bench_memory import taken
-from ablations.bench_process import Source
-from ablations.bench_rivals import KINDS, Kind, Rival
-from vitcore import device, train
+from ablations.bench import clock, floor, input, loop, memory, process, script, startup, step, study, tables
+from ablations.bench.process import Source, random_images
+from ablations.bench.rivals import KINDS, Kind, Ours, Rival
+from vitcore import device
 from vitcore.augment import AUGMENT
 from vitcore.config import Config, merge
 from vitcore.interop import to_timm
@@ -71,10 +54,8 @@ def losses(side: Any, steps: int) -> list[float]:
 def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
     """The whole step is the same one: losses of fifteen steps, not only of the first."""
     one = config(**COLOUR, **changed, steps=15, lr=1e-2)
-    data = images(one, None, random=True)
-    np.testing.assert_allclose(
-        losses(Rival(KINDS[name], one, data), 15), losses(bench_step.Ours(one, data), 15), rtol=1e-5
-    )
+    data = random_images(one)
+    np.testing.assert_allclose(losses(Rival(KINDS[name], one, data), 15), losses(Ours(one, data), 15), rtol=1e-5)
 
 
 class Probe(nn.Module):
@@ -93,7 +74,7 @@ class Probe(nn.Module):
 def test_subnormal_numbers_are_zero_in_our_step(name: str) -> None:
     """A script that says nothing of them computes with them; one with all that a line gives does not."""
     one = config(**COLOUR, steps=2)
-    data, found = images(one, None, random=True), set[bool]()
+    data, found = random_images(one), set[bool]()
     with device.computing(one):
         ours, theirs = Training(one, data), Rival(KINDS[name], one, data)
         ours.trained = Probe(ours.model, found)
@@ -133,33 +114,7 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
     one = config(precision=precision, warmup=0.1)
     assert one.head_init == "zeros"
     with pytest.raises(ValueError, match=r"^step 1: losses differ \(.*, with timm .*\)"):
-        bench_step.bench(one, images(one, None, False), 2, 1, False)
-
-
-@pytest.mark.parametrize(("device", "allowed"), [("cuda", False), ("cpu", True)])
-def test_losses_on_a_gpu_are_compared_without_tf32(device: str, allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in products nor in convolutions; both are as they were after, an error or not. A CPU has none."""
-
-    class Side:
-        def advance(self) -> None:
-            found = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-            assert found == (allowed, allowed)
-
-        def last_loss(self) -> torch.Tensor:
-            return torch.tensor(next(losses))
-
-    monkeypatch.setattr(bench_step, "device_of", lambda config: device)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        losses = iter([1.0] * 10)
-        assert set(bench_step.check_equal(config(), {bench_step.OURS: Side(), "timm": Side()})) == {"vitcore", "timm"}
-        losses = iter([1.0] * 9 + [1.0001])
-        with pytest.raises(ValueError, match="step 5: losses differ"):
-            bench_step.check_equal(config(), {bench_step.OURS: Side(), "timm": Side()})
-        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("medium", True)
-    finally:
-        torch.set_float32_matmul_precision(before)
+        step.bench(one, Source().images(one), 2, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -172,13 +127,13 @@ def test_losses_on_a_gpu_are_compared_without_tf32(device: str, allowed: bool, m
         ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
         ({"optimizer": "sgd"}, "timm", "optimizer=sgd: the usual script has adamw"),
         ({"objective": "masked-patch"}, "timm", "objective=masked-patch: the usual script has classification"),
-        ({"layer_decay": 0.9}, "timm", "layer_decay=0.9: the usual script has one"),
+        ({"layer_decay": 0.9}, "timm", "layer_decay=0.9: the usual script has 1"),
     ],
 )
 def test_a_rival_that_does_not_fit_is_named(settings: dict[str, Any], name: str, why: str) -> None:
     """It is left out with the reason, in one line; the others are measured."""
     one = config(**settings)
-    rivals, left_out = bench_step.found(one, images(one, None, random=True), compiled=False)
+    rivals, left_out = step.available(one, random_images(one), compiled=False)
     assert left_out[name].startswith(why)
     assert {*rivals, *left_out} == {"timm", "torchvision"}
 
@@ -189,36 +144,34 @@ def test_a_rival_that_does_not_fit_is_named(settings: dict[str, Any], name: str,
 )
 def test_the_floor_has_the_flops_of_a_plain_vit(settings: dict[str, Any]) -> None:
     """Shapes written down from the config against operations counted as the model runs."""
-    one = config(**settings)
-    dense, attended = bench_floor.shapes(one)
-    assert sum(shape.flops for shape in dense) + attended.flops == measure(one)["flops"] * one.batch
+    assert floor.Floor(config(**settings)).share_of_flops == 1
 
 
 def test_the_floor_leaves_out_what_other_parts_compute() -> None:
     """The product of queries and offsets is not in it, and it says so."""
-    floor = bench_floor.Floor(config(position="relative"))
-    assert 0.5 < floor.share_of_flops < 1
+    assert 0.5 < floor.Floor(config(position="relative")).share_of_flops < 1
 
 
 @pytest.mark.parametrize("size", [(2, 3, 5, 8), (1, 1, 1, 4)])
 def test_every_kernel_of_attention_is_attention(size: tuple[int, ...]) -> None:
-    """Those that the floor chooses from, beside the definition."""
-    q, k, v = torch.randn(3, *size)
-    floor = bench_floor.Floor(config())
+    """The kernels that the floor chooses from, beside the definition."""
+    q, k, v = (part.requires_grad_() for part in torch.randn(3, *size))
     expected = (q @ k.transpose(-1, -2) / size[-1] ** 0.5).softmax(-1) @ v
-    names = []
-    leaves = tuple(part.requires_grad_() for part in (q, k, v))
-    for name, attend in floor.kernels(*leaves):
-        torch.testing.assert_close(attend(*leaves), expected, rtol=1e-5, atol=1e-6)
-        names.append(name)
-    assert "plain" in names
+    kernels = [floor.plain, *(kernel for backend in floor.FUSED.values() if works(kernel := floor.fused(backend), q))]
+    for attend in kernels:
+        torch.testing.assert_close(attend(q, k, v), expected, rtol=1e-5, atol=1e-6)
+    assert len(kernels) > 1
+
+
+def works(kernel: Any, q: Tensor) -> bool:
+    return floor.has_gradient(kernel, q, q, q)
 
 
 def test_gradients_of_the_floor_are_those_of_a_dense_layer() -> None:
     """Its three products have the shapes of nn.Linear's output and gradients, and are as many."""
-    floor = bench_floor.Floor(config())
-    shape = bench_floor.Dense("up", rows=6, inner=4, columns=3)
-    sizes = [tuple(work.backends["highest"]().shape) for work in floor.products(shape, ["highest"])]  # type: ignore[attr-defined]
+    shape = floor.Dense("up", rows=6, inner=4, columns=3)
+    products = [*floor.Floor(config()).products(shape)]
+    sizes = [tuple(work.backends["highest"]().shape) for work in products]  # type: ignore[attr-defined]
     layer, x = nn.Linear(4, 3, bias=False), torch.randn(6, 4, requires_grad=True)
     layer(x).sum().backward()
     assert layer.weight.grad is not None
@@ -229,54 +182,16 @@ def test_gradients_of_the_floor_are_those_of_a_dense_layer() -> None:
 def test_the_precision_of_products_is_as_before() -> None:
     """What the floor tries is not left behind."""
     before = torch.get_float32_matmul_precision()
-    bench_floor.Floor(config()).run()
+    floor.Floor(config()).run()
     assert torch.get_float32_matmul_precision() == before
-    assert bench_floor.error_of("highest") < 1e-6
-
-
-def test_on_a_gpu_the_floor_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph of all its calls, captured once after warm-up in a stream of its own; on the CPU it is called."""
-    told: list[str] = []
-
-    class Stream:
-        def __init__(self, device: torch.device) -> None: ...
-
-        def wait_stream(self, other: Any) -> None:
-            told.append("waits")
-
-    class Graph:
-        def replay(self) -> None:
-            told.append("replayed")
-
-    @contextmanager
-    def captures(graph: Graph) -> Iterator[None]:
-        told.append("captures")
-        yield
-        told.append("captured")
-
-    gpu = torch.device("cuda")
-    for name, fake in {"Stream": Stream, "current_stream": Stream, "CUDAGraph": Graph, "graph": captures}.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    calls = bench_floor.repeated(lambda: told.append("called"), 2)
-    run = bench_floor.ready(calls, gpu)
-    assert told == ["waits", *["called"] * 6, "waits", "captures", "called", "called", "captured"]
-    run()
-    assert told[-1] == "replayed"
-    assert bench_floor.ready(calls, torch.device("cpu")) is calls
-
-    def fails() -> None:
-        raise RuntimeError("operation not permitted\nwhen stream is capturing")
-
-    with pytest.raises(ValueError, match=r"^no CUDA graph of it: operation not permitted$"):
-        bench_floor.ready(fails, gpu)
+    assert floor.relative_error("highest") < 1e-6
 
 
 def test_sides_are_timed_in_turn() -> None:
     """A, B, B, A: each side has a value a round, over all of its calls."""
     order: list[str] = []
     sides = {name: (lambda name=name: order.append(name)) for name in "ab"}
-    found = bench_clock.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
+    found = clock.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
     assert "".join(order) == "aabbbbaa"
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
@@ -287,9 +202,9 @@ def test_sides_are_timed_in_turn() -> None:
 )
 def test_few_rounds_have_no_quartiles(values: list[float], low: float, high: float, name: str) -> None:
     """Two of them have a lowest and a highest; which it is, is told with the numbers."""
-    found = bench_clock.spread(np.array(values))
+    found = clock.spread(np.array(values))
     assert (found["low"], found["high"]) == (low, high)
-    assert bench_clock.ends(len(values)) == name
+    assert clock.ends(len(values)) == name
 
 
 def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,8 +212,8 @@ def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
         shown = io.StringIO()
         screen = Console(file=shown, force_terminal=terminal, width=80)
-        monkeypatch.setattr(bench_clock, "Console", lambda stderr, screen=screen: screen)
-        bench_clock.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
+        monkeypatch.setattr(clock, "Console", lambda stderr, screen=screen: screen)
+        clock.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
         assert [part for part in seen if part in shown.getvalue()] == seen
         assert terminal or not shown.getvalue()
 
@@ -306,31 +221,11 @@ def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its random choices torchvision's pipeline gives our standardised batch."""
     one = config(**COLOUR, augment="flip-crop")
-    training = Training(one, images(one, None, random=True))
+    training = Training(one, random_images(one))
     monkeypatch.setattr(torchvision.transforms.RandomCrop, "forward", lambda self, image: image)
     monkeypatch.setattr(torchvision.transforms.RandomHorizontalFlip, "forward", lambda self, image: image)
     monkeypatch.setattr(training, "augment", AUGMENT["none"](one))
-    torch.testing.assert_close(bench_input.pil_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
-
-
-def test_pil_reads_the_images_of_its_batches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a pack: the others stay on disk."""
-
-    class Shards:
-        shape = (16, 16, 3)
-
-        def read(self, places: Any, out: Any) -> None:
-            out[:] = 0
-            read.extend(places)
-
-    read: list[int] = []
-    one = config(**COLOUR, augment="flip-crop")
-    data = images(one, None, random=True)
-    stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
-    training = Training(one, replace(data, train=stored))
-    assert bench_input.pil_batch(training)().shape == (8, 3, 16, 16)
-    assert len(read) == one.batch
-    assert set(read) == set(training.order.places(0, one.batch))
+    torch.testing.assert_close(input.torchvision_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
 
 
 def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,12 +240,11 @@ def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     read: list[tuple[int, ...]] = []
     one = config(**COLOUR)
-    data = images(one, None, random=True)
+    data = random_images(one)
     stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
-    monkeypatch.setattr(bench_step, "found", lambda *_: ({}, {}))
-    monkeypatch.setattr(bench_input, "beside_pil", lambda *_: (np.ones(2), np.ones(2)))
-    bench_step.bench(one, replace(data, train=stored), 2, 10, False)
-    steps, drawn = bench_step.CHECKED + bench_step.WARM_UP + 20, bench_step.WARM_UP + 20
+    monkeypatch.setattr(step, "available", lambda *_: ({}, {}))
+    step.bench(one, replace(data, train=stored), 2, 10, False)
+    steps, drawn = step.CHECKED + step.WARM_UP + 20, step.WARM_UP + 20
     assert steps + drawn <= len(read) <= steps + drawn + 2 * AHEAD
 
 
@@ -358,7 +252,7 @@ def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     """A float a parameter, whichever side, each in a process of its own: here there may be freed memory to take."""
     one = config(width=256, heads=4, depth=4)
-    found = taken(one, ["vitcore", "timm"], Source(), {})
+    found = memory.of_sides(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
     assert all(extra is None or extra > 4 * measure(one)["params"] for extra in found.values())
 
@@ -369,12 +263,12 @@ def test_a_memory_that_is_not_told_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     def fails(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1, "", "Traceback\nMemoryError: 4 GiB\n")
 
-    monkeypatch.setattr(bench_process.subprocess, "run", fails)
+    monkeypatch.setattr(process.subprocess, "run", fails)
     why: dict[str, str] = {}
-    assert taken(config(compile=True), ["vitcore", "timm compiled", "timm"], Source(), why) == dict.fromkeys(
+    assert memory.of_sides(config(compile=True), ["vitcore", "timm compiled", "timm"], Source(), why) == dict.fromkeys(
         ["vitcore", "timm compiled", "timm"]
     )
-    assert why.pop("memory of timm") == "ablations.bench_memory: MemoryError: 4 GiB"
+    assert why.pop("memory of timm") == "ablations.bench.memory: MemoryError: 4 GiB"
     assert list(why) == ["memory of vitcore", "memory of timm compiled"]
     assert all(reason.startswith("on a CPU compiling takes more") for reason in why.values())
 
@@ -384,7 +278,7 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
     (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert bench_process.ended(bench_process.python("statistics"), {}) == ""
+    assert process.run(process.python("statistics"), {}) == ""
 
 
 def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,17 +295,17 @@ def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> 
     }
     for name in known:
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
-        peaks[name] = bench_peak.peak(config(device="cuda", precision="bf16"))
+        peaks[name] = floor.peak(config(device="cuda", precision="bf16"))
     assert peaks == known
-    assert bench_peak.peak(config(precision="bf16")) is None
-    assert bench_peak.peak(config(device="cuda")) is None
+    assert floor.peak(config(precision="bf16")) is None
+    assert floor.peak(config(device="cuda")) is None
 
 
 @pytest.mark.slow
 def test_bench_comes_with_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As JSON, in the file too, with hardware, versions and config; as a table with every side."""
     monkeypatch.chdir(tmp_path)
-    words = ["bench", *WORDS, "--rounds", "2", "--steps", "1"]
+    words = ["bench", "step", *WORDS, "--rounds", "2", "--steps", "1"]
     status, output, errors = called(monkeypatch, *words, "--json", "--out", "b.json")
     assert (status, errors) == (0, "")
     found = json.loads(output)
@@ -426,47 +320,44 @@ def test_bench_comes_with_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert list(found["left_out"]) == ["torchvision"]
     assert {"seconds_per_step", "share", "backends", "share_of_flops", "share_of_peak"} <= found["floor"].keys()
     assert found["floor"]["share_of_flops"] == 1
-    assert {"images_per_second", "share", "pil"} <= found["input"].keys()
+    assert found["input"].keys() == {"images_per_second", "share"}
     assert found["waits_per_step"] is None
     for side in found["sides"]:
         assert side["seconds_per_step"].keys() == {"median", "low", "high"}
 
 
-def test_a_step_that_waits_for_a_gpu_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What CUDA warns of as waiting, a step, of no other warning; PyTorch's mode is as it was then. None on a CPU."""
-    mode = ["default"]
-
-    def step() -> None:
-        warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
-        warnings.warn("something else", stacklevel=1)
-        assert mode[-1] == "warn"
-
-    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode[-1])
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", mode.append)
-    assert bench_step.waits(step, 3, torch.device("cuda")) == 1
-    assert mode == ["default", "warn", "default"]
-    assert bench_step.waits(step, 3, torch.device("cpu")) is None
-    assert bench_told.waits({"waits_per_step": 2 / 3}) == "The host waits for the GPU 0.667 times a step."
-    assert bench_told.waits({"waits_per_step": None}) == ""
-
-
 def test_the_help_says_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words of its table, and an example."""
+    """The subcommands; of the step the words of its table, and an example."""
     status, output, _ = called(monkeypatch, "bench", "--help")
     assert status == 0
-    assert all(word in output for word in ("Rivals:", "Floor:", "Input:", "Memory:", "Example: ablate bench"))
+    assert all(name in output for name in ("step", "study", "loop", "input", "startup"))
+    status, output, _ = called(monkeypatch, "bench", "step", "--help")
+    assert status == 0
+    assert all(word in output for word in ("Rivals:", "Floor:", "Memory:", "Example: ablate bench step"))
+
+
+def test_input_is_measured_alone_and_beside_torchvision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As JSON and as a table of three pipelines."""
+    monkeypatch.chdir(tmp_path)
+    words = [*WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json"]
+    status, output, errors = called(monkeypatch, "bench", "input", *words)
+    assert (status, errors) == (0, "")
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert found["bench"] == "input"
+    assert found["pil"]["images_per_second"].keys() == {"vitcore", "torchvision"}
+    assert all(name in output for name in ("vitcore, as configured", "vitcore, flip-crop", "torchvision, flip-crop"))
 
 
 def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
     """Random images as such, with their size, of a model of timm's too; one step is one."""
     one = config(**COLOUR, compile=True, augment="flip-crop", attention="fastest").model_dump()
-    assert bench_told.model({"config": one, "images": "random"}) == (
+    assert tables.model({"config": one, "images": "random"}) == (
         "width 16, depth 2, heads 2, patch 4, position=1d, pool=cls, stem=patch, random images 16 x 16, batch 8, "
         "float32, compiled, augment=flip-crop, attention=fastest"
     )
     theirs = Config(model="timm/resnet18", batch=8, **COLOUR).model_dump()
-    assert bench_told.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")
-    assert [bench_told.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
+    assert tables.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")
+    assert [tables.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
 
 
 def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
@@ -480,7 +371,7 @@ def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
 
     about = {"study": "s", "config": config().model_dump(), "images": "digits", "rounds": 2, "steps_per_round": 1}
     rows = [row("a", 0.004, 0.004, None), row("b", 0.006, 0.003, 2.0)]
-    (table,) = bench_told.arms({**about, "low_and_high": "lowest, highest", "arms": rows})
+    (table,) = tables.arms({**about, "low_and_high": "lowest, highest", "arms": rows})
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
     assert lines[-2] == ["a", "4 [4, 4] ms", "", "baseline", "1.00x", ""]
     assert lines[-1] == ["b", "6 [6, 6] ms", "3 [3, 3] ms", "2.000x [2.000x, 2.000x]", "1.00x", ""]
@@ -491,7 +382,7 @@ def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     """--gpu never falls back to the CPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    status, output, errors = called(monkeypatch, "bench", "--gpu")
+    status, output, errors = called(monkeypatch, "bench", "step", "--gpu")
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert "no usable GPU" in errors
 
@@ -508,7 +399,7 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(monkeypatch: pytest.
     """A row an arm; another learning rate is the same step, so that no noise is told as its cost."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(STUDY)
-    words = ["bench", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1"]
+    words = ["bench", "study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1"]
     status, output, errors = called(monkeypatch, *words, "--json")
     assert (status, errors) == (0, "")
     found = json.loads(output)
@@ -531,27 +422,29 @@ def test_studies_are_told_as_they_are_measured(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "b.yaml").write_text(STUDY.replace("none", "2d"))
     measured: list[str] = []
 
-    def arms(design: Any, *_: Any) -> dict[str, Any]:
+    def bench(design: Any, *_: Any) -> list[Any]:
         if measured:
             raise KeyboardInterrupt
         measured.append(design.name)
-        return {}
+        return []
 
-    monkeypatch.setattr(bench, "arms", arms)
-    monkeypatch.setattr(bench_told, "told", lambda found: "a table")
-    status, output, errors = called(monkeypatch, "bench", "a.yaml", "b.yaml", *WORDS, "--arm", "position=none*")
+    monkeypatch.setattr(study, "bench", bench)
+    monkeypatch.setattr(tables, "render", lambda found: "a table")
+    status, output, errors = called(
+        monkeypatch, "bench", "study", "a.yaml", "b.yaml", *WORDS, "--arm", "position=none*"
+    )
     assert (status, output, measured) == (2, "", [])
     assert "--arm position=none*: b" in errors
-    status, output, errors = called(monkeypatch, "bench", "a.yaml", "b.yaml", *WORDS)
+    status, output, errors = called(monkeypatch, "bench", "study", "a.yaml", "b.yaml", *WORDS)
     assert (status, output, len(measured)) == (130, "a table\n", 1)
-    assert errors == "ablate: interrupted; what was not told yet is lost\n"
+    assert errors == "ablate: interrupted; what was not printed yet is lost\n"
 
 
 def test_an_arm_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With those that are."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(STUDY)
-    status, _, errors = called(monkeypatch, "bench", "s.yaml", "--arm", "x*", *WORDS)
+    status, _, errors = called(monkeypatch, "bench", "study", "s.yaml", "--arm", "x*", *WORDS)
     assert status == 2
     assert "--arm x*: " in errors
     assert "position=none" in errors
@@ -561,8 +454,8 @@ def test_an_arm_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
     """Step by step, from its settings alone."""
     one = config(steps=10, warmup=warmup)
-    settings = json.loads(bench_loop.script(one, tmp_path / "0", Source()).read_text())
-    theirs = [one.lr * bench_script.rate(step, settings) for step in range(10)]
+    settings = json.loads(loop.script(one, tmp_path / "0", Source()).read_text())
+    theirs = [one.lr * script.rate(step, settings) for step in range(10)]
     np.testing.assert_allclose(theirs, [learning_rate(step, one) for step in range(10)], rtol=1e-12)
 
 
@@ -577,8 +470,8 @@ def test_the_script_trains(tmp_path: Path, augment: str) -> None:
         pool="gap",
         **{"augment.pad": 1} if augment != "none" else {},
     )
-    file = bench_loop.script(one, tmp_path / "0", Source())
-    bench_script.run(file)
+    file = loop.script(one, tmp_path / "0", Source())
+    script.run(file)
     result = json.loads((tmp_path / "0.result").read_text())
     assert [line["step"] for line in result["lines"]] == [30, 60, 90]
     assert result["test_accuracy"] > 0.2
@@ -588,17 +481,17 @@ def test_the_script_trains(tmp_path: Path, augment: str) -> None:
 def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same trials on both sides; `ablate run` in a process as it is, the scripts in this one."""
 
-    def process(self: bench_loop.Study, command: list[str], threads: int) -> None:
+    def process(self: loop.Study, command: list[str], threads: int) -> None:
         if "-m" in command:
             subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
         else:
             ran.append(command[-1])
-            bench_script.run(Path(command[-1]))
+            script.run(Path(command[-1]))
 
     ran: list[str] = []
-    monkeypatch.setattr(bench_loop.Study, "process", process)
+    monkeypatch.setattr(loop.Study, "process", process)
     settings = {**SMALL, "steps": 4, "evaluations": 1}
-    found = bench_loop.bench(settings, seeds=1, rounds=1, source=Source())
+    found = loop.bench(settings, seeds=1, rounds=1, source=Source())
     assert (found["trials"], found["steps"]) == (2, 4)
     assert len(ran) == 4
     assert len(set(ran)) == 2
@@ -610,20 +503,18 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--loop position=2d", "position=2d: is what the study of --loop varies"),
-        ("--loop position-embedding", "--loop and position-embedding: one bench at a time"),
-        ("--loop --random-images", "--random-images: of a bench of --start or a study or one config; this"),
-        ("--loop schedule=linear", "schedule=linear: the script has cosine"),
-        ("--loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
-        ("--loop objective=masked-patch", "objective=masked-patch: the script has classification"),
-        ("--loop dropout=0.1", "dropout=0.1: the script has 0.0"),
-        ("--loop mixup=0.2", "mixup=0.2: the script has 0.0"),
-        ("--loop ema=0.9", "ema=0.9: the script has 0.0"),
-        ("--loop weight_decay_on=all", "weight_decay_on=all: the script has matrices"),
-        ("--loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
-        ("--loop optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
-        ("--loop compile=true", "compile=True: the script has False"),
-        ("--loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
+        ("position=2d", "position=2d: is what the study varies"),
+        ("schedule=linear", "schedule=linear: the script has cosine"),
+        ("augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
+        ("objective=masked-patch", "objective=masked-patch: the script has classification"),
+        ("dropout=0.1", "dropout=0.1: the script has 0.0"),
+        ("mixup=0.2", "mixup=0.2: the script has 0.0"),
+        ("ema=0.9", "ema=0.9: the script has 0.0"),
+        ("weight_decay_on=all", "weight_decay_on=all: the script has matrices"),
+        ("optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
+        ("optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
+        ("compile=true", "compile=True: the script has False"),
+        ("head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
     ],
 )
 def test_what_the_loop_cannot_be_is_one_line(
@@ -631,7 +522,7 @@ def test_what_the_loop_cannot_be_is_one_line(
 ) -> None:
     """Before anything is timed."""
     monkeypatch.chdir(tmp_path)
-    status, output, errors = called(monkeypatch, "bench", *words.split())
+    status, output, errors = called(monkeypatch, "bench", "loop", *words.split())
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert message in errors
     assert not list(tmp_path.iterdir())
@@ -639,9 +530,9 @@ def test_what_the_loop_cannot_be_is_one_line(
 
 def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its script has all images in memory, theirs are streamed."""
-    monkeypatch.setattr(bench_loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
+    monkeypatch.setattr(loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
     with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
-        bench_loop.check_alike(config(), Source())
+        loop.check_alike(config(), Source())
 
 
 @pytest.mark.slow
@@ -650,7 +541,7 @@ def test_a_warm_compile_cache_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path
     if not shutil.which("g++"):
         pytest.skip("no g++: torch.compile needs a C++ compiler")
     monkeypatch.chdir(tmp_path)
-    words = ["bench", "--start", *WORDS, "patch=4", "pool=cls", "--rounds", "2", "--out", "b.json"]
+    words = ["bench", "startup", *WORDS, "patch=4", "pool=cls", "--rounds", "2", "--out", "b.json"]
     status, output, errors = called(monkeypatch, *words)
     assert (status, errors) == (0, "")
     found = json.loads((tmp_path / "b.json").read_text())
@@ -660,25 +551,6 @@ def test_a_warm_compile_cache_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert found["seconds"][caches[0]]["median"] > found["seconds"][caches[2]]["median"]
     assert 0 < found["graphs"][0] == found["graphs"][1]
     assert f"for one trial: {found['graphs'][0]}; for 2 of one shape: {found['graphs'][1]}" in output
-
-
-def test_a_process_starts_once_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round: empty, full, without; each round with a new cache, which is gone after."""
-    started: list[tuple[bool, str]] = []
-
-    def start(config: Config, source: Source, cache: str) -> tuple[float, list[int]]:
-        assert Path(cache).is_dir()
-        started.append((config.compile, cache))
-        return {0: 20.0, 1: 4.0, 2: 2.0}[(len(started) - 1) % 3], [2, 2]
-
-    monkeypatch.setattr(bench_start, "start", start)
-    found = bench_start.bench(config(), 2, Source())
-    assert [whether for whether, _ in started] == [True, True, False] * 2
-    caches = [cache for _, cache in started]
-    assert len({*caches}) == 2
-    assert not any(Path(cache).exists() for cache in caches)
-    assert [value["median"] for value in found["ratio"].values()] == [0.2, 0.1]
-    assert found["graphs"] == [2, 2]
 
 
 def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -691,8 +563,8 @@ def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.Mo
 
     for name in CACHES:
         monkeypatch.setenv(name, "/full")
-    monkeypatch.setattr(bench_process.subprocess, "run", run)
-    bench_start.start(config(), Source(), str(tmp_path))
+    monkeypatch.setattr(process.subprocess, "run", run)
+    startup.first_step(config(), Source(), str(tmp_path))
     assert [Path(seen[0][name]).is_relative_to(tmp_path) for name in CACHES] == [True, True]
 
 
@@ -702,42 +574,20 @@ CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
     """Of two seeds; nothing is compiled that was not asked for."""
     before = time.time()
-    found = bench_start.measured(config(), Source())
+    found = startup.measure(config(), Source())
     assert before < found["first"] < time.time()
     assert found["graphs"][0] == found["graphs"][1]
-
-
-def test_the_process_is_as_training_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`train` and `bench` set it up by one function: threads, and memory that stays."""
-    kept: list[int] = []
-    monkeypatch.setattr(device, "keep_freed", lambda: kept.append(torch.get_num_threads()))
-    threads = torch.get_num_threads()
-    one = config(steps=2, evaluations=1, threads=2)
-    train(one)
-    bench_memory.measured(one, Source(), "vitcore")
-    method = bench.Method(2, 1, compiled=False, source=Source())
-    monkeypatch.setattr(bench_memory, "taken", lambda *_: {})
-    monkeypatch.setattr(
-        bench_step, "bench", lambda *_: {"sides": [], "left_out": {}, "threads": torch.get_num_threads()}
-    )
-    assert bench.step(one, method, {})["threads"] == 2
-    assert kept == [threads] * 3
-    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--out .", ".: is a folder; --out takes a file"),
-        ("--start position-embedding", "--start and position-embedding: one bench at a time"),
-        ("--start --loop", "--loop and --start: one bench at a time"),
-        ("--seeds 3", "--seeds: of a bench of --loop; this one is of one config"),
-        ("--arm x", "--arm: of a bench of a study; this one is of one config"),
-        ("--loop --steps 20", "--steps: of a bench of a study or one config; this one is of --loop"),
-        ("position-embedding --compiled", "--compiled: of a bench of one config; this one is of a study"),
-        ("device=cuda", "device=cuda: a bench is of the CPU, with --gpu of a GPU"),
-        ("--gpu device=cpu", "device=cpu: a bench is of the CPU, with --gpu of a GPU"),
-        ("position-embedding gpus=2", "gpus=2: a bench is of one process"),
+        ("step --out .", ".: is a folder; --out takes a file"),
+        ("step position-embedding", "'position-embedding' is not key=value"),
+        ("study", "a study to measure"),
+        ("step device=cuda", "device=cuda: a bench is of the CPU, with --gpu of a GPU"),
+        ("startup --gpu device=cpu", "device=cpu: a bench is of the CPU, with --gpu of a GPU"),
+        ("study position-embedding gpus=2", "gpus=2: a bench is of one process"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
@@ -745,6 +595,6 @@ def test_what_cannot_be_measured_is_one_line(
 ) -> None:
     """Before anything is timed."""
     monkeypatch.chdir(tmp_path)
-    status, output, errors = called(monkeypatch, "bench", *WORDS, *words.split())
+    status, output, errors = called(monkeypatch, "bench", *words.split(), *WORDS)
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert message in errors

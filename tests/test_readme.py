@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ablations import cli, strict_yaml
-from ablations.commands import data, profiles
+from ablations.commands import benches, data, profiles
 from slurm.profile import Profile
 
 ROOT = Path(__file__).parent.parent
@@ -116,7 +116,7 @@ def test_every_command_is_in_the_readme() -> None:
     commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}  # type: ignore[union-attr]
     grouped = {
         f"{group} {command.name or command.callback.__name__}"  # type: ignore[union-attr]
-        for group, app in (("data", data.app), ("profile", profiles.app))
+        for group, app in (("bench", benches.app), ("data", data.app), ("profile", profiles.app))
         for command in app.registered_commands
     }
     assert documented == commands | grouped

@@ -1,4 +1,4 @@
-"""One trial as people write it today: a process, a model of timm's, a DataLoader, AdamW. `ablate bench --loop` runs it.
+"""One trial as people write it today: a process, a model of timm's, a DataLoader, AdamW. `ablate bench loop` runs it.
 
 It knows nothing of this project: settings come as JSON, images as .npz. Images that are not augmented are tensors
 before it trains, which is faster than what most do; others are PIL images that torchvision transforms one by one.

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ablations import bench_step
-from ablations.bench_clock import Call, interleaved, spread
-from ablations.bench_images import images
-from ablations.bench_process import Source, ended, python
-from ablations.bench_rivals import KINDS, Rival
+from ablations.bench import step
+from ablations.bench.clock import Call, interleaved, spread
+from ablations.bench.process import Source, python, run
+from ablations.bench.rivals import OURS as VITCORE
+from ablations.bench.rivals import side_of
 from ablations.machine import cores
 from ablations.probing import with_steps
 from results import store
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 POSITIONS = ("none", "1d")
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
 AUGMENTS = ("none", "flip-crop")  # that the script has
-TOLD = {  # it by its settings: its images, its evaluations, timm's arguments, or the losses of the first steps
+PASSED = {  # to the script by its settings, its images, its evaluations, timm's arguments, or checked by first losses
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes"),
     *("model", "steps", "batch", "lr", "warmup", "weight_decay", "clip_norm", "label_smoothing", "precision"),
     *("augment", "evaluations", "seed", "device"),
@@ -74,27 +74,26 @@ def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) 
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raises ValueError where the script's training is another one, or its images are none that it can have."""
+    """Raises ValueError where the script would train something else, or cannot have the images."""
     if pack_of(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
-    refuse_untold(config)
+    refuse_unknown(config)
     if any(callable(value) for value in timm_arguments(config).values()):
         raise ConfigError(f"stem={config.stem}: the script has patch")
-    short = with_steps(bench_step.telling(config), bench_step.CHECKED)
+    short = with_steps(step.telling(config), step.CHECKED)
     with computing(config):
-        data = images(short, source.data_dir, random=False)
+        data = source.images(short)
         if config.precision != "float32":
-            bench_step.check_in_float32(short, data)
-        ours, timm = bench_step.Ours(short, data), Rival(KINDS["timm"], short, data)
-        bench_step.check_equal(short, {bench_step.OURS: ours, "timm": timm})
+            step.check_in_float32(short, data)
+        step.check_equal(short, {name: side_of(name, short, data) for name in (VITCORE, "timm")})
 
 
-def refuse_untold(config: Config) -> None:
-    """Raises ConfigError for what the script is not told of, where that is not as it has it: as the default is."""
+def refuse_unknown(config: Config) -> None:
+    """Raises ConfigError for a setting that the script does not have and that is not at its default."""
     for name, field in Config.model_fields.items():
-        if name not in TOLD | FREE | {"options"} and getattr(config, name) != field.default:
+        if name not in PASSED | FREE | {"options"} and getattr(config, name) != field.default:
             raise ConfigError(f"{name}={getattr(config, name)}: the script has {field.default}")
     usual = Config(**{name: value for name, value in config.model_dump().items() if name != "options"}).options
     for name, value in config.options.items():
@@ -105,42 +104,35 @@ def refuse_untold(config: Config) -> None:
 class Study:
     """The files of both sides, and what starts them."""
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: Mapping[str, Any],
-        configs: Sequence[Config],
-        source: Source,
-        positions: Sequence[str] = POSITIONS,
-    ) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], configs: Sequence[Config], source: Source) -> None:
         self.folder, self.source = folder, source
-        self.seeds = len(configs) // len(positions)
+        seeds = len(configs) // len(POSITIONS)
         self.names = (f"runs{number}" for number in count())
         self.scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
-        recipe = {"description": "Bench.", "config": dict(settings), "seeds": self.seeds}
-        baseline = {"position": positions[-1]}
-        question = {"question": "How fast?", "baseline": baseline, "factors": {"position": list(positions)}}
+        recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
+        baseline = {"position": POSITIONS[-1]}
+        question = {"question": "How fast?", "baseline": baseline, "factors": {"position": list(POSITIONS)}}
         (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
         (folder / "bench-study.yaml").write_text(json.dumps(question))
 
-    def run(self, *how: str) -> None:
+    def run(self) -> None:
         """`ablate run`, from nothing."""
         self.runs = self.folder / next(self.names)
-        words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs), *how]
+        words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
         words += [word for file in self.source.plugins for word in ("--plugin", str(file))]
         self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
         """The script for each trial, all cores shared by those that run."""
-        program = str(Path(__file__).with_name("bench_script.py"))
+        program = str(Path(__file__).with_name("script.py"))
         commands = [[sys.executable, program, str(one)] for one in self.scripts]
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), commands))
 
     def process(self, command: list[str], threads: int) -> None:
         """To its end. Raises ValueError with its last line where it fails."""
-        ended(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
+        run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
         """Mean test accuracy, and the seconds of training of all trials together."""

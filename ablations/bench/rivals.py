@@ -1,4 +1,4 @@
-"""The training loops that people write: a model of timm's or torchvision's, our weights in it, on the same batches."""
+"""The training steps that people write: a model of timm's or torchvision's with our weights, on the same batches."""
 
 import os
 import shutil
@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcore.compiling import use_private_cache
 from vitcore.config import Config
 from vitcore.data import Data
 from vitcore.device import device_of, flushing, in_precision
@@ -19,12 +18,13 @@ from vitcore.schedule import learning_rate
 from vitcore.train import Training
 from vitcore.vit import ViT
 
-DRAWN = ("dropout", "drop_path")  # by random numbers of its own in each model
+OURS = "vitcore"
+DRAWN = ("dropout", "drop_path")  # each model draws its own random numbers for these
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`tuned`: with all that a script gets for a line: torch.compile, the fused optimiser, subnormal numbers as 0."""
+    """How our model becomes theirs. tuned: with torch.compile, the fused optimizer, and subnormals flushed to zero."""
 
     convert: Callable[[ViT], nn.Module]
     tuned: bool = False
@@ -33,13 +33,20 @@ class Kind:
 KINDS = {"timm": Kind(to_timm), "torchvision": Kind(to_torchvision), "timm compiled": Kind(to_timm, tuned=True)}
 
 
+class Ours(Training):
+    """A training as `train` runs it, which also tells its last loss."""
+
+    def last_loss(self) -> Tensor:
+        return self.losses[self.since - 1]
+
+
 class Rival:
-    """Their model in the step of the usual script. Raises ValueError, in one line, where its losses cannot be ours."""
+    """Their model in the usual script's step. Raises ValueError where its losses cannot equal ours."""
 
     def __init__(self, kind: Kind, config: Config, data: Data) -> None:
         refuse(kind, config)
         self.config = config.model_copy(update={"attention": "fastest"})  # what a script gets
-        self.source = Training(config, data)  # of the batches: rivals get the images from our pipeline
+        self.source = Training(config, data)  # rivals get their batches from our pipeline
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")
         model = kind.convert(self.source.model)
@@ -47,13 +54,12 @@ class Rival:
         self.tuned = kind.tuned
         self.parameters = list(model.parameters())
         self.optimizer = adamw(model, config, fused=kind.tuned or None)
-        use_private_cache()
         self.model = torch.compile(model) if kind.tuned else model
         self.loss = torch.zeros(())
 
     def advance(self) -> None:
         """One step, as scripts have it."""
-        with flushing(self.tuned):  # others compute with subnormal numbers, as PyTorch begins with
+        with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
             self.step()
 
     def step(self) -> None:
@@ -74,8 +80,18 @@ class Rival:
         return self.loss
 
 
+def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
+    """Our training, or a rival of KINDS."""
+    return Rival(KINDS[name], config, data) if name in KINDS else Ours(config, data)
+
+
+def compiles(name: str, config: Config) -> bool:
+    """Whether a side's step is compiled."""
+    return KINDS[name].tuned if name in KINDS else config.compile
+
+
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """PyTorch's, weight decay on the parameters that it is on in ours; None: the kernel that PyTorch chooses."""
+    """PyTorch's AdamW, with weight decay on the same parameters as ours. fused=None: PyTorch chooses the kernel."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         decay = config.weight_decay if config.weight_decay_on == "all" or decays(name, parameter) else 0.0
@@ -85,15 +101,12 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(kind: Kind, config: Config) -> None:
-    """Raises ValueError for what a rival would do otherwise, so that losses differ, or cannot do."""
+    """Raises ValueError for a setting with which a rival's losses would differ, or that it does not have."""
     for name in DRAWN:
         if getattr(config, name):
             raise ValueError(f"{name}={getattr(config, name)}: their model drops others, so that losses differ")
-    if config.objective != "classification":
-        raise ValueError(f"objective={config.objective}: the usual script has classification")
-    if config.optimizer != "adamw":
-        raise ValueError(f"optimizer={config.optimizer}: the usual script has adamw")
-    if config.layer_decay != 1:
-        raise ValueError(f"layer_decay={config.layer_decay}: the usual script has one learning rate")
+    for name, usual in {"objective": "classification", "optimizer": "adamw", "layer_decay": 1}.items():
+        if getattr(config, name) != usual:
+            raise ValueError(f"{name}={getattr(config, name)}: the usual script has {usual}")
     if kind.tuned and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
         raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")

@@ -1,17 +1,17 @@
-"""What a bench found, for people: medians with their spread in tables, and what was left out and why."""
+"""The result of a bench as tables: medians with their spread, and what was left out and why."""
 
 from collections.abc import Callable
 from typing import Any
 
+from ablations.bench.rivals import OURS
 from results.grid import Cell, Grid, markdown
 
 Json = dict[str, Any]
-OURS = "vitcore"
 
 
-def told(found: Json) -> str:
+def render(found: Json) -> str:
     """All tables of one bench, and what they were measured on."""
-    return "\n\n".join([*TOLD[found["bench"]](found), machine(found)])
+    return "\n\n".join([*TABLES[found["bench"]](found), machine(found)])
 
 
 def arms(found: Json) -> list[str]:
@@ -82,7 +82,8 @@ def accuracy(value: float | None) -> str:
 
 def step(found: Json) -> list[str]:
     left_out = [f"{name} is left out: {why}" for name, why in found["left_out"].items()]
-    return [markdown(steps(found)), *filter(None, [floor(found), inputs(found), waits(found)]), "\n".join(left_out)]
+    parts = (floor(found), input_share(found), waits(found), "\n".join(left_out))
+    return [markdown(steps(found)), *filter(None, parts)]
 
 
 def steps(found: Json) -> Grid:
@@ -123,15 +124,29 @@ def floor(found: Json) -> str:
     return f"Floor: {milliseconds(part['seconds_per_step'])} a step{whole}. {reached}."
 
 
-def inputs(found: Json) -> str:
+def input_share(found: Json) -> str:
     part = found["input"]
     speed, share = spread(part["images_per_second"], "{:,.0f}"), spread(part["share"], "{:.1%}")
-    alone = f"Input alone: {speed} images/s, {share} of a step."
-    if not (pil := part["pil"]):
-        return alone
-    ours, theirs = (spread(pil["images_per_second"][name], "{:,.0f}") for name in (OURS, "torchvision"))
-    ratio = spread(pil["ratio"], "{:.1f}x")
-    return f"{alone} {pil['augment']}: {ours} images/s, torchvision with PIL on a core {theirs}: {ratio}."
+    return f"Input alone: {speed} images/s, {share} of a step."
+
+
+def inputs(found: Json) -> list[str]:
+    """Ours alone, and flip and crop beside torchvision's."""
+    pil = found["pil"]
+    rows = [
+        [Cell(f"{OURS}, as configured"), Cell(spread(found["images_per_second"], "{:,.0f}")), Cell("")],
+        *(
+            [
+                Cell(f"{name}, {pil['augment']}"),
+                Cell(spread(rate, "{:,.0f}")),
+                Cell("" if name == OURS else spread(pil["ratio"], "{:.1f}x")),
+            ]
+            for name, rate in pil["images_per_second"].items()
+        ),
+    ]
+    caption = f"{median(found)} in turn. torchvision transforms PIL images one by one, on a core."
+    header = ["pipeline", "images/s", "ours is faster by"]
+    return [markdown(Grid(f"Input: {model(found)}", [caption], header, [False, True, True], rows))]
 
 
 def waits(found: Json) -> str:
@@ -191,9 +206,10 @@ def size(count: int | None) -> str:
     return "" if count is None else f"{count / 2**20:,.1f} MiB"
 
 
-TOLD: dict[str, Callable[[Json], list[str]]] = {
+TABLES: dict[str, Callable[[Json], list[str]]] = {
     "step": step,
     "arms": arms,
     "loop": loop,
     "start": start,
+    "input": inputs,
 }

@@ -1,15 +1,16 @@
 """What a step of each arm of a study takes beside its baseline's: the two in turn, and the memory of each."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
-from ablations import bench_memory, paces
-from ablations.bench_clock import Seconds, Spread, interleaved, spread
-from ablations.bench_images import images
-from ablations.bench_process import Source
-from ablations.bench_step import OURS
+from ablations import paces
+from ablations.bench import memory
+from ablations.bench.clock import Seconds, interleaved, spread
+from ablations.bench.process import Source
+from ablations.bench.rivals import OURS
 from ablations.probing import with_steps
-from ablations.study import Arm
+from ablations.study import Arm, Design
 from vitcore.config import Config
 from vitcore.device import computing
 from vitcore.measure import measure
@@ -19,8 +20,24 @@ Json = dict[str, Any]
 WARM_UP = 5
 
 
+def chosen(design: Design, glob: str) -> list[Arm]:
+    """The arms of a study that `glob` names. Raises ValueError where there is none."""
+    found = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
+    if not found:
+        names = ", ".join(arm.name for arm in design.arms)
+        raise ValueError(f"--arm {glob}: {design.name} has the arms {names}")
+    return found
+
+
+def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> list[Json]:
+    """A row an arm, beside its baseline."""
+    named = {arm.name: arm.config for arm in design.arms}
+    pairs = Pairs(rounds, calls, source)
+    return [row(arm, named[arm.baseline], pairs) for arm in arms]
+
+
 class Pairs:
-    """Measures two configs in turn; arms that differ in nothing that a step's time depends on share a measurement."""
+    """Measures two configs in turn; arms with the same step share a measurement."""
 
     def __init__(self, rounds: int, calls: int, source: Source) -> None:
         self.rounds, self.calls, self.source = rounds, calls, source
@@ -28,7 +45,7 @@ class Pairs:
         self.memories: dict[str, int | None] = {}
 
     def seconds(self, arm: Config, baseline: Config) -> tuple[Seconds, Seconds]:
-        """A step of each, (rounds,)."""
+        """Seconds a step of each, (rounds,)."""
         key = pace(arm), pace(baseline)
         if key not in self.pairs:
             with computing(arm):
@@ -45,32 +62,24 @@ class Pairs:
 
     def memory(self, config: Config) -> int | None:
         if (key := pace(config)) not in self.memories:
-            self.memories[key] = bench_memory.one(config, OURS, self.source)
+            self.memories[key] = memory.of_side(config, OURS, self.source)
         return self.memories[key]
 
     def training(self, config: Config) -> Training:
-        config = with_steps(config, WARM_UP + self.rounds * self.calls)
-        return Training(config, images(config, self.source.data_dir, self.source.random))
+        return Training(with_steps(config, WARM_UP + self.rounds * self.calls), self.source.images(config))
 
 
-def bench(arms: Sequence[Arm], among: Sequence[Arm], pairs: Pairs) -> list[Json]:
-    """A row an arm; its baseline is found in `among`."""
-    named = {arm.name: arm.config for arm in among}
-    return [row(arm, arm.config, named[arm.baseline], pairs) for arm in arms]
-
-
-def row(arm: Arm, config: Config, baseline: Config, pairs: Pairs) -> Json:
+def row(arm: Arm, baseline: Config, pairs: Pairs) -> Json:
     """ratio: the arm's time over the baseline's, None where their steps are the same one."""
-    same = pace(config) == pace(baseline)
+    config = arm.config
     own, other = pairs.seconds(config, baseline)
-    ratio: Spread | None = None if same else spread(own / other)
     cost, before = measure(config), measure(baseline)
     return {
         "arm": arm.name,
         "baseline": arm.baseline,
         "seconds_per_step": spread(own),
         "baseline_seconds_per_step": spread(other),  # in the same turns
-        "ratio": ratio,
+        "ratio": None if pace(config) == pace(baseline) else spread(own / other),
         "params": cost["params"],
         "flops": cost["flops"],
         "flops_ratio": cost["flops"] * config.batch / (before["flops"] * baseline.batch),

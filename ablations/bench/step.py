@@ -1,8 +1,7 @@
 """The train step of a config exactly as `train` runs it, beside rivals, its floor and its own input pipeline.
 
-All are timed in turn, on the same images, threads and initial weights. The losses of the first steps are checked to be
-equal before, so that nothing is fast by being wrong. A head of zeros and a warm-up would hide what a model is from its
-first losses, ln(classes) of any; no step takes longer without them, so that both are left out.
+All sides take turns on the same images, threads and initial weights. Their first losses must be equal, so that nothing
+is fast by being wrong. A head of zeros and a warm-up would hide the model from its first losses, so both are left out.
 """
 
 import time
@@ -13,34 +12,24 @@ from typing import Any
 
 import torch
 
-from ablations import bench_input
-from ablations.bench_clock import Call, Seconds, interleaved, spread
-from ablations.bench_floor import Floor, multiplying
-from ablations.bench_peak import peak
-from ablations.bench_rivals import KINDS, Rival
+from ablations.bench.clock import Call, Seconds, interleaved, spread
+from ablations.bench.floor import Floor, matmul_precision, peak
+from ablations.bench.input import Input
+from ablations.bench.rivals import KINDS, OURS, Ours, Rival
 from ablations.probing import with_steps
 from vitcore.config import Config
 from vitcore.data import Data
 from vitcore.device import device_of
 from vitcore.measure import measure
-from vitcore.train import Training
 
 Json = dict[str, Any]
 CHECKED = 5  # first steps, whose losses are compared
-WARM_UP = 1  # steps after them, before any is timed: what was compiled without TF32 is compiled with it
-WATCHED = 3  # last steps, in which it is counted how often a GPU is waited for
-WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of it
+WARM_UP = 1  # steps between the check and the timing: what was compiled without TF32 is compiled again with it
+WATCHED = 3  # last steps, in which the host's waits for a GPU are counted
+WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
-TELLING = {"head_init": "lecun-normal", "warmup": 0.0}  # the first losses depend on all of the model
-IMAGES = 64  # a batch at most, where what is timed in bf16 is checked in float32 too
-OURS = "vitcore"
-
-
-class Ours(Training):
-    """As `train` runs it; tells its last loss."""
-
-    def last_loss(self) -> torch.Tensor:
-        return self.losses[self.since - 1]
+TELLING = {"head_init": "lecun-normal", "warmup": 0.0}  # the first losses then depend on all of the model
+IMAGES = 64  # a batch at most, where a bf16 training is checked in float32 too
 
 
 def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
@@ -49,10 +38,10 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
     if config.precision != "float32":
         check_in_float32(config, data)
     ours = Ours(config, data)
-    rivals, left_out = found(config, data, compiled)
+    rivals, left_out = available(config, data, compiled)
     first_steps = check_equal(config, {OURS: ours, **rivals})
     sides: dict[str, Call] = {OURS: ours.advance, **{name: rival.advance for name, rival in rivals.items()}}
-    sides["input"] = bench_input.Input(config, data).advance
+    sides["input"] = Input(config, data).advance
     for advance in sides.values():
         for _ in range(WARM_UP):
             advance()
@@ -65,20 +54,23 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
     seconds = interleaved(sides, rounds, calls, ours.device)
     return {
         "sides": [side(name, seconds, config) for name in (OURS, *rivals)],
-        "first_steps_seconds": first_steps,  # with what had to be compiled
+        "first_steps_seconds": first_steps,  # compilation included
         "floor": floor and floor_share(floor, config, seconds),
-        "input": input_share(config, data, seconds, rounds, left_out),
+        "input": {
+            "images_per_second": spread(config.batch / seconds["input"]),
+            "share": spread(seconds["input"] / seconds[OURS]),
+        },
         "waits_per_step": waits(ours.advance, WATCHED, ours.device),
         "left_out": left_out,
     }
 
 
 def waits(call: Call, calls: int, device: torch.device) -> float | None:
-    """How often a call makes the host wait until the GPU is through with all that it was given; None on a CPU."""
+    """How often a call makes the host wait for the GPU; None on a CPU."""
     if device.type != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
@@ -86,11 +78,11 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
                 call()
         finally:
             torch.cuda.set_sync_debug_mode(before)
-    return sum(str(warning.message).startswith(WAITS) for warning in told) / calls
+    return sum(str(warning.message).startswith(WAITS) for warning in caught) / calls
 
 
-def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
-    """Those that can be what `config` is, and why the others are not here."""
+def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
+    """The rivals that can train what `config` says, and why the others cannot."""
     rivals, left_out = {}, {}
     for name, kind in KINDS.items():
         if kind.tuned and not compiled:
@@ -103,20 +95,20 @@ def found(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival],
 
 
 def telling(config: Config) -> Config:
-    """The same steps, from weights by which the losses of the first ones tell a model from another."""
+    """The same steps, from weights whose first losses tell one model from another."""
     return config.model_copy(update=TELLING)
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Some images a step, nothing compiled. Raises ValueError for a rival that only bf16 made look like ours."""
+    """Compare first losses in float32, uncompiled. Raises ValueError for a rival that only bf16 made look like ours."""
     update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=update)
-    rivals, _ = found(exact, data, compiled=False)
+    rivals, _ = available(exact, data, compiled=False)
     check_equal(exact, {OURS: Ours(exact, data), **rivals})
 
 
-def check_equal(config: Config, sides: dict[str, Any]) -> dict[str, float]:
-    """Seconds of the first steps of each side. Raises ValueError unless each of their losses is ours."""
+def check_equal(config: Config, sides: dict[str, Ours | Rival]) -> dict[str, float]:
+    """Seconds of the first steps of each side. Raises ValueError unless all losses equal ours."""
     losses: dict[str, list[float]] = {name: [] for name in sides}
     seconds = {}
     for name, one in sides.items():
@@ -126,29 +118,28 @@ def check_equal(config: Config, sides: dict[str, Any]) -> dict[str, float]:
                 one.advance()
                 losses[name].append(one.last_loss().item())
         seconds[name] = time.perf_counter() - began
-    tolerance = TOLERANCE[config.precision]
     for name, theirs in losses.items():
-        refuse_unequal(name, losses[OURS], theirs, tolerance)
+        refuse_unequal(name, losses[OURS], theirs, TOLERANCE[config.precision])
     return seconds
 
 
 @contextmanager
 def without_tf32(device: str) -> Iterator[None]:
-    """A GPU's float32 inside is float32: by default its convolutions are not, and timm's patches are one."""
+    """Compute float32 in float32: by default a GPU's convolutions are TF32, and timm's patches are one."""
     if device != "cuda":
         yield
         return
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
-        with multiplying("highest"):
+        with matmul_precision("highest"):
             yield
     finally:
         torch.backends.cudnn.allow_tf32 = before
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raises ValueError with the first step whose losses are further apart than `tolerance`."""
+    """Raises ValueError with the first step whose losses differ by more than `tolerance`."""
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN
             raise ValueError(
@@ -169,34 +160,16 @@ def side(name: str, seconds: dict[str, Seconds], config: Config) -> Json:
 
 
 def floor_share(floor: Floor, config: Config, seconds: dict[str, Seconds]) -> Json:
-    """Of our step and of each rival's; of the peak where that is known."""
+    """The floor's share of our step and of each rival's; the share of the peak where that is known."""
     rate = 3 * measure(config)["flops"] * config.batch / seconds[OURS]  # backward is twice forward
     most = peak(config)
+    steps = {name: own for name, own in seconds.items() if name not in ("floor", "input")}
     return {
         "seconds_per_step": spread(seconds["floor"]),
-        "share": {name: spread(seconds["floor"] / own) for name, own in seconds.items() if name not in NOT_STEPS},
-        "backends": floor.backends(),
+        "share": {name: spread(seconds["floor"] / own) for name, own in steps.items()},
+        "backends": floor.backends,
         "share_of_flops": floor.share_of_flops,
         "flops_per_second": spread(rate),
         "peak_flops_per_second": most,
         "share_of_peak": most and spread(rate / most),
     }
-
-
-NOT_STEPS = ("floor", "input")
-
-
-def input_share(config: Config, data: Data, seconds: dict[str, Seconds], rounds: int, left_out: dict[str, str]) -> Json:
-    """Images a second of the pipeline alone, its share of our step, and flip and crop beside torchvision's with PIL."""
-    pil = None
-    try:
-        ours, theirs = bench_input.beside_pil(config, data, rounds, 2)
-        pil = {
-            "augment": bench_input.AUGMENT,
-            "images_per_second": {OURS: spread(config.batch / ours), "torchvision": spread(config.batch / theirs)},
-            "ratio": spread(theirs / ours),
-        }
-    except ValueError as error:
-        left_out["flip-crop with PIL"] = str(error)
-    own = seconds["input"]
-    return {"images_per_second": spread(config.batch / own), "share": spread(own / seconds[OURS]), "pil": pil}

@@ -1,21 +1,25 @@
-"""The images of a step alone, and the same augmentation as torchvision does it: image by image, with PIL."""
+"""The input pipeline alone, and its flip and crop beside torchvision's, which transforms image by image with PIL."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ablations.bench_clock import Seconds, interleaved
+from ablations.bench.clock import interleaved, spread
+from ablations.bench.rivals import OURS
 from ablations.probing import with_steps
 from vitcore.config import Config, merge
 from vitcore.data import Data
 from vitcore.train import Training
 
+Json = dict[str, Any]
 AUGMENT = "flip-crop"
+CALLS = 2  # batches a turn, of a slow rival
 
 
 class Input:
-    """The batches of a training, one after the other, without its steps: what is read ahead is what comes next."""
+    """The batches of a training, without its steps."""
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)
@@ -27,22 +31,33 @@ class Input:
         return images
 
 
-def beside_pil(config: Config, data: Data, rounds: int, calls: int) -> tuple[Seconds, Seconds]:
-    """Seconds a batch, flipped and cropped, of ours and of torchvision's on a core, (rounds,) each.
+def bench(config: Config, data: Data, rounds: int, calls: int) -> Json:
+    """Images a second of the config's own batches; of flipped and cropped ones beside torchvision's on a core.
 
-    Raises ValueError, in one line, where such images cannot be cropped so.
+    Raises ValueError where such images cannot be cropped so.
     """
+    own = Input(with_steps(config, 1 + rounds * calls), data)
+    own.advance()
+    device = own.training.device
+    seconds = interleaved({OURS: own.advance}, rounds, calls, device)[OURS]
     changed = {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}
-    ours = Input(with_steps(Config(**merge(config.model_dump(), changed)), 1 + rounds * calls), data)
-    sides = {"vitcore": ours.advance, "torchvision": pil_batch(ours.training)}
+    ours = Input(with_steps(Config(**merge(config.model_dump(), changed)), 1 + rounds * CALLS), data)
+    sides = {OURS: ours.advance, "torchvision": torchvision_batch(ours.training)}
     for call in sides.values():
         call()
-    seconds = interleaved(sides, rounds, calls, ours.training.device)
-    return seconds["vitcore"], seconds["torchvision"]
+    beside = interleaved(sides, rounds, CALLS, device)
+    return {
+        "images_per_second": spread(config.batch / seconds),
+        "pil": {
+            "augment": AUGMENT,
+            "images_per_second": {name: spread(config.batch / took) for name, took in beside.items()},
+            "ratio": spread(beside["torchvision"] / beside[OURS]),
+        },
+    }
 
 
-def pil_batch(training: Training) -> Callable[[], Tensor]:
-    """What a DataLoader without workers does for the images of the step to come, read beforehand."""
+def torchvision_batch(training: Training) -> Callable[[], Tensor]:
+    """What a DataLoader without workers does for the next batch, whose images are read beforehand."""
     from PIL import Image  # late: comes with torchvision
     from torchvision import transforms
 

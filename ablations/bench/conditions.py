@@ -1,0 +1,27 @@
+"""What the numbers of a bench depend on, so that anyone can repeat it."""
+
+from typing import Any
+
+import torch
+
+from ablations.bench.clock import ends
+from ablations.bench.process import Source
+from ablations.machine import cores
+from ablations.provenance import environment
+from vitcore.config import Config
+from vitcore.device import device_of, hardware
+
+Json = dict[str, Any]
+
+
+def conditions(config: Config, source: Source, digests: dict[str, str], rounds: int, calls: int) -> Json:
+    """Machine, versions, config, images, and how often each side was measured."""
+    machine = environment(config, hardware(config), device_of(config), digests)
+    return {
+        "machine": machine | {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()},
+        "config": config.model_dump(),
+        "images": "random" if source.random else config.data,
+        "rounds": rounds,
+        "low_and_high": ends(rounds),
+        "steps_per_round": calls,
+    }

@@ -1,0 +1,240 @@
+"""The floor: a step's matrix products and attention alone, each on the fastest backend of the same accuracy.
+
+On a GPU they run as one CUDA graph, because Python launches small kernels more slowly than they run. Shapes come from
+the config, not from the model, so that the model's own FLOPs check them; `share_of_flops` says what is left out.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ablations.bench.clock import Call, timed
+from vitcore.config import Config
+from vitcore.device import device_of, hardware
+from vitcore.measure import measure
+
+EXACT = 1e-5  # relative error at which a product still counts as float32
+TRIALS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
+WARM_UP = 3  # calls before a capture: libraries set themselves up at the first
+FUSED = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+# Part of the device's name -> dense bfloat16 FLOP/s, the first that fits. Sources: NVIDIA's data sheets of the A100
+# (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
+PEAKS = {
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "A100": 312e12,
+}
+
+
+def peak(config: Config) -> float | None:
+    """Published FLOP/s of the device in the config's precision; None where it is not known."""
+    if device_of(config) != "cuda" or config.precision != "bf16" or not torch.cuda.is_available():
+        return None
+    return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """`count` layers of (rows, inner) x (inner, columns). first: no gradient of its input is needed."""
+
+    name: str
+    rows: int
+    inner: int
+    columns: int
+    count: int = 1
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call, `count` times a step, as each backend does it."""
+
+    name: str
+    count: int
+    backends: dict[str, Call]
+
+
+def dense_layers(config: Config) -> list[Dense]:
+    """The dense layers of one batch's forward pass. Raises ValueError for a model that is not ours."""
+    if (tokens := measure(config)["tokens"]) is None:
+        raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
+    B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
+    patches = Dense("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width, first=True)
+    return [
+        *([patches] if config.stem == "patch" else []),
+        Dense("qkv", B * tokens, D, 3 * D, L),
+        Dense("out", B * tokens, D, D, L),
+        Dense("up", B * tokens, D, M, L),
+        Dense("down", B * tokens, M, D, L),
+        Dense("head", B, D, config.classes),
+    ]
+
+
+class Floor:
+    """The work of one step; `run()` does it once. Raises ValueError where there is none, or no CUDA graph of it."""
+
+    def __init__(self, config: Config) -> None:
+        self.device = torch.device(device_of(config))
+        self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        dense, cost = dense_layers(config), measure(config)
+        attended = 4 * config.batch * cost["tokens"] ** 2 * config.width * config.layers
+        self.flops = sum(2 * one.rows * one.inner * one.columns * one.count for one in dense) + attended
+        self.share_of_flops = self.flops / (cost["flops"] * config.batch)
+        works = [work for one in dense for work in self.products(one)]
+        works.append(self.attention(config, cost["tokens"]))
+        self.chosen = [(work, self.fastest(work)) for work in works]
+        self.run = as_graph(self.step, self.device)
+
+    def step(self) -> None:
+        for work, backend in self.chosen:
+            call = work.backends[backend]
+            with matmul_precision(backend):
+                for _ in range(work.count):
+                    call()
+
+    @property
+    def backends(self) -> dict[str, str]:
+        """The fastest backend of each piece of work."""
+        return {work.name: backend for work, backend in self.chosen}
+
+    @property
+    def precisions(self) -> list[str]:
+        """PyTorch's settings of float32 products under which they are as accurate as `dtype` says."""
+        if self.device.type != "cpu" or self.dtype != torch.float32:
+            return ["highest"]
+        return ["highest"] + (["medium"] if relative_error("medium") <= EXACT else [])
+
+    def fastest(self, work: Work) -> str:
+        """The backend with the shortest of TRIALS turns."""
+        calls = {}
+        for name, call in work.backends.items():
+            with matmul_precision(name):
+                calls[name] = as_graph(repeated(call, CALLS[self.device.type]), self.device)
+        seconds = dict.fromkeys(calls, float("inf"))
+        for _ in range(TRIALS):
+            for name, call in calls.items():
+                with matmul_precision(name):
+                    seconds[name] = min(seconds[name], timed(call, 1, self.device))
+        return min(seconds, key=seconds.__getitem__)
+
+    def products(self, shape: Dense) -> Iterator[Work]:
+        """The forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
+        x, w = self.random(shape.rows, shape.inner), self.random(shape.columns, shape.inner)
+        g = self.random(shape.rows, shape.columns)
+        for name, (a, b) in {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}.items():
+            if not (shape.first and name == "inputs"):
+                call = product(a, b)
+                yield Work(f"{shape.name} {name}", shape.count, dict.fromkeys(self.precisions, call))
+
+    def attention(self, config: Config, tokens: int) -> Work:
+        """Attention forward and backward, with each kernel that the device has."""
+        size = (config.batch, config.heads, tokens, config.width // config.heads)
+        q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
+        kernels = {name: kernel for name, backend in FUSED.items() if has_gradient(kernel := fused(backend), q, k, v)}
+        calls = {
+            f"{name} {way}": with_gradient(kernel, q, k, v)
+            for name, kernel in {**kernels, "plain": plain}.items()
+            for way in self.precisions
+        }
+        return Work("attention", config.layers, calls)
+
+    def random(self, *size: int) -> Tensor:
+        return torch.randn(*size, device=self.device, dtype=self.dtype)
+
+
+def repeated(call: Call, count: int) -> Call:
+    def calls() -> None:
+        for _ in range(count):
+            call()
+
+    return calls
+
+
+def as_graph(call: Call, device: torch.device) -> Call:
+    """`call`; on a GPU a CUDA graph of all that it launches. Raises ValueError where it cannot be captured."""
+    if device.type != "cuda":
+        return call
+    try:
+        here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            repeated(call, WARM_UP)()
+        here.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+    except RuntimeError as error:
+        raise ValueError(f"no CUDA graph of it: {str(error).partition(chr(10))[0]}") from error
+    return graph.replay
+
+
+def product(a: Tensor, b: Tensor) -> Call:
+    out = a.new_empty(len(a), b.shape[1])
+    return lambda: torch.mm(a, b, out=out)
+
+
+def with_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Call:
+    gradient = torch.randn_like(q)
+    return lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), gradient)
+
+
+def fused(backend: SDPBackend) -> Callable[..., Tensor]:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v)
+
+    return attend
+
+
+def has_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether this device has the kernel for these, with its gradient."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns why, then raises
+        try:
+            with_gradient(attend, q, k, v)()
+        except RuntimeError:
+            return False
+    return True
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q.k / sqrt(d)) v in three operations."""
+    shape = q.shape
+    q, k, v = (part.flatten(0, 1) for part in (q, k, v))
+    logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
+    return torch.bmm(logits.softmax(dim=-1), v).view(shape)
+
+
+def relative_error(precision: str) -> float:
+    """The relative error of a float32 product of 256 x 256, by its norm."""
+    a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with matmul_precision(precision):
+        found = a.float() @ b.float()
+    exact = a @ b
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+@contextmanager
+def matmul_precision(backend: str) -> Iterator[None]:
+    """Set PyTorch's precision of float32 products to the last word of `backend`."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(backend.rpartition(" ")[2])
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,82 @@
+"""One measurement in a process of its own, with its order and its answer as JSON; and the images that benches use."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ablations import plugins
+from ablations.provenance import HOME
+from vitcore.config import Config
+from vitcore.data import Data, Images, load
+from vitcore.device import device_of
+
+BATCHES = 4  # of random images
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where images and plug-ins come from. random: draw images instead of reading the config's."""
+
+    data_dir: Path | None = None
+    random: bool = False
+    plugins: tuple[Path, ...] = ()
+
+    def images(self, config: Config) -> Data:
+        """The config's data set on its device."""
+        data = random_images(config) if self.random else load(config, self.data_dir)
+        return data.to(torch.device(device_of(config)))
+
+
+def random_images(config: Config) -> Data:
+    """BATCHES of random bytes with random labels: a step takes as long with them as with any others."""
+    generator = torch.Generator().manual_seed(0)
+    count = BATCHES * config.batch
+    size = (count, config.channels, config.image_size, config.image_size)
+    pixels = torch.randint(256, size, generator=generator, dtype=torch.uint8)
+    labels = torch.randint(config.classes, (count,), generator=generator)
+    some = Images(pixels, labels, np.arange(count))
+    statistics = [torch.full((1, config.channels, 1, 1), value) for value in (127.5, 74.0)]
+    return Data(some, some, some, *statistics)
+
+
+def measure_in_process(module: str, config: Config, source: Source, own: Mapping[str, str], **more: str) -> Any:
+    """The answer of `module` for `config` (see `answer`). Raises ValueError with the last line of a failure."""
+    order = {
+        "config": config.model_dump(),
+        "source": [source.data_dir and str(source.data_dir), source.random, [*map(str, source.plugins)]],
+        "more": more,
+    }
+    return json.loads(run(python(module), own, input=json.dumps(order)))
+
+
+def answer(measure: Callable[..., Any]) -> None:
+    """In the other process: print `measure(config, source, **more)` as JSON."""
+    order = json.load(sys.stdin)
+    data_dir, random, files = order["source"]
+    source = Source(data_dir and Path(data_dir), random, tuple(map(Path, files)))
+    plugins.load(source.plugins)
+    print(json.dumps(measure(Config(**order["config"]), source, **order["more"])))
+
+
+def python(module: str, *words: str) -> list[str]:
+    """The command that runs a module of this code, whatever lies in the working directory."""
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def run(command: Sequence[str], own: Mapping[str, str], **how: Any) -> str:
+    """Standard output of a command, with its `own` variables. Raises ValueError with its last line where it fails."""
+    path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, **own}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, **how)
+    if done.returncode:
+        name = " ".join(command[1:5]).removeprefix("-P -m ")
+        raise ValueError(f"{name}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
+    return str(done.stdout)
