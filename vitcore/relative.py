@@ -41,7 +41,7 @@ class Relative(Position):
             raise no_way(self.grid, grid)
         # Windows of the reversed table are its rows by key, the last query's first. Their gradient is a sum over
         # windows, where that of table[offset] is a scatter. Products with the table itself, (B, H, N, 2N - 1), shifted
-        # afterwards, take longer than either (`ablate bench position-embedding --arm position=relative`).
+        # afterwards, take longer than either (`ablate bench study position-embedding --arm position=relative`).
         B, H, N, d = q.shape
         r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
         # einsum("bhid,idj->bhij", q, r), which does more around the same product
