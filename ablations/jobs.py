@@ -13,6 +13,7 @@ from results.planned import evals_of
 
 Json = dict[str, Any]
 TURN_SECONDS = 30.0
+BASE = "base"  # in a plan that is not written yet: the digest of what it was made on top of
 COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # as vitcore.measure.Cost, which loads torch
 
 
@@ -24,24 +25,62 @@ def read(runs: Path, plan_name: str) -> Json | None:
 
 
 def write(runs: Path, plan: Json) -> None:
-    """Writes the plan unless it is there already; a plan that grew meanwhile, by another run, is an error.
+    """Writes the plan where plan.json is still what the plan was made on top of (compare and swap).
 
-    Raises ValueError: the same command, given again, plans on top of the other.
+    Raises ValueError where another run changed it meanwhile: the same command, given again, plans on top of that.
     """
     folder = store.study_folder(runs, plan["name"])
     refuse_links(runs, folder / "turns")
+    content = {key: value for key, value in plan.items() if key != BASE}
     with lease.turn(folder / "turns", TURN_SECONDS):
         there = read(runs, plan["name"])
-        if there is not None and lost(there, plan):
-            raise ValueError(f"{plan['name']}: another run planned more of it meanwhile: give the command again")
-        if there != plan:
-            store.write_json(folder / "plan.json", plan)
+        if there == content:
+            return
+        if digest(there) != plan.get(BASE, ""):
+            assert there is not None, "plans are never deleted"
+            if not content.get("pruned"):
+                refuse_other(there, content)
+            raise ValueError(f"{plan['name']}: another run changed its plan meanwhile: give the command again")
+        store.write_json(folder / "plan.json", content)
 
 
-def lost(there: Json, plan: Json) -> bool:
-    """Whether writing `plan` would forget arms or seeds; a pruned plan says that it means to."""
-    arms = {arm["name"] for arm in there["arms"]} - {arm["name"] for arm in plan["arms"]}
-    return not plan.get("pruned") and bool(arms or set(there["seeds"]) - set(plan["seeds"]))
+def digest(plan: Json | None) -> str:
+    """Of a plan as it lies on disk; "" where there is none."""
+    return "" if plan is None else store.checksum(plan)
+
+
+def refuse_other(old: Json, new: Json) -> None:
+    """Raises ValueError where two plans of one name cannot be one table: another baseline or metric."""
+    for key in ("baseline", "metric"):
+        if old[key] != new[key]:
+            raise ValueError(
+                f"{old['name']} was planned with {key} {old[key]}, now it is {new[key]}: give the study another name, "
+                "or plan it anew with --prune (results stay)"
+            )
+    before, after = baseline_arm(old), baseline_arm(new)
+    if before["key"] != after["key"]:
+        raise ValueError(
+            f"{old['name']} was planned with another baseline ({difference(whole(before, old), whole(after, new))}): "
+            "give the recipe another name, or plan it anew with --prune (results stay)"
+        )
+
+
+def baseline_arm(plan: Json) -> Json:
+    return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
+
+
+def whole(arm: Json, plan: Json) -> Json:
+    """An arm's settings, and those of what it starts from, as 'pretrain.lr'."""
+    lineage = chain.lineage(arm, chain.by_name(plan))
+    above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
+    return {**arm["config"], **above}
+
+
+def difference(old: Json, new: Json) -> str:
+    """What two configs differ in, the first three keys."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
+    return changed or "the images of its data, or what one of its parts computes"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ablations import about_data, starts, stated
 from ablations.budget import training_flops
 from ablations.confounds import enlarged, footnotes, refuse_undeclared, sizes
 from ablations.contrasts import interactions, settled, tuned
+from ablations.jobs import refuse_other
 from ablations.stages import Stage, lineage
 from ablations.study import Arm, Design, Study, at, claim_arms
 from results import chain, evals, store, units
@@ -335,18 +336,7 @@ def published(design: Design, arm: Arm) -> float | None:
 
 def grown(old: Json, new: Json) -> Json:
     """The plan with every arm and seed of the old one. Raises ValueError where the two cannot be one table."""
-    for key in ("baseline", "metric"):
-        if old[key] != new[key]:
-            raise ValueError(
-                f"{old['name']} was planned with {key} {old[key]}, now it is {new[key]}: give the study another name, "
-                "or plan it anew with --prune (results stay)"
-            )
-    before, after = baseline_arm(old), baseline_arm(new)
-    if before["key"] != after["key"]:
-        raise ValueError(
-            f"{old['name']} was planned with another baseline ({difference(whole(before, old), whole(after, new))}): "
-            "give the recipe another name, or plan it anew with --prune (results stay)"
-        )
+    refuse_other(old, new)
     names = {arm["name"] for arm in new["arms"]}
     gone = [arm for arm in old["arms"] if arm["name"] not in names]
     stages, called = kept_stages(old, gone, new)
@@ -419,21 +409,3 @@ def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names:
         return arm | measured_arm(arm["name"], config) | {"trials": trials(config, arm["config"], own, parent)}
     except ValueError:  # its plugin is not loaded, or is another
         return arm
-
-
-def baseline_arm(plan: Json) -> Json:
-    return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
-
-
-def whole(arm: Json, plan: Json) -> Json:
-    """An arm's settings, and those of what it starts from, as 'pretrain.lr'."""
-    lineage = chain.lineage(arm, chain.by_name(plan))
-    above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
-    return {**arm["config"], **above}
-
-
-def difference(old: Json, new: Json) -> str:
-    """What two configs differ in, the first three keys."""
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
-    return changed or "the images of its data, or what one of its parts computes"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablations import provenance
-from ablations.jobs import read
+from ablations.jobs import BASE, digest, read
 from vitcore import origin
 from vitcore.config import Config
 from vitcore.describe import describe
@@ -35,15 +35,15 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     """The plan to run: what is asked for, and whatever was planned under the same name before.
 
     code: the sources and the plugins (provenance.code). With plugins, and with "" where it is not known, every plan is
-    made anew.
+    made anew. What it is made on top of is noted in it, for `jobs.write`.
     Raises ValueError for an arm that cannot be, and where the two cannot be one table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old["seeds"], *asked})
     known = made_from(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.get("made_from") == known:
-        return {key: value for key, value in old.items() if key != "pruned"}
-    return make(design, wanted, old, prune) | {"made_from": known}
+        return {key: value for key, value in old.items() if key != "pruned"} | {BASE: digest(old)}
+    return make(design, wanted, old, prune) | {"made_from": known, BASE: digest(old)}
 
 
 def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | None = None) -> str:

@@ -84,7 +84,11 @@ def load(
         found = read_export(source)
         wanted = set(planned.select([study.plan for study in found], studies, source))
         return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
-    plans = planned.plans(source, studies)
+    return of_plans(source, planned.plans(source, studies), parts)
+
+
+def of_plans(source: Path, plans: Sequence[dict[str, Any]], parts: Collection[str] = PARTS) -> list[StudyResults]:
+    """What there is in a runs folder of these plans, whatever plan.json says by now. Raises NewerSchema."""
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
     records = record.of_many(source, sorted(ids), parts)
     return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]

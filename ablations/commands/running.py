@@ -77,10 +77,11 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
             ids.discard(job.id)
             if not ids:
                 from ablations.publishing import publish
-                from results.study import load
+                from results.study import of_plans
 
                 del open_trials[name]
-                print(publish(load(runs, [name])[0], runs), end="\n\n", flush=True)
+                own = next(planned for planned in plans if planned["name"] == name)
+                print(publish(of_plans(runs, [own])[0], runs), end="\n\n", flush=True)
 
     return over
 
