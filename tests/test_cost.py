@@ -11,7 +11,8 @@ from in_process import called
 
 from ablations import estimate, overview, paces, past, resolution
 from ablations import plan as planning
-from ablations.jobs import jobs
+from ablations.jobs import BASE, digest, jobs
+from ablations.jobs import read as read_plan
 from ablations.jobs import write as write_plan
 from ablations.paces import Device
 from ablations.study import Design, packaged, read_recipe, read_study
@@ -45,7 +46,7 @@ def plan(tmp_path: Path) -> Callable[..., Json]:
         (tmp_path / "s.yaml").write_text(dedent(study))
         design = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), overrides)
         made = planning.build(design, [0, 1, 2])
-        write_plan(tmp_path, made)
+        write_plan(tmp_path, made | {BASE: digest(read_plan(tmp_path, design.name))})
         return made
 
     return make
