@@ -261,7 +261,7 @@ def test_bf16_autocast_stays_near_float32(kind: dict[str, Any]) -> None:
         rounded = model(images)
     rounded.float().square().sum().backward()
     assert (rounded - exact).abs().max() < 0.05 * exact.abs().max() + 0.02
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 @EVERY
