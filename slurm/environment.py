@@ -7,9 +7,7 @@ changes what SLURM's commands do or print (SBATCH_*, SQUEUE_FORMAT, SLURM_TIME_F
 the job inside which a job is submitted.
 """
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 KEPT = (
@@ -34,15 +32,3 @@ def kept(environment: Mapping[str, str]) -> dict[str, str]:
 
 def among(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-@contextmanager
-def only_kept() -> Iterator[None]:
-    """Inside, this process's own environment is the kept one: submitit starts sbatch with that."""
-    everything = dict(os.environ)
-    for name in everything.keys() - kept(everything).keys():
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.update(everything)

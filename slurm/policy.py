@@ -114,8 +114,9 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """The lines of `sacctmgr show`; none where the accounting is off or does not answer soon."""
+    """The lines of `sacctmgr show`, a word each; none where the accounting is off or does not answer soon."""
     try:
-        return ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
+        lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):
         return []
+    return [line for line in lines if " " not in line]  # a site's banner has blanks

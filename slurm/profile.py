@@ -271,7 +271,6 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Se
     """For `submitit.SlurmExecutor.update_parameters`. The job is called label:tag; its comment begins with the tag.
 
     shunned: nodes to keep away from, beside those that the profile excludes; ValueError for what is no node's name.
-    Submit inside `environment.only_kept()`: sbatch hands its whole environment to the job.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *shunned])))

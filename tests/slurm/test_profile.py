@@ -1,6 +1,5 @@
 """Profiles: what they may hold, what becomes of them in a script, which environment goes along."""
 
-import os
 import shlex
 import subprocess
 import sys
@@ -47,12 +46,10 @@ FULL = {
 }
 
 
-def script(chosen: Profile, command: str = "true") -> str:
-    """The script that submitit hands to sbatch."""
-    from submitit.slurm.slurm import _make_sbatch_string
-
-    text: str = _make_sbatch_string(command=command, folder="/nowhere", **submitit_parameters(chosen, "vit:0"))
-    return text
+def script(chosen: Profile) -> str:
+    """What sbatch is given for one task of the profile."""
+    tasks = submission.Tasks("module:name", [], [[]])
+    return submission.script(Path("/nowhere"), tasks, submitit_parameters(chosen, "vit:0"), Path("/nowhere/code"))
 
 
 def directives(text: str) -> dict[str, str | bool]:
@@ -382,16 +379,6 @@ def test_what_jobs_need_is_kept(name: str) -> None:
 def test_secrets_and_what_bends_slurm_are_not(name: str) -> None:
     """Neither what sbatch would publish, nor what changes the meaning of commands, nor the surrounding job's own."""
     assert not environment.kept({name: "1"})
-
-
-def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """only_kept() takes away inside and gives back outside."""
-    monkeypatch.setenv("MY_TOKEN", "x")
-    before = dict(os.environ)
-    with environment.only_kept():
-        inside = dict(os.environ)
-    assert inside == environment.kept(before)
-    assert dict(os.environ) == before
 
 
 # -- the first profile -------------------------------------------------------------------------------------------------

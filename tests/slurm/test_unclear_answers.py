@@ -8,14 +8,14 @@ import pytest
 from in_process import called
 from small_study import CANCEL, PROFILE, SUBMIT, Wrap, command, on, results, write
 
-from slurm import executor, intent, limits, queue, submission
+from slurm import executor, intent, limits, partitions, policy, queue, submission
 from slurm.ask import Refused, Unreachable
 from slurm.devcluster import Cluster, until
 from slurm.profile import Profile, submitit_parameters
 
 ROOT = Path(__file__).parents[2]
 CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
-BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end **"'
+BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"'
 
 
 def send(folder: Path, profile: Profile = CHEAP) -> int:
@@ -82,7 +82,22 @@ def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wra
         queue.jobs("ablate:")
 
 
-def test_failing_scancel_is_no_success(cluster: Cluster, wrap: Wrap) -> None:
+def test_banners_change_nothing_that_is_known_of_the_cluster(cluster: Cluster, wrap: Wrap) -> None:
+    """Partitions, accounts, qualities of service and limits, as without them."""
+
+    def known() -> tuple[object, ...]:
+        records = policy.records()
+        own = policy.accounts(records), policy.all_qualities(records), policy.qualities(CHEAP, "lab")
+        return partitions.nodes(), partitions.states(["main"]), own, limits.limits(CHEAP)
+
+    cluster.limit_submissions(7)
+    plain = known()
+    for name in ("scontrol", "sacctmgr", "sinfo"):
+        wrap(name, f"{BANNER}; {BANNER} >&2; REAL; {BANNER}")
+    assert known() == plain
+
+
+def test_failing_command_ends_no_job(cluster: Cluster, wrap: Wrap) -> None:
     """A wrapper's failure is raised; that a job ended meanwhile is none."""
     tag = "ablate:cancelling:0001"
     cluster.sbatch("--hold", f"--job-name={tag}", "--wrap=true")

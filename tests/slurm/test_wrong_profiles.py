@@ -84,6 +84,16 @@ def test_the_good_profile_is_taken(tmp_path: Path, cluster: Cluster, submit: Sub
         (submission / "cancelled.json").touch()
 
 
+def test_what_sbatch_refuses_in_the_end_leaves_no_submission(tmp_path: Path, cluster: Cluster, submit: Submit) -> None:
+    """`--test-only` names no key and could mean the nodes' state: sbatch has the last word."""
+    settings = GOOD | {"extra": "{exclude: 'node[1-2]'}"}
+    status, output, errors = submit("".join(f"{key}: {value}\n" for key, value in settings.items()))
+    assert (status, output, errors.count("\n")) == (2, "", 2)
+    assert "Batch job submission failed: Requested node configuration is not available" in errors
+    assert not list((tmp_path / "runs/submissions").glob("[0-9]*"))
+    assert not cluster.run("squeue", "--noheader").stdout
+
+
 @pytest.fixture
 def drained(cluster: Cluster) -> Iterator[None]:
     """All nodes are, as before maintenance: sbatch queues jobs, and `--test-only` refuses them."""
