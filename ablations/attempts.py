@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from results import lease, store
+from results.schemas import Environment, Failure, Schema
 
 Json = dict[str, Any]
 WITHOUT_PROGRESS = 3  # attempts that the machine ended without a newer checkpoint
@@ -44,7 +45,7 @@ def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
 
 def how(path: Path, code: str) -> Ended | None:
     """None for an attempt that counts for nothing: stopped when told, published, or under other code."""
-    env, failure = known(path / "env.json"), known(path / "failure.json")
+    env, failure = known(path / "env.json", Environment), known(path / "failure.json", Failure)
     if env.get("code", code) != code or failure.get("code", code) != code:
         return None
     step = env.get("resumed_from", {}).get("step")
@@ -61,10 +62,10 @@ def node_of(ended: Json, env: Json) -> str:
     return str(ended.get("node", env.get("node", "")))
 
 
-def known(path: Path) -> Json:
+def known(path: Path, schema: type[Schema]) -> Json:
     """Empty where there is none, or none that can be read."""
     try:
-        return store.read_json(path)
+        return store.read_json(path, schema)
     except (FileNotFoundError, store.Broken):
         return {}
 

@@ -19,7 +19,7 @@ COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # as vitc
 
 def read(runs: Path, plan_name: str) -> Json | None:
     try:
-        return store.read_json(store.study_folder(runs, plan_name) / "plan.json")
+        return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
         return None
 
@@ -41,7 +41,7 @@ def write(runs: Path, plan: Json) -> None:
             if not content.get("pruned"):
                 refuse_other(there, content)
             raise ValueError(f"{plan['name']}: another run changed its plan meanwhile: give the command again")
-        store.write_json(folder / "plan.json", content)
+        store.write_plan(folder / "plan.json", content)
 
 
 def digest(plan: Json | None) -> str:

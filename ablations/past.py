@@ -10,6 +10,7 @@ from typing import Any
 from ablations.paces import Device
 from results import store
 from results.planned import trained
+from results.schemas import Environment
 
 Json = dict[str, Any]
 ENOUGH = 20  # past trials of an arm that are read
@@ -77,6 +78,6 @@ def ranks(config: Mapping[str, Any]) -> int:
 def environment(attempt: Path) -> Json:
     """The attempt's env.json; nothing where it cannot be read."""
     try:
-        return store.read_json(attempt / "env.json")
+        return store.read_json(attempt / "env.json", Environment)
     except (FileNotFoundError, store.Broken):
         return {}

@@ -7,6 +7,7 @@ from ablations.attempts import known
 from ablations.jobs import Job
 from ablations.runner import outcome
 from results import chain, evals, lease, store
+from results.schemas import Failure
 
 Wanted = Callable[[store.Trial, store.TrialState], bool]
 
@@ -25,7 +26,7 @@ def wanted(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
 def kind(trial: store.Trial) -> str:
     """What the newest attempt failed of (ablations.faults); "" where that is not known."""
     newest = trial.attempts()[-1:]
-    return str(known(newest[0] / "failure.json").get("kind", "")) if newest else ""
+    return str(known(newest[0] / "failure.json", Failure).get("kind", "")) if newest else ""
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ablations.attempts import known, node_of
 from ablations.faults import MACHINE
 from results import store
+from results.schemas import Environment, Failure, Result
 
 FAULTS = 2
 SECONDS = 24 * 3600.0  # a node that was mended meanwhile is as good as any
@@ -27,9 +28,9 @@ def shunned(trials: Iterable[store.Trial]) -> list[str]:
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
     """The node of each recent attempt that its machine ended or miscomputed."""
     for attempt in trial.attempts():
-        for name in ("failure.json", "result.json"):
-            if lately(attempt / name) and is_fault(ended := known(attempt / name)):
-                node = node_of(ended, known(attempt / "env.json"))
+        for name, schema in (("failure.json", Failure), ("result.json", Result)):
+            if lately(attempt / name) and is_fault(ended := known(attempt / name, schema)):
+                node = node_of(ended, known(attempt / "env.json", Environment))
                 if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
                     yield node
 

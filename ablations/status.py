@@ -181,7 +181,7 @@ def kind_of(key: str, state: store.TrialState, seen: Seen, start: Start = Start(
 def progress(arm: Json, state: store.TrialState) -> Json:
     """Step, accuracy so far, seconds left, as of the last evaluation."""
     assert state.attempt is not None
-    lines = store.read_lines(state.attempt / "metrics.jsonl")
+    lines = store.read_metrics(state.attempt)
     steps = arm["config"]["steps"]
     if not lines or not lines[-1]["step"]:
         return {"step": 0, "steps": steps, "accuracy": None, "seconds_left": None}

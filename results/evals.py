@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from results import lease, store
 from results.paths import safe_name
+from results.schemas import Eval, Failure
 from results.store import Broken, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def file(trial: Trial, name: str, suffix: str) -> Path:
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
     """The verified eval. Raises FileNotFoundError; Broken where it is damaged, or of other weights; NewerSchema."""
-    content = store.read_json(file(trial, name, ".json"))
+    content = store.read_json(file(trial, name, ".json"), Eval)
     if content.get("checksum") != store.checksum(content):
         raise Broken(f"evals/{name}.json: its checksum differs (edited or damaged)")
     if (content.get("id"), content.get("name")) != (trial.id, name):
@@ -158,7 +159,7 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
     """Why one of these, or of all, could not be computed; None where none has failed."""
     for name in all_names(trial) if names is None else names:
         try:
-            return store.read_json(file(trial, name, ".failure.json"))
+            return store.read_json(file(trial, name, ".failure.json"), Failure)
         except FileNotFoundError:
             continue
         except Broken as error:

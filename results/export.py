@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 
 from results import layout, store
 from results.inside import Inspection, pack, unpack
+from results.names import METRICS
 from results.record import Record
+from results.schemas import ExportHeader, in_range, problem
 from results.study import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 
 Json = dict[str, Any]
@@ -147,15 +149,13 @@ def read_header(path: Path, schema: pa.Schema) -> Json:
     if content is None:
         raise ValueError(f"{path}: a Parquet file, but not one that `ablate export` wrote")
     try:
-        header: Json = json.loads(content)
-    except ValueError as error:
+        header = store.parse_json(content, path)
+        if header.get("checksum") != store.checksum(header):
+            raise store.Broken("the checksum of its plans differs")
+        if wrong := problem(ExportHeader, header):
+            raise store.Broken(wrong)
+    except store.Broken as error:
         raise store.Broken(f"{path}: damaged ({error})") from None
-    if header.get("checksum") != store.checksum(header):
-        raise store.Broken(f"{path}: damaged (the checksum of its plans differs)")
-    if header["schema"] > store.SCHEMA:
-        raise store.NewerSchema(
-            f"{path}: schema {header['schema']} is newer than this version reads ({store.SCHEMA}): upgrade to read it"
-        )
     return header
 
 
@@ -168,6 +168,11 @@ def read_rows(path: Path, table: pa.Table) -> list[Json]:
         rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
     except UnicodeDecodeError as error:
         raise store.Broken(f"{path}: damaged ({error})") from None
+    for row in rows:
+        try:
+            in_range({name: row[name] for name in METRICS if name in row})
+        except ValueError as error:
+            raise store.Broken(f"{path}: damaged (trial {row['id']}: {error})") from None
     for name in ARRAYS:
         for row, scalar in zip(rows, table[name], strict=True):  # no Python number for each image
             row[name] = scalar.values.to_numpy() if scalar.is_valid else None

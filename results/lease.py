@@ -7,7 +7,6 @@ its pid means something), that it let go, or that its lease did not change for 6
 import contextlib
 import json
 import os
-import re
 import shutil
 import socket
 import threading
@@ -17,12 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from results.files import read_bytes
+from results.schemas import Lease, problem
+
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
 NAME = "lease.json"
 RELEASED = "released.json"
-NONCE = re.compile("[0-9a-f]{32}")  # becomes part of a path
 
 
 def holder() -> dict[str, Any]:
@@ -147,20 +148,21 @@ def release(attempt: Path) -> None:
 
 def read(attempt: Path) -> dict[str, Any]:
     """Empty where there is none, or none that can be read."""
+    return parsed(attempt / NAME)
+
+
+def parsed(path: Path) -> dict[str, Any]:
+    """A lease's content; empty where there is none that can be read."""
     try:
-        content = json.loads((attempt / NAME).read_bytes())
-    except (OSError, ValueError):
+        content = json.loads(read_bytes(path))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) and not problem(Lease, content) else {}
 
 
 def nonce(attempt: Path) -> str:
     """What tells the attempt from one of the same number in another run directory; "" where there is none."""
-    for name in (NAME, RELEASED):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            found = str(json.loads((attempt / name).read_bytes()).get("nonce", ""))
-            return found if NONCE.fullmatch(found) else ""
-    return ""
+    return str((parsed(attempt / NAME) or parsed(attempt / RELEASED)).get("nonce", ""))
 
 
 def known(content: dict[str, Any]) -> bool | None:
@@ -169,7 +171,7 @@ def known(content: dict[str, Any]) -> bool | None:
         return None
     here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
     if all(content.get(key) == value for key, value in here.items()):
-        return bool(started(int(content.get("pid", 0))) == content.get("started", ""))
+        return bool(started(content["pid"]) == content["started"])
     return None
 
 

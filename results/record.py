@@ -14,12 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from results import correctness, evals, store
 from results.correctness import Correct
 from results.names import MEASURES, METRICS
+from results.schemas import Environment, MetricsLine
 
+Part = TypeVar("Part")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
 PROVENANCE = (
     *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
@@ -83,62 +85,86 @@ def at_once(trials: int) -> int:
 def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
     state = trial.state()
+    troubles = Troubles()
     values: dict[str, Any] = {"status": state.status, "reason": state.reason}
     if "config" in parts:
-        values["config"] = read_config(trial)
+        values["config"] = troubles.kept(lambda: read_config(trial, state.result)) or ""
     if state.folder is None:
         return Record(values)
     if "provenance" in parts:
-        values |= read_provenance(str(state.folder))
-    lines = store.read_lines(Path(state.folder, "metrics.jsonl")) if "history" in parts else []
-    history = [line for line in lines if isinstance(line, dict)]
+        values |= troubles.kept(lambda: read_provenance(state)) or {}
+    history = troubles.kept(lambda: read_history(state)) or [] if "history" in parts else []
     if state.result is None:
         return Record(values, history)
-    values |= {name: state.result.get("metrics", {}).get(name) for name in METRICS}
+    values |= {name: state.result["metrics"].get(name) for name in METRICS}
     values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
     if later := evals.summary(trial, state.result):
         values["evals"] = json.dumps(later, sort_keys=True)
-    try:
-        return Record(values, history, correctness.read(state.folder) if "correct" in parts else None)
-    except FileNotFoundError:
-        return Record(values, history)
-    except store.Broken as error:
-        return Record(values | {"reason": str(error)}, history)
+    correct = troubles.kept(lambda: read_correct(state)) if "correct" in parts else None
+    return Record(values | {"reason": troubles.joined(state.reason)}, history, correct)
 
 
-def read_config(trial: store.Trial) -> str:
-    """The resolved config as JSON text, empty where there is none."""
-    try:
-        return json.dumps(trial.config().get("config", {}), sort_keys=True)
-    except (FileNotFoundError, store.Broken):
-        return ""
+class Troubles:
+    """What of a trial could not be read, file by file."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def kept(self, read: Callable[[], Part]) -> Part | None:
+        """What `read` returns; None where its file is missing, or broken, which is noted."""
+        try:
+            return read()
+        except FileNotFoundError:
+            return None
+        except store.Broken as error:
+            self.found.append(str(error))
+            return None
+
+    def joined(self, reason: str) -> str:
+        return "; ".join(filter(None, [reason, *self.found]))
 
 
-def read_provenance(attempt: str) -> dict[str, Any]:
-    """The machine and the code, each as text: "A then B" where the attempts that led to this folder's differ."""
-    envs = read_envs(attempt)
+def read_config(trial: store.Trial, result: store.Json | None) -> str:
+    """The resolved config as JSON text. Raises FileNotFoundError, Broken."""
+    return json.dumps(trial.config(result)["config"], sort_keys=True)
+
+
+def read_history(state: store.TrialState) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl. Raises FileNotFoundError, Broken."""
+    return store.parse_lines(state.read("metrics.jsonl"), MetricsLine)
+
+
+def read_correct(state: store.TrialState) -> Correct:
+    """Which test images were classified correctly. Raises FileNotFoundError, Broken."""
+    return correctness.parse(state.read(correctness.NAME))
+
+
+def read_provenance(state: store.TrialState) -> dict[str, Any]:
+    """The machine and the code, each as text: "A then B" where the attempts that led to the result differ.
+
+    Raises FileNotFoundError, Broken.
+    """
+    envs = read_envs(state)
     found = in_turn([{name: env[name] for name in NAMED if name in env} for env in envs])
-    if plugins := in_turn([env["plugins"] for env in envs if isinstance(env.get("plugins"), dict)]):
+    if plugins := in_turn([env["plugins"] for env in envs if "plugins" in env]):
         found["plugins"] = json.dumps(plugins, sort_keys=True)
     return found
 
 
-def read_envs(attempt: str) -> list[dict[str, Any]]:
-    """env.json of every attempt that this one was resumed through, oldest first, as far back as they can be read."""
-    envs: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    folder, _, number = attempt.rpartition("/")
-    while number not in seen:
+def read_envs(state: store.TrialState) -> list[dict[str, Any]]:
+    """env.json of every attempt that a trial was resumed through, oldest first, as far back as they can be read.
+
+    Raises FileNotFoundError, Broken for the newest.
+    """
+    folder, _, number = str(state.folder).rpartition("/")
+    envs = [store.parse_json(state.read("env.json"), f"{number}/env.json", Environment)]
+    seen = {number}
+    while (number := (envs[-1].get("resumed_from") or {}).get("attempt", "")) and number not in seen:
         seen.add(number)
         try:
-            envs.append(store.read_json(f"{folder}/{number}/env.json"))
+            envs.append(store.read_json(f"{folder}/{number}/env.json", Environment))
         except (FileNotFoundError, store.Broken):
             break
-        resumed = envs[-1].get("resumed_from")
-        earlier = resumed.get("attempt") if isinstance(resumed, dict) else None
-        if not isinstance(earlier, str) or not earlier.isdigit():
-            break
-        number = earlier
     return envs[::-1]
 
 

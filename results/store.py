@@ -24,24 +24,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import lease
+from results.files import Broken as Broken
+from results.files import read_bytes
 from results.paths import no_follow, refuse_links, safe_name
 from results.patience import Patience
+from results.schemas import Failure, MetricsLine, Plan, Result, Schema, TrialConfig, problem
 
 if TYPE_CHECKING:
     import numpy as np
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
-ONE_READ = 1 << 16
+CONFIG = "config.json"
+VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # of an attempt, by the result
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 RETRIED = "retried-result.json"  # in the same: the result that was before it
 RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
 
 Json = dict[str, Any]
-
-
-class Broken(ValueError):
-    """A file is not what was written: truncated, edited, or of another trial."""
 
 
 class NewerSchema(ValueError):
@@ -53,18 +53,6 @@ class Superseded(RuntimeError):
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
-
-
-def read_bytes(path: Path | str) -> bytes:
-    """Of a small file: a table reads tens of thousands. Raises FileNotFoundError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = [os.read(descriptor, ONE_READ)]
-        while len(parts[-1]) == ONE_READ:  # of a file only its end is shorter
-            parts.append(os.read(descriptor, ONE_READ))
-    finally:
-        os.close(descriptor)
-    return b"".join(parts)
 
 
 def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
@@ -109,32 +97,48 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_json(path: Path | str) -> Json:
-    """Raises FileNotFoundError, Broken (with the reason), NewerSchema. A text as path costs less than a Path."""
+def read_json(path: Path | str, schema: type[Schema] | None = None) -> Json:
+    """The file's content. Raises FileNotFoundError, Broken (with the reason), NewerSchema."""
+    return parse_json(read_bytes(path), path, schema)
+
+
+def parse_json(payload: bytes, path: Path | str, schema: type[Schema] | None = None) -> Json:
+    """The content of the file at `path`, held to its schema. Raises Broken, NewerSchema."""
+    name = os.path.basename(path)
     try:
-        content = json.loads(read_bytes(path).decode())
+        content = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:  # also digits or nesting without end
-        raise Broken(f"{Path(path).name} is not JSON ({error})") from None
+        raise Broken(f"{name} is not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise Broken(f"{Path(path).name} is not a JSON object")
-    schema = content.get("schema", SCHEMA)
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise NewerSchema(f"{path}: schema {schema} is newer than this version reads ({SCHEMA}): upgrade to read it")
+        raise Broken(f"{name} is not a JSON object")
+    version = content.get("schema", SCHEMA)
+    if type(version) is not int:
+        raise Broken(f"{name}: schema: a number, not {version!a:.60}")
+    if version > SCHEMA:
+        raise NewerSchema(f"{path}: schema {version} is newer than this version reads ({SCHEMA}): upgrade to read it")
+    if schema is not None and (wrong := problem(schema, content)):
+        raise Broken(f"{name}: {wrong}")
     return content
 
 
-def read_lines(path: Path) -> list[Json]:
-    """The whole lines of a JSON-lines file; a torn last line is not one."""
+def read_lines(path: Path, schema: type[Schema] | None = None) -> list[Json]:
+    """The lines of a JSON-lines file up to the first that is torn or breaks the schema. Raises Broken."""
     try:
-        text = path.read_text(errors="replace")
+        return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
         return []
-    lines = []
-    for line in text.splitlines():
+
+
+def parse_lines(payload: bytes, schema: type[Schema] | None = None) -> list[Json]:
+    lines: list[Json] = []
+    for line in payload.decode(errors="replace").splitlines():
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(content, dict) or (schema is not None and problem(schema, content)):
+            break
+        lines.append(content)
     return lines
 
 
@@ -169,11 +173,28 @@ class TrialState:
     def over(self) -> bool:
         return self.status in ("finished", "diverged")
 
+    def read(self, name: str) -> bytes:
+        """A file of the attempt. Raises FileNotFoundError, Broken where it is not as the result recorded it."""
+        try:
+            return vouched(self.result, name, read_bytes(f"{self.folder}/{name}"))
+        except FileNotFoundError:
+            if self.result is not None and name in self.result.get("files", {}):
+                raise Broken(f"{name}: gone, though its result was published with it") from None
+            raise
+
     @property
     def weights(self) -> Path:
         """Where those of a trial that finished are, unless they were not kept."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
+
+
+def vouched(result: Json | None, name: str, payload: bytes) -> bytes:
+    """`payload`, the bytes of the file `name`. Raises Broken where the result recorded others."""
+    recorded = (result or {}).get("files", {}).get(name)  # results of 0.11 and before recorded none
+    if recorded is not None and hashlib.sha256(payload).hexdigest() != recorded:
+        raise Broken(f"{name}: edited or damaged since its result was published")
+    return payload
 
 
 class Trial:
@@ -195,15 +216,13 @@ class Trial:
     def result(self) -> Json | None:
         """The verified result; None where there is none. Raises Broken, NewerSchema."""
         try:
-            content = read_json(f"{self.folder}/result.json")
+            content = read_json(f"{self.folder}/result.json", Result)
         except FileNotFoundError:
             return None
         if content.get("checksum") != checksum(content):
             raise Broken("result.json: its checksum differs (edited or damaged)")
         if content.get("id") != self.id:
             raise Broken(f"result.json: belongs to trial {content.get('id')}")
-        if not str(content.get("attempt")).isdecimal():
-            raise Broken("result.json: names no attempt")
         return content
 
     def state(self) -> TrialState:
@@ -234,15 +253,16 @@ class Trial:
         """
         attempts = self.attempts()
         try:
-            return read_json(attempts[-1] / "failure.json") if attempts else None
+            return read_json(attempts[-1] / "failure.json", Failure) if attempts else None
         except FileNotFoundError:
             return None
         except Broken as error:
             return {"cause": f"unknown: {error}"}
 
-    def config(self) -> Json:
-        """The resolved config that `create` wrote. Raises FileNotFoundError, Broken, NewerSchema."""
-        return read_json(self.path / "config.json")
+    def config(self, result: Json | None = None) -> Json:
+        """The content of config.json, which `result` vouches for. Raises FileNotFoundError, Broken, NewerSchema."""
+        path = self.path / CONFIG
+        return parse_json(vouched(result, CONFIG, read_bytes(path)), path, TrialConfig)
 
     def ensure_no_links(self) -> None:
         """Raises ValueError where a folder that attempts and evals are written to is a link."""
@@ -342,9 +362,17 @@ class Trial:
 
     def step(self) -> int:
         """How far any attempt came, by checkpoints and metrics: also where the checkpoints lie on another machine."""
-        logged = [read_lines(attempt / "metrics.jsonl")[-1:] for attempt in self.attempts()]
+        logged = [read_metrics(attempt)[-1:] for attempt in self.attempts()]
         steps = [int(line["step"]) for lines in logged for line in lines]
         return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
+
+
+def read_metrics(attempt: Path) -> list[Json]:
+    """The lines of an attempt's metrics.jsonl; none where it cannot be read."""
+    try:
+        return read_lines(attempt / "metrics.jsonl", MetricsLine)
+    except Broken:
+        return []
 
 
 def age(checkpoint: Path) -> tuple[int, int, int]:
@@ -439,7 +467,7 @@ class Attempt:
         return None
 
     def _carry_metrics(self, earlier: Path, step: int) -> None:
-        lines = [line for line in read_lines(earlier / "metrics.jsonl") if line["step"] <= step]
+        lines = [line for line in read_metrics(earlier) if line["step"] <= step]
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
 
@@ -484,6 +512,7 @@ class Attempt:
             "attempt": self.path.name,
             "weights_sha256": self.weights_sha256,
             **result,
+            "files": self._digests(),
         }
         content["checksum"] = checksum(content)
         self.patience(lambda: write_json(self.path / "result.json", content))
@@ -494,6 +523,13 @@ class Attempt:
             raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
         sync(self.trial.path)
         self.trial.sweep()
+
+    def _digests(self) -> dict[str, str]:
+        """The sha256 of each file that tables, figures and exports read beside the result."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
+        return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
         """Records why this attempt failed, and under which code; more: as `Trial.failure` says."""
@@ -514,15 +550,32 @@ def study_folder(runs: Path, name: str) -> Path:
     return runs / "studies" / safe_name(name)
 
 
+def write_plan(path: Path, plan: Json) -> None:
+    """With a checksum, so that an edit shows."""
+    write_json(path, plan | {"checksum": checksum(plan)})
+
+
+def read_plan(path: Path) -> Json:
+    """The plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
+    plan = read_json(path, Plan)
+    recorded = plan.pop("checksum", None)  # plans of 0.11 and before have none
+    if recorded is not None and recorded != checksum(plan):
+        raise Broken(
+            "plan.json: its checksum differs (edited or damaged): remove it, and `ablate run` or `submit` plans anew "
+            "(results stay)"
+        )
+    return plan
+
+
 def plans(runs: Path) -> Iterator[Json]:
     """Every plan in the run directory, by name. Raises Broken, NewerSchema."""
     for path in sorted((runs / "studies").glob("*/plan.json")):
         try:
-            plan = read_json(path)
+            plan = read_plan(path)
         except Broken as error:
             raise Broken(f"{path}: {error}") from None
-        if plan.get("name") != path.parent.name:
-            raise Broken(f"{path}: is the plan of {plan.get('name')!a}, not of its folder")
+        if plan["name"] != path.parent.name:
+            raise Broken(f"{path}: is the plan of {plan['name']!a:.60}, not of its folder")
         yield plan
 
 

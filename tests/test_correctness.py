@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results import correctness
+from results import correctness, store
 from results.store import Broken
 
 INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).astype(np.uint8)
@@ -24,7 +24,7 @@ WHOLE = archive(index=INDEX, correct=CORRECT)
 
 def read(folder: Path, content: bytes) -> correctness.Correct:
     (folder / "correct.npz").write_bytes(content)
-    return correctness.read(folder)
+    return correctness.parse(store.read_bytes(folder / "correct.npz"))
 
 
 def outcome(folder: Path, content: bytes) -> object:

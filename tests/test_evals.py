@@ -69,7 +69,7 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
 class Serial:
     """A pool of one worker, in this process."""
 
-    def __init__(self, jobs: list[Job], place: Place, slots: object, display: runner.Display, ahead: object) -> None:
+    def __init__(self, jobs: list[Job], place: Place, slots: object, display: runner.Display) -> None:
         self.jobs, self.place, self.display = jobs, place, display
 
     def run(self, on_over: Callable[[Job], None], deadline: float, called_off: object) -> runner.Tally:

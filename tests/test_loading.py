@@ -120,6 +120,9 @@ def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
     synthetic.write_trial(trial, record)
     for attempt_path, env in zip(trial.attempts(), envs, strict=True):
         store.write_json(attempt_path / "env.json", env)
+    result = store.read_json(trial.path / "result.json")
+    result["files"].pop("env.json", None)  # as of a version that recorded none
+    store.write_json(trial.path / "result.json", result | {"checksum": store.checksum(result)})
     found: dict[str, str] = load(synthetic.write(runs, plan))[0].trials.set_index("id").loc[key].to_dict()
     assert found["status"] == "finished"
     return found
@@ -148,9 +151,9 @@ def test_a_trial_that_started_again_is_its_last_attempt(tmp_path: Path) -> None:
     assert resumed(tmp_path, ENV, ENV | {"code": "bbbb"})["code"] == "bbbb"
 
 
-@pytest.mark.parametrize("origin", ["0001", "0002", "0009", "../x", 1, None, [], {}])
-def test_a_damaged_origin_ends_the_chain(tmp_path: Path, origin: object) -> None:
-    """Attempts that name each other, nothing, or what is not there: what can be read is told."""
+@pytest.mark.parametrize("origin", ["0001", "0002", "0009"])
+def test_an_origin_that_leads_nowhere_ends_the_chain(tmp_path: Path, origin: object) -> None:
+    """Attempts that name each other, themselves, or what is not there: the others are still read."""
     first = ENV | {"resumed_from": {"attempt": "0002", "step": 1}}
     found = resumed(tmp_path, first, ENV | {"code": "bbbb", "resumed_from": {"attempt": origin, "step": 1}})
     assert found["code"] == ("aaaa then bbbb" if origin == "0001" else "bbbb")

@@ -174,7 +174,7 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
     plan, other = synthetic.position(), synthetic.pooling()
     ids = [synthetic.trial_id(other, "pool=cls,lr=0.001", seed) for seed in range(5)]
     trials = [{"seed": seed, "id": one} for seed, one in enumerate(ids)]
-    plan["stages"] = [{"name": "pretrain", "stage": "pretrain", "parent": "", "trials": trials}]
+    plan["stages"] = [{"name": "pretrain", "stage": "pretrain", "parent": "", "config": {}, "trials": trials}]
     synthetic.write(tmp_path / "runs", other)
     studies = load(synthetic.write(tmp_path / "runs", plan))
     taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)

@@ -388,15 +388,23 @@ def test_damaged_images_are_named_and_the_number_stays(runs: Path) -> None:
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "env.json", "released.json"])
 def test_damage_elsewhere_does_not_touch_the_table(runs: Path, name: str) -> None:
-    """Nothing but the result decides whether a trial counts."""
+    """Nothing but the result decides whether a trial counts, and with which number; what was changed is named."""
     attempt = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=1d", 0)).state().attempt
     assert attempt is not None
     path = attempt / name
     whole, before = path.read_bytes(), table(load(runs)[0])["rows"]
-    for damaged in mutations(whole, 5):
-        path.write_bytes(damaged)
-        assert table(load(runs)[0])["rows"] == before
-    path.write_bytes(whole)
+    named = f"seed 0 finished: {name}: edited or damaged since its result was published"
+    try:
+        for damaged in mutations(whole, 5):
+            path.write_bytes(damaged)
+            rows = table(load(runs)[0])["rows"]
+            notes = [note for row in rows for note in row["notes"]]
+            assert (named in notes) == (name != "released.json")
+            for row in rows:
+                row["notes"] = [note for note in row["notes"] if note != named]
+            assert rows == before
+    finally:
+        path.write_bytes(whole)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

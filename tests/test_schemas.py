@@ -1,0 +1,171 @@
+"""Files of a run directory with every field missing or wrong: one line, never a traceback."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+
+from ablations import cli
+from results import lease, schemas, store
+from results.study import load
+
+DEEP: Any = json.loads('{"a":' * 200 + "1" + "}" * 200)
+WRONG = {
+    "null": None,
+    "text": "\x1b[2J../../x",
+    "number": 5.5,
+    "negative": -1,
+    "huge": 10**400,
+    "list": [[]],
+    "mapping": {"x": {"y": []}},
+    "deep": DEEP,
+    "true": True,
+}
+READING = (
+    ("table", "position-embedding"),
+    ("status", "position-embedding"),
+    ("logs", "position-embedding"),
+    ("clean",),
+    ("compare", "{runs}", "{runs}"),
+)
+# Where each file lies below the run directory, by its schema.
+PLACES: dict[str, str] = {
+    "plan.json": "studies/*/plan.json",
+    "result.json": "trials/*/result.json",
+    "config.json": "trials/*/config.json",
+    "env.json": "trials/*/attempts/0001/env.json",
+    "metrics.jsonl": "trials/*/attempts/0001/metrics.jsonl",
+    "lease.json": "trials/*/attempts/0001/lease.json",
+    "failure.json": "trials/*/attempts/0001/failure.json",
+    "an eval": "trials/*/evals/fewshot.json",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five trials of each of two arms, one of which also has an eval, a failure and a lease."""
+    folder = tmp_path_factory.mktemp("runs")
+    plan = synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"})
+    synthetic.write(folder, plan)
+    trial = store.Trial(sorted(folder.glob("trials/*"))[0])
+    attempt = trial.path / "attempts/0001"
+    plain = {"schema": 1, "id": trial.id, "name": "fewshot", "weights_sha256": None, "metrics": {}, "notes": []}
+    (trial.path / "evals").mkdir()
+    store.write_json(trial.path / "evals/fewshot.json", plain | {"checksum": store.checksum(plain)})
+    store.write_json(
+        attempt / "failure.json", {"cause": "c", "traceback": "t", "code": "0", "kind": "bug", "where": []}
+    )
+    store.write_json(attempt / "lease.json", {**lease.holder(), "nonce": "0" * 32})
+    return folder
+
+
+def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """The content without each of its fields, and with each wrong value in its place; then what is no object at all."""
+    for field in content:
+        yield f"no {field}", {key: value for key, value in content.items() if key != field}
+        for name, wrong in WRONG.items():
+            yield f"{field}: {name}", content | {field: wrong}
+    yield from ((f"all: {name}", wrong) for name, wrong in WRONG.items())
+
+
+def resealed(content: object) -> object:
+    """With the checksum of what it is now, as whoever forges a file would write it."""
+    if not isinstance(content, dict) or not isinstance(content.get("checksum"), str):
+        return content
+    try:
+        return content | {"checksum": store.checksum(content)}
+    except (ValueError, RecursionError):
+        return content
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """How the command ended otherwise than it may: an exception, or more than one line of complaint; else ""."""
+    monkeypatch.setattr(sys, "argv", ["ablate", *words])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    told = capsys.readouterr().err
+    if status not in (0, 1, 2) or "Traceback" in told or "\x1b" in told:
+        return f"status {status}: {told[-200:]}"
+    return f"{told.count(chr(10))} lines" if status == 2 and told.count("\n") != 1 else ""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_file_that_breaks_its_schema_ends_in_one_line(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Every reading command survives every field that is missing or wrong, also where the checksum was made anew."""
+    path = sorted(runs.glob(PLACES[name]))[0]
+    whole = path.read_bytes()
+    content = json.loads(whole.splitlines()[0] if name.endswith("jsonl") else whole)
+    every = slice(None) if os.environ.get("ABLATE_EVERY_MUTATION") else slice(list(PLACES).index(name) % 7, None, 7)
+    bad, tried = [], 0
+    try:
+        for what, mutated in list(mutations(content))[every]:
+            path.write_text(json.dumps(resealed(mutated)) + "\n")
+            for words in READING:
+                tried += 1
+                given = [word.format(runs=runs) for word in words]
+                given += [] if words[0] == "compare" else ["--runs", str(runs)]
+                if wrong := ended(monkeypatch, capsys, *given):
+                    bad.append(f"{what}: {' '.join(words)}: {wrong}")
+    finally:
+        path.write_bytes(whole)
+    print(f"{name}: {tried} commands on hostile files")
+    assert not bad
+
+
+@pytest.mark.parametrize("name", schemas.FILES)
+def test_every_required_field_is_asked_for(name: str) -> None:
+    """An empty object breaks each schema, and the message names a field."""
+    required = [field for field, about in schemas.FILES[name].model_fields.items() if about.is_required()]
+    assert not required or schemas.problem(schemas.FILES[name], {}).partition(":")[0] in required
+
+
+def test_content_without_end_is_refused() -> None:
+    """Nested deeper than any file of ours: found by levels, not by recursion."""
+    assert "levels deep" in schemas.problem(schemas.Plan, DEEP)
+
+
+@pytest.mark.parametrize("name", ["config.json", "env.json", "metrics.jsonl", "correct.npz"])
+def test_what_was_edited_after_its_result_is_left_out_and_named(tmp_path: Path, name: str) -> None:
+    """A result vouches for the files beside it."""
+    synthetic.write(tmp_path, synthetic.position())
+    trial = store.Trial(sorted(tmp_path.glob("trials/*"))[0])
+    folder = trial.path if name == "config.json" else trial.path / "attempts/0001"
+    (folder / name).write_bytes((folder / name).read_bytes().replace(b"0", b"1") + b" ")
+    rows = load(tmp_path)[0].trials.set_index("id")
+    assert rows.loc[trial.id, "status"] == "finished"
+    assert rows.loc[trial.id, "reason"] == f"{name}: edited or damaged since its result was published"
+    assert set(rows.drop(trial.id)["reason"]) == {""}
+
+
+@pytest.mark.parametrize("edit", ['"margin": 0.03', '"seeds": [\n  0'])
+def test_an_edited_plan_is_refused(tmp_path: Path, edit: str) -> None:
+    """A wider margin, another seed: the plan's checksum differs, and the message says what helps."""
+    synthetic.write(tmp_path, synthetic.position())
+    path = next(iter(tmp_path.glob("studies/*/plan.json")))
+    store.write_plan(path, store.read_plan(path))
+    assert edit in path.read_text()
+    path.write_text(path.read_text().replace(edit, edit[:-1] + "9"))
+    with pytest.raises(store.Broken, match=r"plan\.json: its checksum differs .* remove it"):
+        load(tmp_path)
+
+
+def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:
+    """Nobody waits for its writer."""
+    readers: list[Callable[[Path], object]] = [store.read_json, store.read_lines, store.read_bytes]
+    os.mkfifo(tmp_path / "pipe")
+    for read in readers:
+        with pytest.raises(store.Broken, match="pipe is not a regular file"):
+            read(tmp_path / "pipe")
+    assert store.read_metrics(tmp_path) == []
