@@ -84,7 +84,7 @@ BAD = [
     ("run", "Missing argument 'STUDY"),
     ("run --recipe r.yaml lr=1", "name a study"),
     ("run s.yaml --seeds 0", "Invalid value for '--seeds'"),
-    ("run s.yaml --sedes 1", "No such option: --sedes"),
+    ("run s.yaml --sedes 1", "--sedes"),
     ("run s.yaml --seeds many", "ablate run: Invalid value for '--seeds'"),
     ("submit s.yaml", "ablate submit: Missing option '--profile' (see ablate submit -h)"),
     ("pln s.yaml", "ablate: No such command 'pln'"),

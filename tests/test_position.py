@@ -1,6 +1,7 @@
 """Every position against a double loop written from its definition; what it must be sensitive to; other resolutions."""
 
 import cmath
+import inspect
 import math
 from itertools import product
 from typing import Any
@@ -324,7 +325,11 @@ def test_resampling_equals_timm(old: tuple[int, int], new: tuple[int, int]) -> N
     (rows, columns), (new_rows, new_columns) = old, new
     offsets = torch.randn((2 * rows - 1) * (2 * columns - 1), 3)
     shape = ((2 * new_rows - 1) * (2 * new_columns - 1), 3)
-    theirs = timm.resize_rel_pos_bias_table(offsets, new, shape, old_window_size=old)
+    known = inspect.signature(timm.resize_rel_pos_bias_table).parameters
+    if rows != columns and "old_window_size" not in known:  # added in timm 1.0.30
+        pytest.skip("this timm takes every old grid for a square")
+    at_old = {"old_window_size": old} if "old_window_size" in known else {}
+    theirs = timm.resize_rel_pos_bias_table(offsets, new, shape, **at_old)
     torch.testing.assert_close(resample_offsets(offsets, old, new), theirs, rtol=0, atol=1e-4)
 
 
