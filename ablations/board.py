@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from ablations.clock import clock
-from ablations.plain import plain
+from ablations.console import PlainConsole
 from ablations.retrying import advice
 from ablations.status import KINDS
+from results.plain import plain
 from slurm.queue import is_held
 
 Json = dict[str, Any]
@@ -168,12 +168,12 @@ def quoted(name: str) -> str:
 
 def show(text: Text) -> None:
     """Once, in colours where standard output is a terminal."""
-    Console().print(text, soft_wrap=True, highlight=False)
+    PlainConsole().print(text, soft_wrap=True, highlight=False)
 
 
 def watch(look: Callable[[], tuple[Text, bool]], seconds: float = REDRAW_SECONDS) -> None:
     """Looks again and again until `look` says that nothing will change; off a terminal it prints what did change."""
-    console = Console()
+    console = PlainConsole()
     if not console.is_terminal:
         return follow(look, seconds)
     from rich.live import Live  # late: a single look needs none

@@ -200,7 +200,8 @@ def private(folder: Path) -> Json:
 
 def campaigns(runs: Path) -> list[Campaign]:
     """Oldest first."""
-    return [load(path.parent) for path in sorted((runs / "submissions").glob("[0-9]*/campaign.json"))]
+    folders = [folder for folder in store.listed(runs / "submissions") if folder.name[0].isdigit()]
+    return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 
 
 def intents(campaign: Path) -> Iterator[tuple[Path, Json]]:

@@ -52,7 +52,7 @@ def waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = 
             for planned in entry["trials"]:
                 owed.setdefault(planned["id"], []).extend(evals_of(entry, plan))
     found, stay = list[Waste](), kept(keep, plans)
-    for path in sorted((runs / "trials").glob("*")):
+    for path in store.listed(runs / "trials"):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.over and state.attempt is not None:

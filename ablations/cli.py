@@ -21,7 +21,8 @@ from ablations.commands import (
 )
 from ablations.commands.answer import BAD_INPUT, INTERRUPTED
 from ablations.extras import to_install
-from ablations.plain import one_line
+from ablations.output import plain_output
+from results.plain import one_line
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
 
@@ -48,6 +49,11 @@ for command in (
 
 def main() -> None:
     """The command: bad input is one line on standard error and status 2."""
+    with plain_output():
+        run()
+
+
+def run() -> NoReturn:
     try:
         sys.exit(app(prog_name="ablate", standalone_mode=False))
     except USAGE as error:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablations.output import plain_output
 from results.paths import no_follow
 
 
@@ -19,7 +20,8 @@ def logged(path: Path) -> Iterator[None]:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:
-            yield
+            with plain_output():
+                yield
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

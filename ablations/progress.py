@@ -27,9 +27,9 @@ class Live:
         self.began = time.monotonic()
         self.finished_here = 0.0
         self.progress = Progress(
-            TextColumn("{task.description}", table_column=None),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             transient=True,

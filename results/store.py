@@ -567,11 +567,24 @@ def read_plan(path: Path) -> Json:
     return plan
 
 
+def listed(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing where there is none. Raises ValueError where it cannot be read."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot be read ({error.strerror})") from None
+
+
 def plans(runs: Path) -> Iterator[Json]:
     """Every plan in the run directory, by name. Raises Broken, NewerSchema."""
-    for path in sorted((runs / "studies").glob("*/plan.json")):
+    for folder in listed(runs / "studies"):
+        path = folder / "plan.json"
         try:
             plan = read_plan(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         except Broken as error:
             raise Broken(f"{path}: {error}") from None
         if plan["name"] != path.parent.name:

@@ -7,7 +7,8 @@ folders, split 80/20 within each class, the same for every seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -124,11 +125,21 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file in a folder and those inside of it. Raises ConfigError for one that cannot be read."""
+
+    def unreadable(error: OSError) -> NoReturn:
+        refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")
+
+    for path, _, files in os.walk(folder, onerror=unreadable):
+        yield from (Path(path, file) for file in files)
+
+
 def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = sorted(one for one in (folder / name).rglob("*") if one.suffix.lower() in SUFFIXES)
+        found = sorted(one for one in files_below(folder / name) if one.suffix.lower() in SUFFIXES)
         if not found and not empty_allowed:
             refuse(folder / name, f"has no images ({', '.join(sorted(SUFFIXES))})")
         files += found

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ablations.console import PlainConsole
 
 Call = Callable[[], object]
 Seconds = np.ndarray[Any, Any]  # (rounds,)
@@ -32,7 +33,7 @@ def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torc
 def progress(turns: int) -> Iterator[Callable[[str], None]]:
     """A bar on a terminal; call the result with a side's name before each turn. No thread disturbs the timing."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=hidden) as bar:
         task, done = bar.add_task("", total=turns), count()

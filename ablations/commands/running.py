@@ -137,14 +137,13 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
 
 
 def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
-    from rich.console import Console
-
     from ablations import login, retrying, runner, slots
+    from ablations.console import PlainConsole
     from ablations.progress import Live
 
     renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
     todo = retrying.to_do(place.runs, jobs, place.code)
-    with Live(Console(stderr=True), len(todo)) as display:
+    with Live(PlainConsole(stderr=True), len(todo)) as display:
         if renewed:
             display.say(renewed)
         wanted = max((len(slots.slots(group, workers)) for group in slots.by_ranks(todo)), default=0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ablations.commands.places import source_path
 from ablations.commands.words import plan_names, refuse_unplanned
 from ablations.naming import stem
-from ablations.plain import one_line
+from results.plain import one_line
 
 if TYPE_CHECKING:
     from results.study import StudyResults

@@ -10,17 +10,30 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
+from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from results.figures.frame import each
 from results.figures.style import COLUMN, GREY, current
+from results.plain import plain
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size, at least
 HANDLE = 0.5  # inches of a legend's line and the space around it
 STACKED = 2  # rows that a legend over its panel may have, where it could have the figure's width
 NAMED = 6  # arms with absent trials that are named under a figure
+
+
+def make_plain(figure: Figure) -> None:
+    """Escapes what does not print in all of a figure's texts: in an SVG it would be no XML."""
+    for text in figure.findobj(Text):
+        text.set_text(plain(text.get_text(), "\n"))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
+                formatter.seq = [plain(label, "\n") for label in formatter.seq]
 
 
 def narrow(figure: Figure) -> bool:
@@ -31,13 +44,13 @@ def narrow(figure: Figure) -> bool:
 def text_width(text: str, size: float, weight: str = "normal") -> float:
     """The width of a line of text in inches."""
     font = FontProperties(size=size, weight=weight)
-    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
+    width, _, _ = TextToPath().get_text_width_height_descent(plain(text), font, ismath=False)
     return float(width) / 72
 
 
 def wrapped(text: str, width: float, size: float, weight: str = "normal") -> str:
     """Text broken into lines of at most `width` inches, between words where it can be."""
-    lines = [""]
+    lines, text = [""], plain(text, "\n")
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
         if text_width(longer, size, weight) <= width:
@@ -60,6 +73,7 @@ def break_at(word: str, width: float, size: float, weight: str) -> int:
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
     """Makes the figure higher by its header and footer and writes them there; the axes keep their space."""
+    make_plain(figure)
     width, body = figure.get_size_inches()
     inside, style = width - 2 * MARGIN, current()
     head = wrapped(title, inside, style.title, "bold")

@@ -1,0 +1,148 @@
+"""The output layer: others' text reaches no terminal, figure, log or spreadsheet as a command."""
+
+import csv
+import io
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import synthetic
+from rich.text import Text
+
+from ablations.console import PlainConsole
+from ablations.jobs import Job
+from ablations.output import plain_output
+from ablations.progress import Live
+from results import layout, plots, store
+from results.plain import plain
+from vitcore.imagefolder import list_classes
+from vitcore.options import ConfigError
+
+HOSTILE = "a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
+SHOWN = r"a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
+
+DRAWN = SHOWN.replace(r"\x07", "")  # Rich leaves the bell out
+
+
+def hostile(tmp_path: Path) -> Path:
+    """A run directory whose plan has such text in its question and in the name of an arm."""
+    plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
+    plan["arms"][1]["name"] = HOSTILE
+    return synthetic.write(tmp_path / "runs", plan | {"question": HOSTILE})
+
+
+def ablate(*words: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-m", "ablations.cli", *words]
+    return subprocess.run(command, capture_output=True, check=False, env=os.environ | environment)
+
+
+def test_plain_text_keeps_what_prints() -> None:
+    """Letters of all scripts stay; control and direction characters become their escapes, lines where asked for."""
+    assert plain("±é名 x") == "±é名 x"
+    assert plain(HOSTILE) == SHOWN
+    assert plain("a\nb\tc\r", "\n\t") == "a\nb\tc\\r"
+    assert plain("\ud800") == r"\ud800"
+
+
+@pytest.mark.parametrize("words", [("table",), ("status",), ("table", "--format", "csv")])
+def test_commands_print_no_control_characters_of_others(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The name of an arm of a colleague's plan is shown with escapes."""
+    done = ablate(*words, "--runs", str(hostile(tmp_path)))
+    said = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    assert SHOWN in said
+    assert set(said) - {"\n"} == {c for c in said if c.isprintable()}
+
+
+def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
+    """± and † become ?, and the command ends as elsewhere."""
+    runs = synthetic.write(tmp_path, synthetic.position())
+    done = ablate("table", "--runs", str(runs), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b" ? " in done.stdout
+
+
+def test_rich_draws_colors_of_ours_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal: its own escape sequences pass, those in a text do not."""
+    with plain_output():
+        PlainConsole(force_terminal=True, width=200).print(Text(HOSTILE, "red"), highlight=False)
+    assert capsys.readouterr().out == f"\x1b[31m{DRAWN}\x1b[0m\n"
+
+
+def test_progress_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name in brackets is no markup, and what is said of a failure no command."""
+    job = Job("0" * 12, {"seed": 0, "steps": 2}, f"[/x]{HOSTILE}", "s")
+    console = PlainConsole(file=io.StringIO(), force_terminal=True, width=200)
+    with Live(console, 1) as display:
+        display.running(0, job, 1, None)
+        display.over(job, "failed", {"cause": HOSTILE})
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
+    assert "\u202e" not in said
+    assert "\x1b[2J" not in said
+
+
+def test_logs_hold_no_control_characters(tmp_path: Path) -> None:
+    """What a worker prints of others' text, tracebacks included."""
+    code = f"""
+import sys
+from pathlib import Path
+from ablations.logs import logged
+with logged(Path({str(tmp_path / "log")!r})):
+    print({HOSTILE!r})
+    sys.stdout.flush()
+    print({HOSTILE!r}, file=sys.stderr)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "log").read_text() == f"{SHOWN}\n{SHOWN}\n"
+
+
+def test_figure_of_any_text_is_xml(tmp_path: Path) -> None:
+    """Control characters would make an SVG malformed, also where it is part of a report."""
+    plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=3)
+    plan["arms"][1]["name"] = "a\x1b\x07\u202ez"
+    content = plots.picture(synthetic.results(plan | {"question": "a\x1b\x00\u202ez"}), "svg")
+    ElementTree.fromstring(content)
+    assert b"\x1b" not in content
+    assert "\u202e" not in content.decode()
+
+
+def test_no_header_of_a_csv_is_a_formula() -> None:
+    """Columns may be named by the config of an exported trial: quoted as cells are."""
+    header, row = csv.reader(io.StringIO(layout.as_csv([{"=1+1": "=2+2", "@x\ny": 3}])))
+    assert header == ["'=1+1", "'@x y"]
+    assert row == ["'=2+2", "3"]
+
+
+@pytest.mark.parametrize("name", ["studies", "trials", "submissions"])
+def test_unreadable_folder_is_called_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Not one without studies."""
+    (tmp_path / name).mkdir()
+    listdir = os.listdir
+
+    def refused(path: Path) -> list[str]:
+        if Path(path).name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(ValueError, match=f"{name}: cannot be read \\(Permission denied\\)"):
+        store.listed(tmp_path / name)
+    if name == "studies":
+        with pytest.raises(ValueError, match="studies: cannot be read"):
+            list(store.plans(tmp_path))
+
+
+def test_unreadable_images_are_called_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a class without images."""
+    (tmp_path / "cat").mkdir()
+
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(ConfigError, match=r"cat cannot be read \(Permission denied\)"):
+        list_classes(tmp_path, ["cat"])
