@@ -47,17 +47,29 @@ class Live:
     ) -> None:
         self.progress.stop()
 
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None:
-        steps = job.config["steps"]
+    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+        """One line a worker, with the time since its trial began."""
+        label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
+        line = self.line(slot)
+        if step is None:
+            compiles = job.config.get("compile", False)
+            note = "compiling the first step" if compiles else "starting"
+            self.progress.reset(line, description=label, total=None, note=note, visible=True)
+            if compiles and not self.console.is_terminal:
+                self.say(f"{label}: {note}")
+            return
         if self.first.get(slot, ("", 0))[0] != job.id:
             self.first[slot] = (job.id, step)
         self.partial[slot] = (step - self.first[slot][1]) / steps
         note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
-        label = f"{job.arm} seed {job.config['seed']}"
-        if slot not in self.lines:
-            self.lines[slot] = self.progress.add_task(label, note=note)
-        self.progress.update(self.lines[slot], description=label, total=steps, completed=step, note=note, visible=True)
+        self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
         self.refresh()
+
+    def line(self, slot: int) -> TaskID:
+        """The line of a worker, added where there is none."""
+        if slot not in self.lines:
+            self.lines[slot] = self.progress.add_task("", note="")
+        return self.lines[slot]
 
     def idle(self, slot: int) -> None:
         self.partial.pop(slot, None)

@@ -37,7 +37,9 @@ CALLED_OFF_SECONDS = 5.0  # how often a run asks whether it is called off
 class Display(Protocol):
     """Who watches the pool."""
 
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+        """step: None until the first step is done."""
+
     def idle(self, slot: int) -> None: ...
     def over(self, job: Job, event: str, detail: Json) -> None: ...
     def say(self, text: str) -> None: ...
@@ -229,6 +231,7 @@ class Pool:
             self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
         elif job is not None and kind == "started":
             del self.deaths[job.id]
+            self.display.running(slot.number, job, None, None)
         elif job is not None:
             slot.job = None
             slot.ready = slot.ready and not event.get("leaving")

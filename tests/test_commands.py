@@ -60,6 +60,32 @@ def test_no_line_is_wrapped_off_a_terminal() -> None:
         assert (cause in file.getvalue()) == (event == "failed")
 
 
+def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its first step, each trial anew, on a terminal; a line where there is none."""
+    compiled, plain = (Job("id", {"seed": 0, "steps": 9, "compile": compile}, "arm", "") for compile in (True, False))
+    file = io.StringIO()
+    Live(Console(file=file), 2).running(0, compiled, None, None)
+    assert "arm seed 0: compiling" in file.getvalue()
+    now = 100.0
+    display = Live(Console(file=io.StringIO(), force_terminal=True, width=120), 2)
+    monkeypatch.setattr(display.progress, "get_time", lambda: now)
+    display.running(0, plain, None, None)
+    now = 200.0
+    display.running(0, compiled, None, None)
+    now = 242.0
+    assert re.search(r"arm seed 0 .*compiling.*0:00:42", drawn(display))
+    display.running(0, compiled, 1, None)
+    assert re.search(r"arm seed 0 .*step 1/9", drawn(display))
+    assert "compiling" not in drawn(display)
+
+
+def drawn(display: Live) -> str:
+    """What is on the terminal."""
+    with display.console.capture() as capture:
+        display.console.print(display.progress.get_renderable())
+    return capture.get()
+
+
 BAD = [
     ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
