@@ -129,9 +129,11 @@ def ended(view: Json) -> list[Text]:
         labelled("ended", f"{trials(count)}: {plain(job)}", "yellow")
         for job, count in Counter(one["job"] for one in found).items()
     ]
-    if any(one["followed"] for one in found):
-        lines.append(beneath("the submission's last job takes these up"))
-    elif found:
+    followed = [one["followed"] for one in found]
+    if any(followed):
+        what = "these" if all(followed) else "what nobody cancelled"
+        lines.append(beneath(f"the submission's last job takes up {what}"))
+    if not all(followed):
         lines.append(beneath("to go on: the same `ablate submit` again"))
     return lines
 

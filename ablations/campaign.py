@@ -4,6 +4,7 @@
     runs/submissions/<campaign>/private.json      what of the profile may hold tokens, mode 0600
     runs/submissions/<campaign>/code/             the packages and plugins as they were: what the nodes import
     runs/submissions/<campaign>/arrays/000k/      one array each (slurm.submission)
+    runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   a task that scancel ended
     runs/submissions/<campaign>/cancelled.json    by `ablate cancel` alone
     runs/submissions/turns/                       one launcher at a time, over all machines
 
@@ -121,7 +122,8 @@ class Look:
     queued: int
     submitted: int
     arrays: int
-    waiting: int  # neither over, failed, blocked, queued nor submitted: no slot is free for them
+    waiting: int  # neither over, failed, blocked, queued, submitted nor cancelled: no slot is free for them
+    cancelled: int  # their jobs, by scancel: only `ablate submit` takes them up
     last_job: str  # "queued", "submitted" or "" where none is needed
     hours: float
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
@@ -267,14 +269,14 @@ def turn(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[ob
     return lease.turn(runs / "submissions" / "turns", seconds)
 
 
-def reconcile(campaign: Campaign, inside: bool = False) -> Look:
+def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Look:
     """Submits what is neither over nor queued, and makes sure of a last job; in the launcher's turn.
 
-    `inside`: called from a job of the campaign itself, which holds one of the user's slots.
-    Raises Unreachable, Refused.
+    `inside`: called from a job of the campaign itself, which holds one of the user's slots. `withheld`: trials that
+    are not submitted. Raises Unreachable, Refused.
     """
     settle(campaign.runs)
-    return look(campaign, inside)
+    return look(campaign, inside, withheld)
 
 
 def settle(runs: Path) -> None:
@@ -287,7 +289,7 @@ def settle(runs: Path) -> None:
                 acknowledge(array, None)
 
 
-def look(campaign: Campaign, inside: bool) -> Look:
+def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
     place, plans = campaign.place(), campaign.read_plans()
     asked = jobs(plans)
     renewed = [] if campaign.cancelled else retrying.renew(place.runs, asked, place.code)
@@ -296,7 +298,8 @@ def look(campaign: Campaign, inside: bool) -> Look:
     tasks = queued(campaign.runs)
     queue.release(task.job for task in tasks)
     there = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
-    todo = [job for job in asked if states[job.id] == "todo" and job.id not in there]
+    missing = [job for job in asked if states[job.id] == "todo" and job.id not in there]
+    todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
     free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
@@ -310,7 +313,8 @@ def look(campaign: Campaign, inside: bool) -> Look:
     sent = list(dict.fromkeys(taken.values()))
     count = Counter(states.values())
     last_job = no_last_job = ""
-    if count["todo"] and not campaign.cancelled:
+    cancelled = len(missing) - len(todo)
+    if count["todo"] > cancelled and not campaign.cancelled:
         try:
             last_job = ensure_last(campaign, tasks, sent)
         except (Refused, Unreachable) as error:
@@ -324,6 +328,7 @@ def look(campaign: Campaign, inside: bool) -> Look:
         submitted=len(taken),
         arrays=len(sent),
         waiting=len(todo) - len(taken),
+        cancelled=cancelled,
         last_job=last_job,
         hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         shunned=tuple(shunned),

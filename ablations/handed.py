@@ -30,6 +30,11 @@ class Handed:
         return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property
+    def mark(self) -> Path:
+        """A file that says that somebody cancelled it with scancel."""
+        return self.array / f"cancelled-{self.index}.json"
+
+    @property
     def logs(self) -> list[Path]:
         """What the element's task printed, oldest first: a file each time SLURM started it under another id."""
         return sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)

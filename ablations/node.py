@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import runner, staging, stalling
+from ablations import fates, runner, staging, stalling
 from ablations.campaign import Campaign, Look
 from ablations.jobs import Job
 from results import store
-from slurm import submission
-from slurm.ask import Refused, Unreachable
+from slurm import ending, submission
+from slurm.ask import NoSlurm, Refused, Unreachable
 
 FAILED = 1  # exit status: SLURM then calls the task FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
@@ -41,16 +41,29 @@ def share(folder: str, *ids: str) -> int:
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
-    make_sure_of_last(campaign)
+    if tally.stopped and is_cancelled():
+        fates.mark_own(campaign, ids)
+        print("cancelled by scancel: `ablate submit` goes on", flush=True)
+    else:
+        make_sure_of_last(campaign)
     return FAILED if tally.failed or tally.interrupted or tally.blocked else 0
 
 
 def make_sure_of_last(campaign: Campaign, begins: bool = False) -> None:
-    """Where SLURM does not answer, or has no room, another share will."""
+    """Where SLURM does not answer, has no room, or is not there, as in a container, another job will."""
     try:
         campaigns.make_sure_of_last(campaign, begins)
-    except (Unreachable, Refused, TimeoutError) as error:
+    except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
         print(f"no last job from here: {error}", flush=True)
+
+
+def is_cancelled() -> bool:
+    """Whether somebody's scancel stopped this share; where SLURM cannot tell, it counts as preempted."""
+    try:
+        return ending.cancelled()
+    except (NoSlurm, Unreachable, Refused) as error:
+        print(f"cancelled or preempted is unknown, taken for preempted: {error}", flush=True)
+        return False
 
 
 def time_limit(campaign: Campaign) -> float:
@@ -104,7 +117,7 @@ def last(folder: str) -> int:
     if not found.queued and not found.submitted and not found.waiting:
         publish(campaign)
         campaigns.dismiss_lasts(campaign)
-    return FAILED if found.failed or found.blocked else 0
+    return FAILED if found.failed or found.blocked or found.cancelled else 0
 
 
 def watch(folder: str) -> int:
@@ -127,7 +140,7 @@ def patiently(campaign: Campaign) -> Look | None:
             with campaigns.turn(campaign.runs):
                 if not campaigns.has_shares(campaign) and stalling.stalled(campaign):
                     return None
-                return campaigns.reconcile(campaign, inside=True)
+                return campaigns.reconcile(campaign, inside=True, withheld=fates.cancelled(campaign.runs))
         except (Unreachable, Refused, TimeoutError) as error:
             if time.monotonic() + pause > end:
                 raise

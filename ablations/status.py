@@ -11,20 +11,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ablations import campaign, handed, stalling
-from ablations.handed import Handed
+from ablations import campaign, fates, handed, stalling
 from results import chain, evals, store
 from results.chain import Start
 from results.planned import evals_of, trained
-from slurm import queue
 from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OPEN = ("missing", "interrupted", "broken")
-QUEUE_SECONDS, ACCOUNTING_SECONDS = 5.0, 4.0  # an answer within 15 s, whatever is dead
+QUEUE_SECONDS = 5.0  # with the accounting's time an answer within 15 s, whatever is dead
 ASK_SECONDS = 60.0  # SLURM is asked no more often
-MOST_NAMES = 1000  # on one command line
 CANCELLED = "cancelled by `ablate cancel`"
 
 
@@ -78,26 +75,18 @@ def ask(runs: Path) -> Seen:
     queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
     gone = {key: each for key, each in newest.items() if key not in queued and is_open(runs, key)}
     ended = {key: CANCELLED for key in gone.keys() - current}
-    past = fates({key: gone[key] for key in gone.keys() & current})
+    open_still = {key: gone[key] for key in gone.keys() & current}
+    past = fates.fates(open_still)
+    ended |= (past or {}) | fates.marked(open_still)
     followed = {task.campaign.folder for task in tasks if task.is_last}
     silence = "" if past is not None else "accounting unknown: sacct does not answer"
-    waiting = {key for key in gone.keys() & current if gone[key].campaign.folder in followed}
-    return Seen(queued, current, ended | (past or {}), waiting, accounting=silence)
+    cancelled = {key for key, fate in ended.items() if fates.is_cancelled(fate)}
+    waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
+    return Seen(queued, current, ended, waiting, accounting=silence)
 
 
 def is_open(runs: Path, key: str) -> bool:
     return store.trial(runs, key).state().status in OPEN
-
-
-def fates(gone: Mapping[str, Handed]) -> dict[str, str] | None:
-    """What became of these trials' jobs: 'TIMEOUT on node7'; None where the accounting does not tell."""
-    names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
-    past = queue.accounting(names, timeout=ACCOUNTING_SECONDS)
-    if past is None:
-        return None
-    jobs = {(job.name, job.index or 0): job for job in past}
-    found = {key: job for key, each in gone.items() for name in each.names if (job := jobs.get((name, each.index)))}
-    return {key: f"{job.state} on {job.node}" if job.node else job.state for key, job in found.items()}
 
 
 # -- disk and answers together -----------------------------------------------------------------------------------------

@@ -69,7 +69,10 @@ def ensure_submittable(plans: list[Json], place: "Place", profile: "Profile", ma
 
 
 def cancel(words: options.Words, recipe: options.RecipeName = "digits", runs: options.Runs = None) -> None:
-    """Take a study's jobs out of SLURM. Only this means cancelled: any other stop is continued."""
+    """Take a study's jobs out of SLURM; nothing goes on until `ablate submit` is given again.
+
+    scancel does the same for the jobs that it is given. Preempted, timed-out and killed jobs are continued.
+    """
     from ablations import submitting
 
     folder = runs_folder(runs)

@@ -1,0 +1,91 @@
+"""What scancel ends stays ended until `ablate submit`; what preemption, limits and kills end goes on."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import PROFILE, SUBMIT, Ablate, command, logs, on, results, write
+
+from slurm.devcluster import Cluster, Settings, until
+from slurm.ending import is_cancelled
+
+STATUS = ("status", "s", "--recipe", "r.yaml")
+AFTER_SECONDS = 15.0  # far more than a dying share needs to hand over a last job
+
+
+def queue(cluster: Cluster) -> list[str]:
+    return cluster.run("squeue", "--noheader", "--array", "--format=%i %T").stdout.splitlines()
+
+
+def cancel_all(cluster: Cluster, runs: Path) -> None:
+    """By their ids, as a user does, once trials are trained; then a while in which something could come back."""
+    until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", 120)
+    cluster.run("scancel", *sorted({line.split()[0].split("_")[0] for line in queue(cluster)}))
+    until(lambda: not queue(cluster), "an empty queue", 60)
+    arrays = len(list(runs.glob("submissions/*/arrays/*")))
+    until(lambda: "cancelled by scancel" in logs(runs), f"the share's word (logs: {logs(runs)})", 60)
+    time.sleep(AFTER_SECONDS)
+    assert not queue(cluster)
+    assert len(list(runs.glob("submissions/*/arrays/*"))) == arrays
+
+
+def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """Running shares save and hand over nothing; `status` says so, and `submit` goes on where they stopped."""
+    write(tmp_path, steps=4000, profile=PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001"), seeds=1)
+    ablate(*SUBMIT)
+    cancel_all(cluster, tmp_path / "runs")
+    shown = " ".join(ablate(*STATUS).stdout.split())
+    assert "CANCELLED" in shown
+    assert "to go on: the same `ablate submit` again" in shown
+    assert "2 submitted" in ablate(*SUBMIT).stdout
+
+
+def test_without_accounting_a_running_share_knows_that_it_was_cancelled(tmp_path: Path, folder: Path) -> None:
+    """slurmctld tells scancel from preemption."""
+    write(tmp_path, steps=4000, profile=PROFILE.replace("0.2", "60"), seeds=1)
+    with Cluster(folder, Settings(accounting=False)) as cluster:
+        said: dict[str, Any] = {"cwd": tmp_path, "env": on(cluster.environment), "check": True, "capture_output": True}
+        subprocess.run(command(*SUBMIT), **said)
+        cancel_all(cluster, tmp_path / "runs")
+        shown = subprocess.run(command(*STATUS), **said, text=True).stdout
+    assert "CANCELLED by scancel" in shown
+
+
+def test_one_cancelled_task_is_left_out_by_the_last_job(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """The other trial ends, tables and report are written without it, and `submit` takes it up."""
+    write(tmp_path, steps=1500, profile=PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001"), seeds=1)
+    ablate(*SUBMIT)
+    runs = tmp_path / "runs"
+    until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", 120)
+    (running,) = [line.split()[0] for line in queue(cluster) if line.endswith("_0 RUNNING")]
+    cluster.run("scancel", running)
+    until(lambda: (runs / "report.html").exists(), f"the report (logs: {logs(runs)})", 120)
+    until(lambda: not queue(cluster), "an empty queue", 60)
+    assert len(results(runs)) == 1
+    view = json.loads(ablate(*STATUS, "--json").stdout)
+    assert (view["finished"], view["interrupted"]) == (1, 1)
+    assert "1 submitted" in ablate(*SUBMIT).stdout
+    until(lambda: len(results(runs)) == 2, f"both results (logs: {logs(runs)})", 120)
+
+
+COMPLETING = {"JobState": "COMPLETING", "Reason": "None", "Restarts": "0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cancelled"),
+    [
+        ({"PreemptTime": "None"}, True),
+        ({"JobState": "CANCELLED"}, True),
+        ({"PreemptTime": "2026-11-23T08:46:35"}, False),  # preempted, PreemptMode=CANCEL
+        ({"Restarts": "1"}, False),  # preempted, PreemptMode=REQUEUE; scontrol requeue
+        ({"Reason": "TimeLimit", "PreemptTime": "None"}, False),
+        ({"JobState": "PENDING", "Restarts": "1"}, False),  # of a node that is down
+        ({"JobState": "RUNNING", "PreemptTime": "None"}, False),  # scancel --signal
+    ],
+)
+def test_only_scancel_cancels(fields: dict[str, str], cancelled: bool) -> None:
+    """What slurmctld 22.05 says of a job while it dies, by what ends it."""
+    assert is_cancelled(COMPLETING | fields, "0") is cancelled
