@@ -45,7 +45,7 @@ def board(views: Sequence[Json], where: str = "") -> Text:
 def study(view: Json, where: str) -> Text:
     entries = [*view["stages"], *view["arms"]]
     blocks = [headline(view), *rows(view), *running(entries), *queued(entries)]
-    return Text("\n").join([*blocks, *failed(view, where), *ended(view), *given_up(view)])
+    return Text("\n").join([*blocks, *failed(view, where), *ended(view), *tables(view), *given_up(view)])
 
 
 def headline(view: Json) -> Text:
@@ -131,11 +131,22 @@ def ended(view: Json) -> list[Text]:
     ]
     followed = [one["followed"] for one in found]
     if any(followed):
-        what = "these" if all(followed) else "what nobody cancelled"
-        lines.append(beneath(f"the submission's last job takes up {what}"))
+        what = "these up" if all(followed) else "up what nobody cancelled"
+        lines.append(beneath(f"the submission's last job takes {what}"))
     if not all(followed):
         lines.append(beneath("to go on: the same `ablate submit` again"))
     return lines
+
+
+def tables(view: Json) -> list[Text]:
+    """Of a study whose trials are over, who writes the tables and the report that are not there."""
+    match view["tables"]:
+        case "awaited":
+            return [labelled("tables", "awaited: the submission's last job writes them", "yellow")]
+        case "pending":
+            return [labelled("tables", "pending: the same `ablate submit` again writes them", "yellow")]
+        case _:
+            return []
 
 
 def given_up(view: Json) -> list[Text]:

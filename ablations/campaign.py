@@ -131,6 +131,11 @@ class Look:
     renewed: tuple[str, ...] = ()  # what is trained again, as weights that others start from are gone
     no_last_job: str = ""  # why SLURM took the trials and no last job
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to train, but for what failed or was cancelled."""
+        return not self.queued and not self.submitted and not self.waiting
+
 
 def device(profile: profiles.Profile) -> Device:
     """What a job of the profile runs on: its GPU by SLURM's name of it, or any CPU."""

@@ -41,7 +41,7 @@ def share(folder: str, *ids: str) -> int:
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
-    if tally.stopped and is_cancelled():
+    if tally.stopped and not campaign.cancelled and is_cancelled():
         fates.mark_own(campaign, ids)
         print("cancelled by scancel: `ablate submit` goes on", flush=True)
     else:
@@ -114,8 +114,10 @@ def last(folder: str) -> int:
         print(f"{stalling.give_up(campaign)}: `ablate submit` goes on")
         return FAILED
     print(json.dumps(asdict(found)), flush=True)
-    if not found.queued and not found.submitted and not found.waiting:
-        publish(campaign)
+    if found.settled:
+        from ablations.publishing import publish_all  # late: shares draw nothing
+
+        publish_all(campaign.runs, campaign.plans)
         campaigns.dismiss_lasts(campaign)
     return FAILED if found.failed or found.blocked or found.cancelled else 0
 
@@ -147,15 +149,3 @@ def patiently(campaign: Campaign) -> Look | None:
             print(f"{store.now()} {error}; trying again", flush=True)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_RETRY)
-
-
-def publish(campaign: Campaign) -> None:
-    """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
-    from ablations.publishing import publish as publish_study
-    from results import inside, report
-    from results.study import load
-
-    studies = load(campaign.runs, campaign.plans)
-    for study in studies:
-        publish_study(study, campaign.runs)
-    report.write(studies, campaign.runs / "report.html", inside.found(campaign.runs, studies))

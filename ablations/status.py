@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ablations import campaign, fates, handed, stalling
+from ablations import campaign, fates, handed, stalling, written
 from results import chain, evals, store
 from results.chain import Start
 from results.planned import evals_of, trained
@@ -19,6 +19,7 @@ from slurm.ask import NoSlurm, Unreachable
 
 Json = dict[str, Any]
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
+OVER = ("finished", "diverged", "failed", "blocked")
 OPEN = ("missing", "interrupted", "broken")
 QUEUE_SECONDS = 5.0  # with the accounting's time an answer within 15 s, whatever is dead
 ASK_SECONDS = 60.0  # SLURM is asked no more often
@@ -33,6 +34,8 @@ class Seen:
     handed: Collection[str] = ()  # handed over at some time, and not cancelled since
     ended: Mapping[str, str] = field(default_factory=dict)  # handed over and not queued: what became of the job
     followed: Collection[str] = ()  # those that a last job in the queue will take up
+    plans: Collection[str] = ()  # submitted, and not cancelled since
+    lasts: Collection[str] = ()  # those of the plans that a last job in the queue looks after
     answer: str = ""  # why the queue is unknown
     accounting: str = ""  # why the accounting is
 
@@ -66,23 +69,25 @@ def ask(runs: Path) -> Seen:
     if not newest:
         return Seen()
     current = {key for key, each in newest.items() if not each.campaign.cancelled}
+    plans = {name for key in current for name in newest[key].campaign.plans}
     try:
         tasks = campaign.queued(runs, QUEUE_SECONDS)
     except NoSlurm:
-        return Seen(handed=current, answer="no SLURM on this machine: what is queued is unknown")
+        return Seen(handed=current, plans=plans, answer="no SLURM on this machine: what is queued is unknown")
     except Unreachable as error:
-        return Seen(handed=current, answer=f"{error}: what is queued is unknown")
+        return Seen(handed=current, plans=plans, answer=f"{error}: what is queued is unknown")
     queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
     gone = {key: each for key, each in newest.items() if key not in queued and is_open(runs, key)}
     ended = {key: CANCELLED for key in gone.keys() - current}
     open_still = {key: gone[key] for key in gone.keys() & current}
     past = fates.fates(open_still)
-    ended |= (past or {}) | fates.marked(open_still)
+    ended |= fates.marked(open_still) | (past or {})
     followed = {task.campaign.folder for task in tasks if task.is_last}
     silence = "" if past is not None else "accounting unknown: sacct does not answer"
     cancelled = {key for key, fate in ended.items() if fates.is_cancelled(fate)}
     waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
-    return Seen(queued, current, ended, waiting, accounting=silence)
+    lasts = {name for task in tasks if task.is_last for name in task.campaign.plans}
+    return Seen(queued, current, ended, waiting, plans, lasts, accounting=silence)
 
 
 def is_open(runs: Path, key: str) -> bool:
@@ -113,6 +118,7 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
         **total,
         "stages": stages,
         "arms": arms,
+        "tables": tables(plan, runs, seen, total),
         "slurm": seen.answer,
         "accounting": seen.accounting,
         "given_up": stalling.given_up(runs, plan["name"]),
@@ -185,7 +191,20 @@ def last_line(failure: Json) -> str:
     return "" if not lines or lines[-1] in str(failure.get("cause", "")) else lines[-1].strip()
 
 
+def tables(plan: Json, runs: Path, seen: Seen, total: Mapping[str, int]) -> str:
+    """Of a submitted study whose trials are over: 'written', 'awaited' of a last job, or 'pending'; else ''."""
+    if plan["name"] not in seen.plans or not is_over(total):
+        return ""
+    if not written.is_pending(runs, plan):
+        return "written"
+    return "awaited" if plan["name"] in seen.lasts else "pending"
+
+
+def is_over(counts: Mapping[str, int]) -> bool:
+    """Whether no trial is left that could still be trained."""
+    return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
+
+
 def settled(views: Collection[Json]) -> bool:
     """Whether nothing will change by itself any more."""
-    over = ("finished", "diverged", "failed", "blocked")
-    return all(view["given_up"] or sum(view[kind] for kind in over) == view["planned"] for view in views)
+    return all(view["given_up"] or (is_over(view) and view["tables"] != "awaited") for view in views)

@@ -1,6 +1,7 @@
 """What `ablate submit`, `cancel` and `profile check` do, and say when they have done it."""
 
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign as campaigns
-from ablations import estimate, handed, provenance, retrying, runner, slots, stalling, strict_yaml
+from ablations import estimate, handed, leaving, provenance, retrying, runner, slots, stalling, strict_yaml, written
 from ablations.campaign import Campaign, Look
 from ablations.clock import clock
 from ablations.jobs import jobs
@@ -71,7 +72,18 @@ def submit(plans: Sequence[str], place: Place, profile: profiles.Profile) -> str
         campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
         stalling.begin_anew(campaign)
         found = reconciled(campaign)
-    return told(found, profile)
+        published = publish_pending(campaign) if found.settled else ""
+    return "\n".join(filter(None, [told(found, profile), published]))
+
+
+def publish_pending(campaign: Campaign) -> str:
+    """Writes the tables and the report that no last job wrote; says where, '' where they are there."""
+    if not any(written.is_pending(campaign.runs, plan) for plan in campaign.read_plans()):
+        return ""
+    from ablations.publishing import publish_all  # late: most submissions draw nothing
+
+    publish_all(campaign.runs, campaign.plans)
+    return f"tables and report written: {campaign.runs / 'report.html'}"
 
 
 def reconciled(campaign: Campaign) -> Look:
@@ -169,15 +181,27 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
     try:
-        probe = submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]], container=profile.prefix)
-        campaigns.send(campaign, probe)
-        found = answer(campaign, patience)
+        with leaving.told_to_leave():
+            probe = submission.Tasks("ablations.probe:probe", [str(campaign.folder)], [[]], container=profile.prefix)
+            campaigns.send(campaign, probe)
+            found = answer(campaign, patience)
     finally:  # also after Ctrl-C
-        with suppress(Unreachable, NoSlurm):
-            queue.cancel(campaign.tags)
+        take_out(campaign)
         shutil.rmtree(campaign.folder)
     lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
     return lines, not any(found.values())
+
+
+def take_out(campaign: Campaign) -> None:
+    """Ends the one job of a check, which is called as it would be, whether sbatch told its id or not.
+
+    scancel finds it itself: where squeue hangs, it may answer. Says what to do where it does not.
+    """
+    name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
+    try:
+        queue.cancel_named(name)
+    except (NoSlurm, Unreachable) as error:
+        print(f"{error}; the job of the check may be there still: scancel --name={name}", file=sys.stderr)
 
 
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:

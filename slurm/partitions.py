@@ -49,7 +49,7 @@ def described(
         count=int(count),
         cpus=int(cpus),
         memory=int(memory),
-        gpus={kind: int(number) for kind, number in re.findall(r"\bgpu:(?:([A-Za-z_][\w.-]*):)?(\d+)", gres)},
+        gpus={kind: int(number) for kind, number in re.findall(r"\bgpu:(?:([A-Za-z_][\w.-]*):)?([1-9]\d*)", gres)},
         features=() if features == "(null)" else tuple(features.split(",")),
     )
 

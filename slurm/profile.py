@@ -240,10 +240,19 @@ def explain(error: ValidationError) -> str:
 # -- where profiles lie ------------------------------------------------------------------------------------------------
 
 
-def folder() -> Path:
-    """The user's profiles: $XDG_CONFIG_HOME/ablate/profiles, by default under ~/.config."""
+def folders() -> list[Path]:
+    """Where the user's profiles are looked up, the first also written: below $XDG_CONFIG_HOME and ~/.config."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(configured) if configured.startswith("/") else Path.home() / ".config") / "ablate" / "profiles"
+    homes = [Path(configured)] if configured.startswith("/") else []
+    return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
+
+
+def path_to_write(name: str) -> Path:
+    """The file of a new profile. Raises ValueError for what is no name."""
+    if name.endswith((".yaml", ".yml")):
+        raise ValueError(f"profile {grammar.shown(name)}: a name without its ending, or --out FILE")
+    grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
+    return folders()[0] / f"{name}.yaml"
 
 
 def path_of(name_or_file: str) -> Path:
@@ -253,11 +262,12 @@ def path_of(name_or_file: str) -> Path:
         if not os.path.isfile(path):  # which also takes what no file can be called
             raise ValueError(f"profile {grammar.shown(name_or_file)}: there is no such file")
         return path
-    path = folder() / f"{name_or_file}.yaml"
-    if not re.fullmatch(WORD, name_or_file, re.ASCII) or not os.path.isfile(path):
-        known = ", ".join(sorted(file.stem for file in folder().glob("*.yaml"))) or "none yet (ablate profile init)"
-        raise ValueError(f"profile {grammar.shown(name_or_file)}: not in {folder()}: {known}")
-    return path
+    known = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
+    if name_or_file not in known:
+        places = " or ".join(map(str, folders()))
+        there = ", ".join(sorted(known)) or "none yet (ablate profile init NAME)"
+        raise ValueError(f"profile {grammar.shown(name_or_file)}: not in {places}: {there}")
+    return known[name_or_file]
 
 
 # -- as submitit takes it ----------------------------------------------------------------------------------------------

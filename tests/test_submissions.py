@@ -14,7 +14,7 @@ import pytest
 import synthetic
 
 from ablations import campaign as campaigns
-from ablations import cleaning, node, runner, stalling, status, submitting, tails
+from ablations import cleaning, node, publishing, runner, stalling, status, submitting, tails
 from ablations.board import board
 from ablations.campaign import Campaign
 from ablations.launch import Place
@@ -40,8 +40,9 @@ SCANCEL = """#!{python}
 import sys
 from pathlib import Path
 here = Path({folder!r})
-lines = [line for line in (here / "jobs").read_text().splitlines() if line.split()[0] not in sys.argv]
-(here / "jobs").write_text("".join(line + "\\n" for line in lines))
+lines = [line.split() for line in (here / "jobs").read_text().splitlines()]
+left = [" ".join(line) for line in lines if not set(sys.argv) & {{line[0], "--name=" + line[1]}}]
+(here / "jobs").write_text("".join(line + "\\n" for line in left))
 """
 
 
@@ -302,6 +303,32 @@ def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs:
         campaigns.make_sure_of_last(campaign)
 
 
+# -- tables and report ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("last_job", "answer"), [(True, "awaited"), (False, "pending")])
+def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path, last_job: bool, answer: str) -> None:
+    """Trials that are over are not all: the last job writes tables and report after them, where there is one."""
+    synthetic.write(runs, synthetic.position())
+    seen = status.Seen(plans={POSITION}, lasts={POSITION} if last_job else ())
+    view = status.status(synthetic.position(), runs, seen)
+    assert view["tables"] == answer
+    assert status.settled([view]) is not last_job
+    assert f"tables    {answer}" in board([view]).plain
+    publishing.publish_all(runs, [POSITION])
+    view = status.status(synthetic.position(), runs, seen)
+    assert view["tables"] == "written"
+    assert status.settled([view])
+
+
+def test_tables_of_a_study_that_was_not_submitted_are_not_awaited(runs: Path) -> None:
+    """`run` writes them itself."""
+    synthetic.write(runs, synthetic.position())
+    view = status.status(synthetic.position(), runs, status.Seen())
+    assert view["tables"] == ""
+    assert status.settled([view])
+
+
 # -- naming, cleaning, checking ----------------------------------------------------------------------------------------
 
 
@@ -366,7 +393,8 @@ def test_check_that_is_cut_short_leaves_nothing(
     """Neither its job nor its folder."""
 
     def interrupt(seconds: float) -> None:
-        slurm.holds(f"{sent[0].tags}0001", "ablate:other:0001")
+        slurm.holds(f"check:{sent[0].tags}0001", "ablate:other:0001")
+        slurm.falls_silent()  # squeue alone
         raise error
 
     monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))

@@ -11,29 +11,39 @@ from ablations.commands.guards import ensure_writable
 from ablations.commands.places import make_place
 
 app = typer.Typer(
-    help="SLURM profiles: files that say what to ask a cluster for, by name under ~/.config/ablate/profiles.",
+    help="SLURM profiles: files that say what to ask a cluster for.\n\n"
+    "By name in $XDG_CONFIG_HOME/ablate/profiles or ~/.config/ablate/profiles.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 
 
 @app.command()
-def init(out: Annotated[Path | None, typer.Option(help="A file.  [default: standard output]")] = None) -> None:
+def init(
+    name: Annotated[
+        str | None, typer.Argument(help="Where --profile NAME finds it.  [default: standard output]")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A file instead.")] = None,
+) -> None:
     """Write a first profile, with comments.
 
     From what this cluster's sinfo and scontrol say: partitions, GPUs, accounts; correct it, then `profile check` it.
     """
     from slurm import draft
+    from slurm.profile import path_to_write
 
+    if name and out:
+        raise ValueError(f"--out {out}: with NAME={name} the file lies where --profile {name} finds it")
+    path = path_to_write(name) if name else out
+    if path and path.exists():
+        raise ValueError(f"{path}: exists already")
     text = draft.init()
-    if out is None:
+    if path is None:
         print(text)
-    elif out.exists():
-        raise ValueError(f"--out {out}: exists already")
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text)
-        print(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        print(path)
 
 
 @app.command()

@@ -332,7 +332,29 @@ def test_without_xdg_profiles_lie_under_the_home(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_CONFIG_HOME", value)
-        assert profile.folder() == tmp_path / ".config" / "ablate" / "profiles"
+        assert profile.folders() == [tmp_path / ".config" / "ablate" / "profiles"]
+
+
+def test_profiles_are_looked_up_where_init_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below XDG_CONFIG_HOME; one written before that was set is found below ~/.config still."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    old = [profile.path_to_write(name) for name in ("old", "both")]
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    new = [profile.path_to_write(name) for name in ("new", "both")]
+    for path in (*old, *new):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("gpus: 1")
+    assert [profile.path_of(name) for name in ("old", "new", "both")] == [old[0], *new]
+    with pytest.raises(ValueError, match=r"not in .*xdg.* or .*home.*: both, new, old$"):
+        profile.path_of("other")
+
+
+@pytest.mark.parametrize("name", ["../mine", "/mine", "mine.yaml", "-mine", ""])
+def test_a_new_profile_lies_among_the_others(name: str) -> None:
+    """What is no name is refused in one line."""
+    with pytest.raises(ValueError, match=r"^profile"):
+        profile.path_to_write(name)
 
 
 def test_no_hostile_name_is_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +426,9 @@ def test_a_first_profile_is_a_profile() -> None:
 
 def test_a_first_profile_without_gpus() -> None:
     """Where no partition has GPUs, none is asked for."""
-    assert "gpus: 0" in draft.draft([PLAIN], [], [])
+    none = partitions.described("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
+    for nodes in (PLAIN, none):
+        assert "gpus: 0" in draft.draft([nodes], [], [])
     with pytest.raises(ValueError, match="no partition that takes jobs"):
         draft.draft([DOWN], [], [])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disturbance import processes
 
 from ablations import status
 from ablations.faults import BUG
@@ -84,8 +85,8 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     logged = (tmp_path / "runs/trials").glob
     until(lambda: len([*logged("*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
     close(cluster)
-    victim = cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i").stdout.split()[0]
-    cluster.run("scancel", "--signal=KILL", "--full", victim)
+    share = next(process.parent for process in processes(tmp_path / "runs") if process.kind == "worker")
+    os.kill(share, signal.SIGKILL)
     until(lambda: counts(viewed(ablate)) == {"running": 1, "queued": 4, "interrupted": 1}, "the end of a task", 60)
     until(lambda: [arm["ended"] for arm in viewed(ablate)["arms"] if arm["ended"]], "its accounting", 60)
     view = viewed(ablate)
@@ -93,8 +94,7 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     assert 0 < running["step"] < running["steps"] == 20_000
     assert 0 <= running["accuracy"] <= 1
     (ended,) = (one for arm in view["arms"] for one in arm["ended"])
-    assert ended["job"].startswith(("CANCELLED by", "FAILED on"))
-    assert ended["job"].endswith(("on node1", "on node2"))
+    assert ended["job"] in ("FAILED on node1", "FAILED on node2")
     assert ended["followed"]
     assert {one["reason"] for arm in view["arms"] for one in arm["now_queued"]} == {"PartitionDown"}
     shown = ablate("status")
