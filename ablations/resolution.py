@@ -1,6 +1,7 @@
 """What a plan's seeds can tell: the smallest difference they resolve, whether the margin is within reach, and the
 seeds that a finer answer takes (statistics of planning: results/power.py)."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from ablations.jobs import read
 from results import looks, power, stats, tuning, units
-from results.contrast import samples
+from results.contrast import Sample, samples
 from results.study import StudyResults, load
 
 Json = dict[str, Any]
@@ -40,14 +41,14 @@ def resolution(plan: Json, runs: Path) -> Json:
     if found is None:
         return known
     sd, margin = found.bound, plan["margin"]
-    smallest = finite(power.smallest_margin(seeds, sd, looks.factor(plan)))
+    smallest = finite(power.smallest_margin(seeds, sd, tests))
     points = POINTS if units.is_accuracy(plan["metric"]) else ()
     return known | {
         "spread": {"sd": found.sd, "bound": sd, "freedom": found.freedom, "source": found.source},
         "difference": finite(stats.resolvable_difference(seeds, sd, tests)),
         "smallest_margin": smallest,
         "margin_reachable": None if margin is None else smallest is not None and smallest <= margin,
-        "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd, looks.factor(plan)),
+        "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests),
         "seeds_for": {str(difference): power.seeds_to_resolve(difference, sd, tests) for difference in points},
     }
 
@@ -57,24 +58,23 @@ def spread(plan: Json, runs: Path) -> Spread | None:
     if read(runs, plan["name"]) is not None:
         (study,) = load(runs, [plan["name"]], parts=())
         groups = differences(tuning.at_own_values(study))  # what the table tests
-        sd, _ = stats.pooled_sd([sample for group in groups for sample in group])
-        if (freedom := stats.shared_freedom(groups)) and sd > 0:
-            return Spread(sd, freedom, "the differences of this study so far")
+        if any(pairs.mean.se is not None for group in groups for pairs in group):
+            numbers = [[pairs.numbers for pairs in group] for group in groups]
+            sd, _ = stats.pooled_sd(list(itertools.chain(*numbers)))
+            return Spread(sd, stats.shared_freedom(numbers), "the differences of this study so far")
     stated = plan.get("spread")
     if stated and stated["metric"] == plan["metric"]:
         return Spread(stated["sd"], stated["freedom"], f"the recipe ({stated['how']}: {stated['source']})")
     return None
 
 
-def differences(study: StudyResults) -> list[list[np.ndarray]]:
+def differences(study: StudyResults) -> list[list[Sample]]:
     """Of each arm from its baseline, per seed that both finished; those of one baseline together."""
     found = samples(study, study.plan["metric"])
-    groups: dict[str, list[np.ndarray]] = {}
+    groups: dict[str, list[Sample]] = {}
     for arm in study.plan["arms"]:
-        mine, other = found[arm["name"]].values, found[arm["baseline"]].values
         if arm["name"] != arm["baseline"]:
-            pairs = np.array([mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())])
-            groups.setdefault(arm["baseline"], []).append(pairs)
+            groups.setdefault(arm["baseline"], []).append(found[arm["name"]] - found[arm["baseline"]])
     return list(groups.values())
 
 

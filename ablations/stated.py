@@ -79,12 +79,15 @@ class AtTwiceTheSteps(Figure):
 
     n: Count | None = None
     differences: dict[str, Difference]  # by arm, named as in tables
+    resolved: list[str] = []  # the arms whose difference is resolved there
 
     def of(self, arm: str) -> Json | None:
         """For an arm's entry in plan.json."""
         seeds = f", n = {self.n}" if self.n else ""
-        known = arm in self.differences
-        return {"difference": self.differences[arm], "origin": f"{self.origin}{seeds}"} if known else None
+        if arm not in self.differences:
+            return None
+        origin = f"{self.origin}{seeds}"
+        return {"difference": self.differences[arm], "origin": origin, "resolved": arm in self.resolved}
 
 
 Costs = dict[Literal["cpu", "gpu"], Took]

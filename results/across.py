@@ -25,7 +25,7 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
         return json.dumps([json.loads(layout.render(table, "json", columns, notes)) for table in tables], indent=1)
     told = notes or layout.usual_notes(format)
     about = columns or (list(layout.COLUMNS) if format == "csv" else SHOWN)
-    tables = [layout.abridged(table, about, told) for table in tables]
+    tables = [layout.abridged(layout.marked(table), about, told) for table in tables]
     if format == "csv":
         settings = [(table["study"], sentences.setting(table)) for table in tables for _ in table["rows"]]
         rows = zip(settings, layout.flat_rows(tables, columns), strict=True)

@@ -10,7 +10,7 @@ from results.contrast import Sample
 from results.rivals import Pair
 from results.stats import Estimate
 from results.style import current
-from results.verdict import BETTER, EQUIVALENT, WORSE
+from results.verdict import ALPHA, BETTER, EQUIVALENT, WORSE
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
 CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm may be called anything
@@ -27,26 +27,34 @@ def judge(
     plan: Mapping[str, Any],
     rows: Sequence[Row],
     samples: Mapping[str, Sample],
+    within: Mapping[str, float | None],
     unjudged: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> list[Claim]:
     """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where untested.
 
     An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own. Of what
-    is tuned, each arm at its own value. unjudged: arms whose value was not found inside the grid; gone: points of grids
-    that are nobody's best (results/tuning.py).
+    is tuned, each arm at its own value. within: the table's p of equivalence, by arm. unjudged: arms whose value was
+    not found inside the grid; gone: points of grids that are nobody's best (results/tuning.py).
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
     of = {row["arm"]: row for row in rows}
     asked = [point for text in plan["claims"] for point in points(text, plan)]
     there = [(a, b) for a, _, b in asked if a in of and b in of]
     found = {(a, b): rivals.pair(a, b, plan, samples, gone) for a, b in there}
-    p_holm = {(a, b): table_p(of[a], of[b]) for a, b in there if is_contrast(of[a], of[b])}
+    p_holm: dict[tuple[str, str], float | None] = {
+        (a, b): of[contrast_of(of[a], of[b])]["p_holm"] for a, b in there if is_contrast(of[a], of[b])
+    }
     own = [pair for pair in found if pair not in p_holm]
     p = [None if {*names} & set(unjudged) else rivals.p(found[names], plan) for names in own]
     adjusted = stats.holm(p, len(own))
     p_holm |= dict(zip(own, adjusted, strict=True))
-    return [judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2])) for claim in asked]
+    ties = {(a, b): within[contrast_of(of[a], of[b])] for a, b in there if is_contrast(of[a], of[b])}
+    p_within = [rivals.p_within(found[names], plan["margin"], plan) for names in own]
+    ties |= zip(own, stats.holm(p_within, len(own)), strict=True)
+    return [
+        judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2]), ties.get(claim[::2])) for claim in asked
+    ]
 
 
 def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -89,9 +97,9 @@ def is_contrast(a: Row, b: Row) -> bool:
     return a["arm"] != b["arm"] and bool(a["baseline"] == b["arm"] or b["baseline"] == a["arm"])
 
 
-def table_p(a: Row, b: Row) -> float | None:
-    p: float | None = (a if a["baseline"] == b["arm"] else b)["p_holm"]
-    return p
+def contrast_of(a: Row, b: Row) -> str:
+    """Which of the two is the arm of the table's contrast."""
+    return str((a if a["baseline"] == b["arm"] else b)["arm"])
 
 
 def judged(
@@ -100,6 +108,7 @@ def judged(
     claim: tuple[str, str, str],
     pair: Pair | None,
     p_holm: float | None,
+    p_within: float | None,
 ) -> Claim:
     """One claim; no `pair` where an arm is not in the plan."""
     a, relation, b = claim
@@ -111,8 +120,7 @@ def judged(
     interval = difference.interval()
     diverged = of[a]["diverged"], of[b]["diverged"]
     higher = units.higher_is_better(plan["metric"])
-    margin = plan["margin"]
-    tie = margin is not None and rivals.within(pair, margin, plan)
+    tie = p_within is not None and p_within < ALPHA
     word = verdict.verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged)
     tie = tie and not any(diverged)
     return {

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from results import contrast, layout, mixed, planned, sensitivity, sentences, stats, tables, tuning, units, verdict
 from results.contrast import Sample
@@ -31,13 +33,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Test:
-    """B - A, without the trials that are the same on both sides.
+    """B - A, without the trials that are identical on both sides: seeds whose final weights are the same.
 
-    method: paired, welch, or none where nothing is left to test. trials: what makes two tests the same test.
+    p: of no difference, or of B not diverging more often than A. method: paired, overlapping, welch, or none where
+    nothing is left to test. pairs: how many seeds are paired. repeated: seeds of the same trial with another number.
+    trials: what makes two tests the same test.
     """
 
     difference: Estimate
+    p: float | None
     method: str
+    pairs: int
     identical: list[int]
     repeated: list[int]
     trials: tuple[str, ...]
@@ -57,8 +63,14 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
     pairs = list(matched(sides(a), sides(b)))
     tests = [tested(pair, lambda side: side.trials) for pair in pairs]
     contrasts = [tested(pair, lambda side: side.contrast) for pair in pairs]
-    family = len(distinct(tests))
-    found = zip(pairs, tests, adjusted(tests), resolvable(pairs, tests), contrasts, adjusted(contrasts), strict=True)
+    p = [test.p if test else None for test in tests]
+    p_margin = [within(pair, test) for pair, test in zip(pairs, tests, strict=True)]
+    family = len(distinct(tests, p))
+    found = zip(
+        *(pairs, tests, adjusted(tests, p), adjusted(tests, p_margin), resolvable(pairs, tests)),
+        *(contrasts, adjusted(contrasts, [test.p if test else None for test in contrasts])),
+        strict=True,
+    )
     rows = [compared_row(family, *parts) for parts in found]
     return {
         "a": described(a),
@@ -126,23 +138,35 @@ def tested(pair: Pair, what: Callable[[Side], Sample | None]) -> Test | None:
     left, right = what(a), what(b)
     if left is None or right is None:
         return None
-    return test(left, right, a.study.plan["split"] == b.study.plan["split"])
+    found = test(left, right, a.study.plan["split"] == b.study.plan["split"])
+    return replace(found, p=verdict.with_divergence(found.p, b.row, a.row)) if left is a.trials else found
 
 
 def test(a: Sample, b: Sample, same_split: bool) -> Test:
-    """Paired on at least two common seeds of the same split, else Welch's."""
+    """Paired where both have the same seeds of the same split, partially overlapping with at least 2, else Welch's."""
     common = sorted(a.values.keys() & b.values.keys())
-    again = [seed for seed in common if a.ids[seed] == b.ids[seed]]
-    identical = [seed for seed in again if a.values[seed] == b.values[seed]]
-    repeated = [seed for seed in again if seed not in identical]
+    equal = {seed for seed in common if a.values[seed] == b.values[seed]}
+    identical = [seed for seed in common if seed in equal and a.weights[seed] and a.weights[seed] == b.weights[seed]]
+    repeated = [seed for seed in common if seed not in equal and a.ids[seed] == b.ids[seed]]
     trials = (*(a.ids[s] for s in a.seeds), "/", *(b.ids[s] for s in b.seeds))
     new_a, new_b = a.without(identical), b.without(identical)
     if identical and not (new_a.values and new_b.values):
-        return Test(Estimate(len(identical), 0.0, why=IDENTICAL), "none", identical, repeated, trials)
-    pairs = new_b - new_a
-    if same_split and len(pairs.values) > 1 and not other_images(new_a, new_b):
-        return Test(contrast.mean(pairs), "paired", identical, repeated, trials)
-    return Test(stats.welch(new_a.numbers, new_b.numbers), "welch", identical, repeated, trials)
+        return Test(Estimate(len(identical), 0.0, why=IDENTICAL), None, "none", 0, identical, repeated, trials)
+    difference, method, pairs = differing_by(new_a, new_b, same_split)
+    return Test(difference, difference.p, method, pairs, identical, repeated, trials)
+
+
+def differing_by(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
+    """b - a, by which method, and over how many pairs."""
+    pairs = b - a
+    count = len(pairs.values)
+    if not same_split or count < 2 or other_images(a, b):
+        return stats.welch(a.numbers, b.numbers, a.image), "welch", 0
+    if count == len(a.values) == len(b.values):
+        return contrast.mean(pairs), "paired", count
+    first, second = ([*pairs.seeds, *one.without(pairs.seeds).seeds] for one in (a, b))
+    numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
+    return stats.overlapping(*numbers, count, a.image), "overlapping", count
 
 
 def other_images(a: Sample, b: Sample) -> bool:
@@ -150,20 +174,29 @@ def other_images(a: Sample, b: Sample) -> bool:
     return any(not a.same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
 
 
-def distinct(tests: Sequence[Test | None]) -> dict[tuple[str, ...], float]:
-    """Each test that gave a p, once: a baseline shared by several studies is one test."""
-    return {test.trials: test.difference.p for test in tests if test and test.difference.p is not None}
+def within(pair: Pair, test: Test | None) -> float | None:
+    """p of equivalence by the margin of both sides."""
+    if pair.a is None or pair.b is None or test is None:
+        return None
+    own = margin(pair.a, pair.b)
+    return None if own is None else stats.tost(test.difference, own)
 
 
-def adjusted(tests: Sequence[Test | None]) -> list[float | None]:
-    family = distinct(tests)
+def distinct(tests: Sequence[Test | None], p: Sequence[float | None]) -> dict[tuple[str, ...], float]:
+    """The p of each test that gave one, once: a baseline shared by several studies is one test."""
+    return {test.trials: own for test, own in zip(tests, p, strict=True) if test and own is not None}
+
+
+def adjusted(tests: Sequence[Test | None], p: Sequence[float | None]) -> list[float | None]:
+    """After Holm over the distinct tests."""
+    family = distinct(tests, p)
     p_holm = dict(zip(family, stats.holm(list(family.values()), len(family)), strict=True))
-    return [p_holm[test.trials] if test and test.difference.p is not None else None for test in tests]
+    return [p_holm[test.trials] if test and own is not None else None for test, own in zip(tests, p, strict=True)]
 
 
 def resolvable(pairs: Sequence[Pair], tests: Sequence[Test | None]) -> list[float | None]:
     """The smallest difference that each test would have seen; spreads are pooled over a metric and a kind of test."""
-    family = len(distinct(tests))
+    family = len(distinct(tests, [test.p if test else None for test in tests]))
     kinds = [
         (test.method, pair.first.study.plan["metric"]) if test else None
         for pair, test in zip(pairs, tests, strict=True)
@@ -183,6 +216,7 @@ def compared_row(
     pair: Pair,
     test: Test | None,
     p_holm: float | None,
+    p_margin: float | None,
     resolvable: float | None,
     change: Test | None,
     p_change: float | None,
@@ -200,17 +234,18 @@ def compared_row(
         "b": reached(b),
         "delta": difference.value,
         "delta_ci95": tables.listed(difference.interval()),
-        "p": difference.p,
+        "p": test.p if test else None,
         "p_holm": p_holm,
-        "verdict": judged(a, b, test, p_holm),
+        "verdict": judged(a, b, test, p_holm, p_margin),
+        "worse_by_at_most": worse_by_at_most(pair, test),
         "untested": untested(pair, test),
         "resolvable_difference": resolvable,
         "method": test.method if test else None,
-        "n_pairs": difference.n if test and test.method == "paired" else None,
+        "n_pairs": test.pairs if test and test.pairs else None,
         "identical": test.identical if test else [],
         "contrast": contrast_row(a, b, change, p_change),
         "notes": measured(plan["metric"], planned.objective(plan))
-        + notes(pair, test, p_holm, family)
+        + notes(pair, test, p_holm, p_margin, family)
         + changed(a, b, change, p_change),
     }
 
@@ -226,7 +261,7 @@ def untested(pair: Pair, test: Test | None) -> str | None:
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
-        return test.difference.why or None if test.method != "none" else None
+        return test.difference.why or None if test.method != "none" and test.p is None else None
     a, b = pair.a, pair.b
     if a.study.plan["metric"] != b.study.plan["metric"]:
         return "other metric"
@@ -240,20 +275,37 @@ def reached(side: Side | None) -> Json | None:
     return {name: side.row[name] for name in ("mean", "n", "ci95", "planned", "diverged", "failed", "missing")}
 
 
-def judged(a: Side | None, b: Side | None, test: Test | None, p_holm: float | None) -> str | None:
+def judged(
+    a: Side | None, b: Side | None, test: Test | None, p_holm: float | None, p_margin: float | None
+) -> str | None:
     """The verdict of B against A; identical where every common trial is."""
     if a is None or b is None or test is None:
         return None
     if test.method == "none":
         return IDENTICAL
-    own = margin(a, b)
     return verdict.verdict(
         test.difference,
         p_holm,
-        tie=own is not None and verdict.within(test.difference, own),
+        tie=p_margin is not None and p_margin < verdict.ALPHA,
         higher_is_better=units.higher_is_better(a.study.plan["metric"]),
         diverged=(b.row["diverged"], a.row["diverged"]),
     )
+
+
+def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
+    """The one-sided 95% bound of how much worse B is, below 0 where it is better; None where nothing bounds it.
+
+    Differences that are identical, seed by seed, are their own bound; none bounds it where more trials of B diverged.
+    """
+    if pair.a is None or pair.b is None or test is None or test.difference.value is None:
+        return None
+    if pair.b.row["diverged"] > pair.a.row["diverged"]:
+        return None
+    worse = -test.difference if units.higher_is_better(pair.first.study.plan["metric"]) else test.difference
+    interval = worse.interval(1 - 2 * verdict.ALPHA)
+    if interval is not None:
+        return interval[1]
+    return worse.value if test.method == "none" or worse.n > 1 else None
 
 
 def margin(a: Side, b: Side) -> float | None:
@@ -278,7 +330,7 @@ def contrast_row(a: Side | None, b: Side | None, test: Test | None, p_holm: floa
     }
 
 
-def notes(pair: Pair, test: Test | None, p_holm: float | None, family: int) -> list[str]:
+def notes(pair: Pair, test: Test | None, p_holm: float | None, p_margin: float | None, family: int) -> list[str]:
     """Why a row is not a plain paired comparison, and what is missing on either side."""
     a, b = pair.a, pair.b
     if a is None or b is None:
@@ -289,9 +341,16 @@ def notes(pair: Pair, test: Test | None, p_holm: float | None, family: int) -> l
         found.append(f"{other.arm['name']} of {other.study.name} in {name}")
     if test is None:
         return [*found, f"shown side by side, not compared: {unlike(a, b)}"]
-    word = judged(a, b, test, p_holm)
-    unit = units.unit(a.study.plan["metric"])
-    limits = verdict.disagreements(word, test.difference, None, p_holm, family=family, margin=margin(a, b), unit=unit)
+    limits = verdict.disagreements(
+        judged(a, b, test, p_holm, p_margin),
+        test.difference,
+        None,
+        p_holm,
+        family=family,
+        margin=margin(a, b),
+        unit=units.unit(a.study.plan["metric"]),
+        diverged=bool(a.row["diverged"] or b.row["diverged"]),
+    )
     return found + test_notes(a, b, test) + limits
 
 
@@ -301,11 +360,14 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
     if test.method == "none" and a.trials.seeds != b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
     if test.method != "none" and test.difference.se is None:
-        found.append(f"no interval, p or verdict of the difference: {test.difference.why}")
+        lacking = "interval, p or verdict" if test.p is None else "interval"
+        found.append(f"no {lacking} of the difference: {test.difference.why}")
     elif test.method == "welch":
         found.append("not paired (Welch): fewer than 2 common seeds, or another split")
+    elif test.method == "overlapping":
+        found.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
     if test.identical and test.method != "none":
-        found.append(f"{sentences.named(test.identical)}: the same trial on both sides, left out of the test")
+        found.append(f"{sentences.named(test.identical)}: the same weights on both sides, left out of the test")
     if test.repeated:
         found.append(f"{sentences.named(test.repeated)}: the same trial gave another number")
     return found

@@ -44,8 +44,8 @@ def as_grid(comparison: Json) -> Grid:
     return Grid(
         title="B against A, arm by arm",
         caption=[caption(comparison)],
-        header=["study", "arm", "A", "n", "B", "n", "B - A", "p (Holm)", "verdict"],
-        numeric=[False, False, True, True, True, True, True, True, False],
+        header=["study", "arm", "A", "n", "B", "n", "B - A", "pairs", "p (Holm)", "verdict"],
+        numeric=[False, False, True, True, True, True, True, True, True, False],
         rows=[cells(row, mark) for row, mark in zip(comparison["rows"], marks, strict=True)],
         footnotes=footnotes,
         closing=closing(comparison),
@@ -61,6 +61,7 @@ def cells(row: Json, marks: tuple[int, ...]) -> list[Cell]:
         Cell(row["arm"], row["arm"], marks),
         *(cell for side in (a, b) for cell in reached_cells(side, unit)),
         Cell(layout.plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit), row["delta"]),
+        Cell("" if row["n_pairs"] is None else str(row["n_pairs"]), row["n_pairs"]),
         Cell(units.probability(row["p_holm"]), row["p_holm"]),
         Cell(word(row), row["verdict"]),
     ]
@@ -83,7 +84,8 @@ def caption(comparison: Json) -> str:
         f"{name}: {', '.join(side['studies'])} ({side['over']} of {side['planned']} trials)."
         for name, side in (("A", comparison["a"]), ("B", comparison["b"]))
     )
-    tested = f"paired by seed, ± is the 95% t interval, p after Holm in a family of {comparison['family']}"
+    interval = "± is the 95% t interval, not adjusted"
+    tested = f"paired by seed, {interval}, p after Holm in a family of {comparison['family']}"
     return f"{sides} Accuracies in %, differences in points; {tested}."
 
 
@@ -122,22 +124,49 @@ def spread(values: Sequence[float], unit: units.Unit) -> str:
     return high if low == high else f"{low.removesuffix(unit.of_difference)} to {high}"
 
 
-def gate(comparison: Json) -> str:
-    """What `--fail-on worse` says: what is worse, of how many, and what it could have seen."""
-    rows = comparison["rows"]
-    worse = [row for row in rows if row["verdict"] == verdict.WORSE]
-    tested = sum(row["p_holm"] is not None for row in rows)
-    named = [f"{row['arm']} of {row['name']} by {units.unit(row['metric']).size(row['delta'])}" for row in worse]
-    found = f"{len(worse)} of {tested} tested arms worse" + (f" ({', '.join(named)})" if named else "")
+def failing(comparison: Json, margin: float | None) -> list[Json]:
+    """The rows for which `--fail-on worse` fails: worse, or with a margin not shown to be worse by less than that."""
+    if margin is None:
+        return [row for row in comparison["rows"] if row["verdict"] == verdict.WORSE]
+    rows = [row for row in comparison["rows"] if row["method"]]  # of the arms that both have
+    return [row for row in rows if row["worse_by_at_most"] is None or row["worse_by_at_most"] >= margin]
+
+
+def gate(comparison: Json, margin: float | None = None) -> str:
+    """What `--fail-on worse` says: what fails it, of how many, and what it could have seen."""
+    rows, failed = comparison["rows"], failing(comparison, margin)
+    if margin is None:
+        tested = sum(row["p_holm"] is not None for row in rows)
+        named = [f"{row['arm']} of {row['name']} {by(row)}" for row in failed]
+        found = f"{len(failed)} of {tested} tested arms worse"
+    else:
+        compared = sum(row["method"] is not None for row in rows)
+        named = [f"{row['arm']} of {row['name']}: {at_most(row)}" for row in failed]
+        found = f"{len(failed)} of {compared} arms not shown to be worse by less than {margin:g}"
+    found += f" ({', '.join(named)})" if named else ""
     rest = [f"{count} {text}" for text, count in Counter(outside(row) for row in rows).items() if text]
     return "; ".join(part for part in (found, could_see(comparison), ", ".join(rest)) if part)
 
 
+def by(row: Json) -> str:
+    """ "by 6.20 points"; of trials that diverged, how many."""
+    if row["delta_ci95"] is None:
+        return f"as {row['b']['diverged']} of {row['b']['planned']} trials diverged"
+    return f"by {units.unit(row['metric']).size(row['delta'])}"
+
+
+def at_most(row: Json) -> str:
+    """ "up to 6.20 points", or why nothing bounds it."""
+    if row["worse_by_at_most"] is None:
+        return row["untested"] or f"{row['b']['diverged']} of {row['b']['planned']} trials diverged"
+    return f"up to {units.unit(row['metric']).bound(row['worse_by_at_most'])}"
+
+
 def was_compared(comparison: Json) -> bool:
-    """Whether a test was made, or every arm of both is the same trials: what was lost passes no gate."""
+    """Whether a test was made, or every arm of both is the same: what was lost passes no gate."""
     rows = comparison["rows"]
     tested = any(row["p_holm"] is not None for row in rows)
-    return tested or (bool(rows) and all(row["verdict"] == IDENTICAL for row in rows))
+    return tested or (bool(rows) and all(row["worse_by_at_most"] is not None for row in rows))
 
 
 def outside(row: Json) -> str:

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from results import stats
+from results import stats, units
 from results.correctness import Correct
 from results.stats import Estimate
 from results.study import StudyResults
@@ -17,12 +17,18 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """By seed: the finished trials' metric, which test images were right (where stored), the trials' ids."""
+    """By seed: the finished trials' metric, which test images were right (where stored), the trials' ids.
+
+    image: what one test image adds to an accuracy (`stats.identical`). weights: sha256 of the final weights, "" where
+    none is known.
+    """
 
     values: dict[int, float]
     correct: dict[int, Correct]
     ids: dict[int, str]
     folds: int | None  # how many seeds make a repetition, where a seed tests a fold
+    image: float = 0.0
+    weights: dict[int, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:
@@ -48,7 +54,7 @@ class Sample:
         """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
         images = per_image(self) if self.repeated else None  # else no image was tested twice, or all were by all seeds
         shared = 0.0 if images is None else stats.shared_images_variance(images, self.repetition)
-        return stats.mean(self.numbers, shared)
+        return stats.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
         """The differences over the seeds that both have; per image where both tested the same images.
@@ -63,7 +69,10 @@ class Sample:
             for seed in seeds
             if tested_again and self.same_images(other, seed)
         }
-        return Sample(values, correct, {s: f"{self.ids[s]}-{other.ids[s]}" for s in seeds}, self.folds)
+        ids = {seed: f"{self.ids[seed]}-{other.ids[seed]}" for seed in seeds}
+        hashes = {seed: (self.weights.get(seed, ""), other.weights.get(seed, "")) for seed in seeds}
+        weights = {seed: "-".join(both) if all(both) else "" for seed, both in hashes.items()}
+        return Sample(values, correct, ids, self.folds, self.image, weights)
 
     def same_images(self, other: "Sample", seed: int) -> bool:
         """Whether both are known to have tested the same images with this seed."""
@@ -71,7 +80,7 @@ class Sample:
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
     def without(self, seeds: Collection[int]) -> "Sample":
-        return Sample({s: v for s, v in self.values.items() if s not in seeds}, self.correct, self.ids, self.folds)
+        return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 
 
 def repeated(seeds: Iterable[int], folds: int | None) -> bool:
@@ -80,12 +89,14 @@ def repeated(seeds: Iterable[int], folds: int | None) -> bool:
 
 def samples(study: StudyResults, metric: str) -> dict[str, Sample]:
     """What the finished trials of every arm of the plan reached."""
-    folds = study.plan["split"].get("folds")
-    found = {arm["name"]: Sample({}, {}, {}, folds) for arm in study.plan["arms"]}
-    columns = (study.columns[name] for name in ("arm", "seed", "id", "status", metric))
-    for arm, seed, trial, status, value in zip(*columns, strict=True):
+    split = study.plan["split"]
+    folds = split.get("folds")
+    image = (folds or 1) / split["images"] if units.is_accuracy(metric) else 0.0
+    found = {arm["name"]: Sample({}, {}, {}, folds, image, {}) for arm in study.plan["arms"]}
+    columns = (study.columns[name] for name in ("arm", "seed", "id", "weights_sha256", "status", metric))
+    for arm, seed, trial, weights, status, value in zip(*columns, strict=True):
         if status == "finished" and not math.isnan(value):
-            found[arm].values[seed], found[arm].ids[seed] = value, trial
+            found[arm].values[seed], found[arm].ids[seed], found[arm].weights[seed] = value, trial, weights
             if metric == PER_IMAGE and trial in study.correct:
                 found[arm].correct[seed] = study.correct[trial]
     return found

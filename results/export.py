@@ -30,7 +30,7 @@ KEY = b"ablate"  # the entry of the schema's metadata that makes a file an expor
 # Columns that earlier versions did not write.
 ADDED = {
     *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
-    *("compile", "attention", "matmul_precision", "tf32"),
+    *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
 }
 NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}

@@ -86,10 +86,10 @@ def tested(study: StudyResults) -> float:
 def logits(sample: Sample, images: float) -> Sample:
     """The empirical logit of accuracies k / m, log((k + 1/2) / (m - k + 1/2)): finite for 0 and 1 (Haldane 1956).
 
-    Images right or wrong have no logit: `correct` is dropped, and the interval is that of the seeds.
+    Images right or wrong have no logit: `correct` and `image` are dropped, and the interval is that of the seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
-    return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={})
+    return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
 
 
 def lost(study: StudyResults, arms: Sequence[str]) -> list[str]:

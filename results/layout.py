@@ -59,6 +59,11 @@ def of_planned(row: Row, unit: Unit) -> str:
     return str(row["n"]) if row["n"] == row["planned"] else f"{row['n']}/{row['planned']}"
 
 
+def least_margin(row: Row, unit: Unit) -> str:
+    """Rounded up, as a bound is."""
+    return "" if row["margin_met"] is None else unit.bound(row["margin_met"]).removesuffix(unit.of_difference)
+
+
 def word(row: Row, unit: Unit) -> str:
     if row["arm"] == row["baseline"]:
         return "baseline"
@@ -77,9 +82,13 @@ COLUMNS = {
     "delta_ci95_images": Column(
         "95% CI, seeds x images", lambda row, unit: between(row["delta_ci95_images"], unit.signed)
     ),
+    "delta_ci95_simultaneous": Column(
+        "95% CI, simultaneous", lambda row, unit: between(row["delta_ci95_simultaneous"], unit.signed)
+    ),
     "p": Column("p", lambda row, unit: units.probability(row["p"])),
     "p_holm": Column("p (Holm)", lambda row, unit: units.probability(row["p_holm"])),
     "verdict": Column("verdict", word, numeric=False),
+    "margin_met": Column("margin met", least_margin),
     "published": Column("published†", lambda row, unit: unit.value(row["published"])),
     "params": Column("params", lambda row, unit: units.count(row["params"])),
     "flops": Column("FLOPs", lambda row, unit: units.count(row["flops"])),
@@ -91,10 +100,16 @@ COLUMNS = {
     "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
 }
 INTERVAL = "_ci95"  # after the name of what it is of
-SHOWN = ("arm", "n", "mean", "delta", "delta_ci95_images", "p_holm", "verdict", "published", "params", "flops")
+SHOWN = (
+    *("arm", "n", "mean", "delta", "delta_ci95_images", "delta_ci95_simultaneous"),
+    *("p_holm", "verdict", "margin_met", "published", "params", "flops"),
+)
 NOTES = ("all", "short", "none")
-COMPARED = {"delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "verdict"}  # of an arm and its baseline
-WHERE_KNOWN = ("delta_ci95_images", "published")  # shown only where a row has one
+COMPARED = {  # of an arm and its baseline
+    *("delta", "delta_ci95", "delta_ci95_images", "delta_ci95_simultaneous", "p", "p_holm", "verdict", "margin_met"),
+}
+WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "margin_met", "published")  # shown where a row has one
+JUDGED = ("p_holm", "verdict")  # not shown of a table without verdicts
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
@@ -106,11 +121,19 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     about = columns or (list(COLUMNS) if format in ("csv", "json") else shown(table))
     table = abridged(table, about, notes or usual_notes(format))
     if format == "csv":
-        return as_csv(flat_rows([table], columns))
+        return as_csv(flat_rows([marked(table)], columns))
     if format == "json":
         rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
         return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
-    return written(as_grid(table, columns or shown(table)), format)
+    return written(as_grid(marked(table), columns or shown(table)), format)
+
+
+def marked(table: Table) -> Table:
+    """The table with each verdict that more trials may change called interim."""
+    if not table["interim"]:
+        return table
+    rows = [row | {"verdict": row["verdict"] and f"{row['verdict']} (interim)"} for row in table["rows"]]
+    return {**table, "rows": rows}
 
 
 def usual_notes(format: str) -> str:
@@ -169,7 +192,8 @@ def written(content: Grid, format: str) -> str:
 
 def shown(table: Table) -> list[str]:
     rows = table["rows"]
-    return [n for n in SHOWN if n not in WHERE_KNOWN or any(row[n] is not None for row in rows)]
+    columns = [name for name in SHOWN if table["judged"] or name not in JUDGED]
+    return [name for name in columns if name not in WHERE_KNOWN or any(row[name] is not None for row in rows)]
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
@@ -202,8 +226,8 @@ def label(metric: str, objective: str = "") -> str:
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    """What the numbers are, and where the baseline is not as the recipe says."""
-    return [caption(table, columns), *filter(None, [sentences.departing(table)])]
+    """What the numbers are, whether they are all there will be, and where the baseline is not as the recipe says."""
+    return [caption(table, columns), *filter(None, [sentences.unfinished(table), sentences.departing(table)])]
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
@@ -215,7 +239,7 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     also = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in besides(columns))
     parts = [
         f"{sentences.seeds(table['rows'])}, {tested}",
-        f"{measured}{in_unit(unit)}{also}, ± is the 95% t interval",
+        f"{measured}{in_unit(unit)}{also}, ± is the 95% t interval, not adjusted",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {families(table)}",
     ]
@@ -224,8 +248,12 @@ def caption(table: Table, columns: Sequence[str]) -> str:
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
     if table["budget"] != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table['budget']]}")
+    if "delta_ci95_simultaneous" in columns:
+        parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
     if table["margin"] is not None:
-        parts.append(f"equivalent: within {unit.size(table['margin'])}")
+        parts.append(f"equivalent: within {unit.size(table['margin'])}, after Holm too")
+    if "margin_met" in columns:
+        parts.append("margin met: the smallest that holds the 90% interval, not adjusted")
     return "; ".join(parts) + "."
 
 

@@ -18,35 +18,37 @@ def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | Non
     return fewest(lambda n: stats.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
-def seeds_to_show_equivalent(margin: float, sd: float, looks: int = 1) -> int | None:
+def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
     """The fewest pairs that show two equal arms to be so with 80% power; None: over MOST_SEEDS."""
-    return fewest(lambda n: equivalence_power(n, sd, margin, looks) >= POWER)
+    return fewest(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
-def smallest_margin(n: int, sd: float, looks: int = 1) -> float:
+def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """Within which margin n pairs of two equal arms show them to be so with 80% power. inf for n < 2."""
     if n < 2:
         return math.inf
     low, high = 0.0, sd
-    while equivalence_power(n, sd, high, looks) < POWER:
+    while equivalence_power(n, sd, high, tests) < POWER:
         high *= 2
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if equivalence_power(n, sd, middle, looks) >= POWER else (middle, high)
+        low, high = (low, middle) if equivalence_power(n, sd, middle, tests) >= POWER else (middle, high)
     return high
 
 
-def equivalence_power(n: int, sd: float, margin: float, looks: int = 1) -> float:
-    """The probability that n pairs of two equal arms have their 90% interval inside (-margin, margin).
+def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
+    """The probability that n pairs of two equal arms get the verdict `equivalent`, in the first step of Holm.
 
-    looks: how many tests each contrast counts for (results/looks.py): the interval is then that of 5% / looks a side.
-    P(|D| + t_{0.95, n-1} S / sqrt(n) < margin) for normal differences of standard deviation sd, whose mean D and
-    deviation S are independent: averaged over the quantiles of S (Schuirmann 1987; Phillips 1990).
+    tests: how many are corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no difference
+    may be resolved, at 5%: what is left of Holm where all other contrasts are. With mean D and deviation S,
+    P(|D| < min(margin - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))) for normal differences, which are
+    independent: averaged over the quantiles of S (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0
     spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
-    room = margin * math.sqrt(n) / sd - stats.quantile(1 - 0.05 / looks, n - 1) * spread
+    room = margin * math.sqrt(n) / sd - stats.quantile(1 - 0.05 / tests, n - 1) * spread
+    room = np.minimum(room, stats.quantile(0.975, n - 1) * spread)
     return float(np.where(room > 0, 2 * special.ndtr(room) - 1, 0.0).mean())
 
 

@@ -98,6 +98,7 @@ def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
         return Record(values, history)
     values |= {name: state.result["metrics"].get(name) for name in METRICS}
     values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
+    values["weights_sha256"] = state.result.get("weights_sha256") or ""
     if later := evals.summary(trial, state.result):
         values["evals"] = json.dumps(later, sort_keys=True)
     correct = troubles.kept(lambda: read_correct(state)) if "correct" in parts else None

@@ -173,7 +173,7 @@ def incomplete(trials: pd.DataFrame) -> str:
     """The warning over a study whose numbers may still change, or ""."""
     if trials["status"].isin(OVER).all():
         return ""
-    return f"Incomplete: {progress(trials)}. Every number below may still change."
+    return f"Incomplete: {progress(trials)}. Every number below may still change: no verdicts yet."
 
 
 def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:

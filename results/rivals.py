@@ -12,6 +12,7 @@ from typing import Any
 
 from results import contrast, looks, stats, units, verdict
 from results.contrast import Sample
+from results.stats import Estimate
 
 Plan = Mapping[str, Any]
 
@@ -54,14 +55,23 @@ def towards(value: float, sample: Sample, plan: Plan) -> float:
     return found if found is not None and mean is not None and mean * value > 0 else 1.0
 
 
-def within(of: Pair, margin: float, plan: Plan) -> bool:
-    """Whether either's advantage is below the margin wherever on its grid its best lies; one-sided tests at 5%."""
-    level = 1 - 2 * verdict.ALPHA / looks.factor(plan)
+def advantages(of: Pair, plan: Plan) -> list[Estimate]:
+    """What has to be below a margin: either's advantage, wherever on its grid its best lies."""
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan["metric"]) else (of.ahead, of.behind)
-    highs = [contrast.mean(sample).interval(level) for sample in first]
-    lows = [contrast.mean(sample).interval(level) for sample in second]
-    return (
-        stats.equivalent(contrast.mean(of.own), margin, level)
-        and all(bounds is not None and bounds[1] < margin for bounds in highs)
-        and all(bounds is not None and -margin < bounds[0] for bounds in lows)
-    )
+    own = contrast.mean(of.own)
+    return [own, -own, *(contrast.mean(sample) for sample in first), *(-contrast.mean(sample) for sample in second)]
+
+
+def p_within(of: Pair, margin: float | None, plan: Plan) -> float | None:
+    """Of either being better by the margin: the largest p of the one-sided tests, after looks."""
+    if margin is None:
+        return None
+    found = [stats.below(one, margin) for one in advantages(of, plan)]
+    return None if None in found else min(1.0, looks.factor(plan) * max(p for p in found if p is not None))
+
+
+def margin_met(of: Pair, plan: Plan) -> float | None:
+    """The smallest margin within which the two are equivalent: the largest end of the 90% interval, after looks."""
+    level = 1 - 2 * verdict.ALPHA / looks.factor(plan)
+    found = [one.interval(level) for one in advantages(of, plan)]
+    return None if None in found else max(interval[1] for interval in found if interval is not None)

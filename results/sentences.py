@@ -12,6 +12,7 @@ Row = Mapping[str, Any]
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # differences that a sentence tells one by one
+NOT_YET = "no verdict before all are"
 
 
 def sentence(row: Row, table: Mapping[str, Any]) -> str:
@@ -32,7 +33,9 @@ def sentence(row: Row, table: Mapping[str, Any]) -> str:
 
 
 def by(row: Row, measure: Unit) -> str:
-    """ "by 18.23 points (95% CI 16.30 to 20.16)" """
+    """ "by 18.23 points (95% CI 16.30 to 20.16)"; "as 5 of 5 trials diverged" where no pairs say by how much."""
+    if row["delta_ci95"] is None:
+        return f"as {row['diverged']} of {row['planned']} trials diverged"
     towards = 1 if row["delta"] > 0 else -1
     low, high = sorted(towards * end for end in row["delta_ci95"])
     interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
@@ -49,7 +52,7 @@ def bound(intervals: Sequence[Sequence[float]], measure: Unit, by: str = " (95% 
 
     by: whose intervals they are.
     """
-    largest = max(abs(end) for interval in intervals for end in interval)
+    largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
     return f"any difference is below {measure.bound(largest)}{by}"
@@ -83,6 +86,8 @@ def answer(table: Mapping[str, Any]) -> str:
     """
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
     tuned = [row for row in compared if is_tuned(row, table)]
+    if not table.get("judged", True):
+        return " ".join([opening(table), f"{NOT_YET}.", *closing(table)])
     told = clauses(tuned or compared, table) or "nothing to compare"
     if tuned:
         what = " and ".join(table["tuned"])
@@ -140,7 +145,7 @@ def sizes(rows: Sequence[Row], measure: Unit) -> str:
     """Who by how much; of many the smallest and the largest."""
     if len(rows) <= NAMED:
         return ", ".join(f"{placed(row)} {by(row, measure)}" for row in rows)
-    low, high = (pick(rows, key=lambda row: abs(row["delta"])) for pick in (min, max))
+    low, high = (pick(rows, key=lambda row: abs(row["delta"] or 0.0)) for pick in (min, max))
     return f"{len(rows)} arms, from {placed(low)} {by(low, measure)} to {placed(high)} {by(high, measure)}"
 
 
@@ -183,7 +188,7 @@ def parts(row: Row) -> tuple[str, str, str]:
 
 def opening(table: Mapping[str, Any]) -> str:
     rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
-    planned, over = sum(r["planned"] for r in rows), sum(r["n"] + r["diverged"] for r in rows)
+    over, planned = progress(table)
     start = f"On {setting(table)}, {seeds(rows)}"
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are over):"
 
@@ -200,6 +205,21 @@ def setting_parts(plan: Mapping[str, Any]) -> list[str]:
     named = data is not None and not data["of_recipe"]
     place = f"{data['name']} (recipe {plan['recipe']})" if data and named else str(plan["recipe"])
     return [place, *(f"{key}={value}" for key, value in changed.items() if not (named and key == "data"))]
+
+
+def unfinished(table: Mapping[str, Any]) -> str:
+    """ "Interim: 12 of 20 planned trials are over, so there is no verdict." of a table that is."""
+    if not table["interim"]:
+        return ""
+    over, planned = progress(table)
+    so = "a verdict says what it would be now" if table["judged"] else "so there is no verdict (--interim shows it)"
+    return f"Interim: {over} of {planned} planned trials are over, {so}."
+
+
+def progress(table: Mapping[str, Any]) -> tuple[int, int]:
+    """How many trials are over, and how many are planned."""
+    rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
+    return sum(row["n"] + row["diverged"] for row in rows), sum(row["planned"] for row in rows)
 
 
 def departing(table: Mapping[str, Any]) -> str:

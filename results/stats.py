@@ -6,7 +6,7 @@ nothing here.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,8 @@ from scipy import special
 
 Interval = tuple[float, float]
 IDENTICAL = 1e-12  # spread, relative to size, below which numbers differ by rounding alone
+WEIGHTS = 10_000  # draws behind a simultaneous interval
+NORMAL_MAD = 1.4826  # standard deviations of a normal sample in its median absolute deviation
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Estimate:
         half = self.se * quantile((1 + level) / 2, self.df)
         return self.value - half, self.value + half
 
+    def __neg__(self) -> "Estimate":
+        return self if self.value is None else replace(self, value=-self.value)
+
     @property
     def p(self) -> float | None:
         """Two-sided, of the value being 0."""
@@ -51,17 +56,17 @@ def quantile(probability: float, df: float) -> float:
     return float(special.stdtrit(df, probability))
 
 
-def mean(values: np.ndarray, extra_variance: float = 0.0) -> Estimate:
+def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
     """The mean of values (n,), SE^2 = s^2 / n + extra_variance, n - 1 degrees of freedom.
 
     Also of per-seed differences: this is then the paired t test. No interval for fewer than two values, nor
-    for identical ones: accuracies are discrete, and a spread of 0 is no certainty.
+    for identical ones: accuracies are discrete, and a spread of 0 is no certainty. image: as `identical` takes it.
     """
     n = len(values)
     if n < 2:
         return Estimate(n, float(values[0]) if n else None, why=f"n = {n}")
     value = total(values.tolist()) / n
-    if identical(values):
+    if identical(values, image):
         return Estimate(n, value, why=f"all {n} are identical")
     return Estimate(n, value, math.sqrt(variance(values) / n + extra_variance), n - 1)
 
@@ -81,13 +86,17 @@ def total(numbers: Sequence[float]) -> float:
         return sum(numbers)
 
 
-def identical(values: np.ndarray) -> bool:
-    """Whether values (n,) differ by rounding at most."""
+def identical(values: np.ndarray, image: float = 0.0) -> bool:
+    """Whether values (n,) differ by rounding, or by less than one test image.
+
+    image: what one of a trial's test images adds to an accuracy; 0 for other metrics. Counts of images differ by whole
+    ones. Folds of 360 and 359 images move equal counts apart, but by far less than half an image.
+    """
     low, high = min(numbers := values.tolist()), max(numbers)
-    return bool(high - low <= IDENTICAL * max(1.0, -low, high))
+    return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
 
 
-def welch(a: np.ndarray, b: np.ndarray) -> Estimate:
+def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
     """mean(b) - mean(a) of two independent samples of unequal variance (Welch 1947)."""
     n = min(len(a), len(b))
     if n == 0:
@@ -95,11 +104,36 @@ def welch(a: np.ndarray, b: np.ndarray) -> Estimate:
     difference = float(b.mean() - a.mean())
     if n < 2:
         return Estimate(n, difference, why=f"n = {n}")
-    if identical(a) and identical(b):
+    if identical(a, image) and identical(b, image):
         return Estimate(n, difference, why="all are identical on either side")
     parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
-    df = parts.sum() ** 2 / (parts**2 / (np.array([len(a), len(b)]) - 1)).sum()
-    return Estimate(n, difference, math.sqrt(parts.sum()), float(df))
+    return Estimate(n, difference, math.sqrt(parts.sum()), welch_freedom(parts, np.array([len(a), len(b)])))
+
+
+def welch_freedom(parts: np.ndarray, sizes: np.ndarray) -> float:
+    """Welch's degrees of freedom; parts (2,): the variance of either mean."""
+    return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
+
+
+def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
+    """mean(b) - mean(a) of samples whose first `pairs` > 1 values are paired (Derrick et al. 2017, unequal variances).
+
+    All values count: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), r the correlation of the pairs.
+    """
+    sizes = np.array([len(a), len(b)])
+    unpaired = welch(a, b, image)
+    if unpaired.se is None:
+        return unpaired
+    parts = np.array([a.var(ddof=1), b.var(ddof=1)]) / sizes
+    scatter = np.cov(a[:pairs], b[:pairs])
+    spread = math.sqrt(scatter[0, 0] * scatter[1, 1])
+    r = float(scatter[0, 1]) / spread if spread else 0.0
+    squared = float(parts.sum() - 2 * r * math.sqrt(parts.prod() / sizes.prod()) * pairs)
+    if squared <= IDENTICAL * parts.sum():
+        return Estimate(unpaired.n, unpaired.value, why="all pairs differ alike")
+    alone = int(sizes.sum()) - 2 * pairs
+    df = pairs - 1 + (welch_freedom(parts, sizes) - pairs + 1) * alone / (alone + 2 * pairs)
+    return Estimate(unpaired.n, unpaired.value, math.sqrt(squared), df)
 
 
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
@@ -159,10 +193,58 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
     return adjusted
 
 
-def equivalent(difference: Estimate, margin: float, level: float = 0.90) -> bool:
-    """Two one-sided tests at 5% (Schuirmann 1987): the 90% interval lies inside (-margin, margin)."""
-    interval = difference.interval(level)
-    return interval is not None and -margin < interval[0] and interval[1] < margin
+def tost(difference: Estimate, margin: float) -> float | None:
+    """p of two one-sided tests (Schuirmann 1987): below 5%, the 90% interval lies inside (-margin, margin)."""
+    sides = [below(difference, margin), below(-difference, margin)]
+    return None if None in sides else max(side for side in sides if side is not None)
+
+
+def below(difference: Estimate, bound: float) -> float | None:
+    """One-sided p of the difference not being below `bound`."""
+    if difference.value is None or difference.se is None or difference.df is None:
+        return None
+    return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
+
+
+def fisher(k: int, n: int, others: int, of: int) -> float:
+    """One-sided p of k of n being no more than `others` of `of` (Fisher's exact test)."""
+    total, both = k + others, n + of
+    ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
+    return ways / math.comb(both, total)
+
+
+def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
+    """The level at which the samples' t intervals hold all of their means at once (max-t, as Dunnett's).
+
+    samples: of differences (n, contrasts), a group a matrix whose columns are correlated as they are found; groups are
+    independent. Simulated from a fixed seed: normal samples with these correlations, each divided by its own deviation.
+    """
+    rng = np.random.default_rng(0)
+    largest = np.zeros(WEIGHTS)  # of P(|T| <= t), over the contrasts
+    for sample in samples:
+        n = len(sample)
+        centered = sample - sample.mean(axis=0)
+        for some in np.array_split(largest, 20):  # a view of the draws: less memory
+            drawn = rng.standard_normal((len(some), n, n)) @ centered  # rows as correlated as those of the sample
+            deviation = drawn.std(axis=1, ddof=1)
+            t = np.abs(drawn.mean(axis=1)) * math.sqrt(n) / np.where(deviation > 0, deviation, np.inf)
+            np.maximum(some, (1 - 2 * special.stdtr(n - 1, -t)).max(axis=1), out=some)
+    return float(np.quantile(largest, level))
+
+
+def apart(values: np.ndarray, least: float = 0.0) -> int | None:
+    """Which one of values (n,), n >= 5, lies more than 3 robust deviations from their median; None: none, or several.
+
+    The median absolute deviation has the factor that makes it unbiased in small normal samples (Croux 1992). least:
+    the smallest deviation that counts, as accuracies are discrete.
+    """
+    n = len(values)
+    if n < 5:
+        return None
+    distance = np.abs(values - np.median(values))
+    deviation = max(NORMAL_MAD * n / (n - 0.8) * float(np.median(distance)), least)
+    far = np.flatnonzero(distance > 3 * deviation)
+    return int(far[0]) if len(far) == 1 else None
 
 
 def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:

@@ -18,7 +18,7 @@ from results.record import FAULTS, PARTS, PROVENANCE, Record
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXTS = ("status", "reason", *PROVENANCE, "evals", "config")
+TEXTS = ("status", "reason", *PROVENANCE, "weights_sha256", "evals", "config")
 NUMBERS = (*METRICS, *MEASURES, *FAULTS)
 HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
 EVALUATION = ("arm", "seed", "id", *HISTORY)
@@ -31,7 +31,7 @@ class StudyResults:
     plan: plan.json.
     columns: by name, a value for each planned (arm, seed), in the plan's order: arm, seed, id, status, reason (why a
     cell is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), those of
-    evals too, the provenance, evals and config as text (empty where there is none).
+    evals too, the provenance, the weights' sha256, evals and config as text (empty where there is none).
     evaluations: of every trial, in the order of EVALUATION: arm, seed, id, step, ...
     correct: trial id -> index (images,), correct (images,).
     """

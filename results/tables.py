@@ -1,11 +1,15 @@
 """The table of a study: a row for each planned arm, its difference from the baseline and the verdict."""
 
+import itertools
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from results import (
     claims,
@@ -34,15 +38,27 @@ Table = dict[str, Any]
 Cell = Mapping[Any, Any]
 
 FEW = 5
+INTERIM = "no verdict before all planned trials are over"
 START = "start_fewshot5_accuracy"
 OF_A_CELL = ("seed", "status", "reason", "evals", "diverged_at_step", "suspect_hardware", "host")
 
 
-def table(study: StudyResults, besides: Sequence[str] = ()) -> Table:
+@dataclass(frozen=True)
+class Tested:
+    """An arm against its baseline: p of no difference, the same and that of equivalence after Holm."""
+
+    pair: Pair
+    p: float | None
+    p_holm: float | None
+    p_margin: float | None
+
+
+def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
     """Everything that `ablate table` prints, in plain JSON values; fractions, not percents.
 
     besides: other numbers of the trials, of which a row has the mean and its interval too, under their names.
-    Raises ValueError for one that the study does not have.
+    interim: verdicts even where planned trials are not over. simultaneous: intervals that hold all differences at once.
+    Raises ValueError for a number that the study does not have.
     """
     whole, choices = tuning.with_tuned(study)
     plan = whole.plan
@@ -54,17 +70,19 @@ def table(study: StudyResults, besides: Sequence[str] = ()) -> Table:
         if arm["baseline"] != arm["name"]
     }
     unjudged = {arm["name"] for arm in plan["arms"] if any(edged(arm[of], choices) for of in ("name", "baseline"))}
-    p = {name: rivals.p(pair, plan) for name, pair in contrasts.items()}
-    p_holm = adjusted({name: None if name in unjudged else value for name, value in p.items()}, plan)
     rows = [arm_row(cells[arm["name"]], arm, samples[arm["name"]], plan["metric"]) for arm in plan["arms"]]
     of = {row["arm"]: row for row in rows}
     for name in besides:
         add_mean(rows, name, whole)
     own = {note for row in rows for note in row["notes"]}
-    for name, difference in contrasts.items():
-        add_contrast(of[name], of[of[name]["baseline"]], difference, p[name], p_holm[name], plan)
+    tested, unfinished = tests(contrasts, of, plan, unjudged), is_unfinished(study)
+    judged = interim or not unfinished
+    for name, test in tested.items():
+        add_contrast(of[name], of[of[name]["baseline"]], test, plan, judged)
+    if simultaneous:
+        add_simultaneous(of, contrasts, plan)
     for arm in plan["arms"]:
-        of[arm["name"]]["notes"] += verdict.of_speed(arm, of[arm["name"]]["delta"], units.unit(plan["metric"]))
+        of[arm["name"]]["notes"] += verdict.of_speed(arm, of[arm["name"]], units.unit(plan["metric"]))
     noted = dict.fromkeys(note for row in rows for note in row["notes"])
     rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
@@ -86,12 +104,17 @@ def table(study: StudyResults, besides: Sequence[str] = ()) -> Table:
         "family": plan["family"],
         "points_family": plan.get("points_family", 0),
         "margin": plan["margin"],
+        "interim": unfinished,
+        "judged": judged,
         "budget": plan.get("budget", "steps"),
         "varied": varied(plan),
         "departures": departures(plan),
         "tuned": list(plan.get("tune", {})),
-        "interactions": interaction.judge(whole, samples, unjudged),
-        "claims": claims.judge(plan, rows, samples, unjudged, gone),
+        "interactions": [shown(one, judged) for one in interaction.judge(whole, samples, unjudged)],
+        "claims": [
+            shown(one, judged)
+            for one in claims.judge(plan, rows, samples, {n: t.p_margin for n, t in tested.items()}, unjudged, gone)
+        ],
         "notes": study_notes(study),
         "caveats": plan["caveats"],
         "notes_of": {
@@ -118,6 +141,35 @@ def departures(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def edged(name: str, choices: Mapping[str, tuning.Choice]) -> bool:
     """Whether the best value of a tuned arm lies at the edge of its grid, so that a better one may lie outside."""
     return name in choices and bool(choices[name].edge)
+
+
+def is_unfinished(study: StudyResults) -> bool:
+    """Whether some planned trial has neither its number nor diverged: a verdict now would be one look of several."""
+    over = zip(study.columns["status"], study.columns[study.plan["metric"]], strict=True)
+    return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in over)
+
+
+def shown(judgement: Mapping[str, Any], judged: bool) -> dict[str, Any]:
+    """A claim or an interaction, without p and verdict where the table has none."""
+    if judged or judgement["verdict"] is None:
+        return dict(judgement)
+    withheld: dict[str, Any] = dict.fromkeys(judgement.keys() & {"p", "p_holm", "verdict"})
+    return {**judgement, **withheld, **({"note": INTERIM} if "note" in judgement else {"notes": [INTERIM]})}
+
+
+def tests(
+    contrasts: Mapping[str, Pair], of: Mapping[str, Row], plan: Mapping[str, Any], unjudged: Collection[str]
+) -> dict[str, Tested]:
+    """What is tested of each contrast; nothing after Holm of those that are not to be judged."""
+    p = {
+        name: verdict.with_divergence(rivals.p(pair, plan), of[name], of[of[name]["baseline"]], looks.factor(plan))
+        for name, pair in contrasts.items()
+    }
+    there = {name: pair for name, pair in contrasts.items() if name not in unjudged}
+    p_holm = adjusted({name: p[name] if name in there else None for name in contrasts}, plan)
+    within = {name: rivals.p_within(pair, plan["margin"], plan) for name, pair in there.items()}
+    p_margin = adjusted({name: within.get(name) for name in contrasts}, plan)
+    return {name: Tested(pair, p[name], p_holm[name], p_margin[name]) for name, pair in contrasts.items()}
 
 
 def adjusted(p: Mapping[str, float | None], plan: Mapping[str, Any]) -> dict[str, float | None]:
@@ -173,12 +225,14 @@ def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, met
         "p": None,
         "p_holm": None,
         "verdict": None,
+        "margin_met": None,
         "published": arm["published"],
         "params": arm["params"],
         "flops": arm["flops"],
         "baseline": arm["baseline"],
         "n_pairs": None,
         "delta_ci95_images": None,
+        "delta_ci95_simultaneous": None,
         "diverged": count["diverged"],
         "failed": count["failed"],
         "missing": len(cells) - mean.n - count["diverged"] - count["failed"],
@@ -196,26 +250,25 @@ def add_mean(rows: Sequence[Row], name: str, study: StudyResults) -> None:
         row |= {name: mean.value, name + layout.INTERVAL: listed(mean.interval())}
 
 
-def add_contrast(
-    row: Row, baseline: Row, pair: Pair, p: float | None, p_holm: float | None, plan: Mapping[str, Any]
-) -> None:
-    """Completes the row of an arm with its difference from `baseline`; pair: arm - baseline."""
-    pairs, margin = pair.own, plan["margin"]
-    tie = margin is not None and rivals.within(pair, margin, plan)
+def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any], judged: bool) -> None:
+    """Completes the row of an arm with its difference from `baseline`; judged: whether with a verdict."""
+    pairs, unit = test.pair.own, units.unit(plan["metric"])
     difference, images = contrast.mean(pairs), contrast.over_images(pairs)
+    diverged = row["diverged"], baseline["diverged"]
     word = verdict.verdict(
         difference,
-        p_holm,
-        tie=tie,
+        test.p_holm if judged else None,
+        tie=test.p_margin is not None and test.p_margin < verdict.ALPHA,
         higher_is_better=units.higher_is_better(plan["metric"]),
-        diverged=(row["diverged"], baseline["diverged"]),
+        diverged=diverged,
     )
     row |= {
         "delta": difference.value,
         "delta_ci95": listed(difference.interval()),
-        "p": p,
-        "p_holm": p_holm,
+        "p": test.p if judged else None,
+        "p_holm": test.p_holm if judged else None,
         "verdict": word,
+        "margin_met": None if any(diverged) or test.p_holm is None else rivals.margin_met(test.pair, plan),
         "n_pairs": difference.n,
         "delta_ci95_images": listed(images.interval()) if images else None,
     }
@@ -223,20 +276,39 @@ def add_contrast(
         common = f"the difference is over {sentences.named(pairs.seeds)}: what both arms finished"
         row["notes"].append(common if pairs.seeds else "no seed that both arms finished")
     if difference.se is None:
-        row["notes"].append(f"no interval, p or verdict of the difference: {difference.why}")
+        lacking = "interval, p or verdict" if test.p is None else "interval"
+        row["notes"].append(f"no {lacking} of the difference: {difference.why}")
+    if (far := stats.apart(pairs.numbers, pairs.image)) is not None:
+        value, median = (unit.signed(one) for one in (pairs.numbers[far], float(np.median(pairs.numbers))))
+        row["notes"].append(f"seed {pairs.seeds[far]} lies apart: {value}, the median is {median}{unit.of_difference}")
     if unknown := contrast.caveat(pairs):
         row["notes"].append(unknown)
     row["notes"] += verdict.disagreements(
         word,
         difference,
         images,
-        p_holm,
+        test.p_holm,
         family=family_of(row["arm"], plan)[1],
-        margin=margin,
-        unit=units.unit(plan["metric"]),
+        margin=plan["margin"],
+        unit=unit,
         looks=looks.factor(plan),
-        grid=bool(pair.ahead),
+        grid=bool(test.pair.ahead),
+        diverged=any(diverged),
     )
+
+
+def add_simultaneous(of: Mapping[str, Row], contrasts: Mapping[str, Pair], plan: Mapping[str, Any]) -> None:
+    """To each row the interval that holds its difference while those of its family hold theirs."""
+    families: dict[tuple[str, int], dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, pair in contrasts.items():
+        if contrast.mean(pair.own).se is not None:
+            families[family_of(name, plan)][tuple(pair.own.seeds)].append(name)
+    for groups in families.values():
+        level = stats.simultaneous_level(
+            [np.column_stack([contrasts[name].own.numbers for name in names]) for names in groups.values()]
+        )
+        for name in itertools.chain(*groups.values()):
+            of[name]["delta_ci95_simultaneous"] = listed(contrast.mean(contrasts[name].own).interval(level))
 
 
 def listed(interval: Interval | None) -> list[float] | None:

@@ -9,6 +9,9 @@ from results.units import Unit
 
 ALPHA = 0.05
 BETTER, WORSE, EQUIVALENT, UNRESOLVED = "better", "worse", "equivalent", "not-resolved"
+RESOLVED = (BETTER, WORSE)
+
+Counts = Mapping[str, Any]  # of an arm's trials: n that finished, diverged
 
 
 def verdict(
@@ -22,23 +25,39 @@ def verdict(
     """better, worse, equivalent or not-resolved; None where the data allow no test.
 
     tie: whether the two are equivalent by the margin. diverged: how many trials of the arm and of its baseline did. An
-    arm that diverged is worse, if its finished trials are worse too, or not resolved; against a baseline that diverged
-    it is better or not resolved.
+    arm that diverged more often is worse, unless its finished trials are better, or not resolved; against a baseline
+    that diverged more often it is better or not resolved.
     """
-    if p_holm is None or difference.value is None:
+    if p_holm is None:
         return None
+    resolved = p_holm < ALPHA
+    if difference.value is None or difference.se is None:  # tested by how often it diverges alone
+        return WORSE if resolved else UNRESOLVED
     direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
     if any(diverged):
-        possible = {(True, False): WORSE, (False, True): BETTER}.get((diverged[0] > 0, diverged[1] > 0))
-        return direction if p_holm < ALPHA and direction == possible else UNRESOLVED
-    if p_holm < ALPHA:
+        possible = WORSE if diverged[0] > diverged[1] else BETTER if diverged[0] < diverged[1] else None
+        return direction if resolved and direction == possible else UNRESOLVED
+    if resolved:
         return direction
     return EQUIVALENT if tie else UNRESOLVED
 
 
-def within(difference: Estimate, margin: float, looks: int = 1) -> bool:
-    """Two one-sided tests at 5%, of which each look has its share: the 90% interval, at 4 looks the 97.5%."""
-    return stats.equivalent(difference, margin, level=1 - 2 * ALPHA / looks)
+def with_divergence(p: float | None, arm: Counts, baseline: Counts, looks: int = 1) -> float | None:
+    """p of a contrast whose arm diverged: twice the smaller of p and Fisher's, of diverging more often.
+
+    Fisher's alone where nothing else is tested, and where the baseline diverged too. Twice: it is one test of two.
+    """
+    k, others = arm["diverged"], baseline["diverged"]
+    if not k:
+        return p
+    more = min(1.0, looks * stats.fisher(k, k + arm["n"], others, others + baseline["n"]))
+    return more if p is None or others else min(1.0, 2 * min(p, more))
+
+
+def within(difference: Estimate, margin: float) -> bool:
+    """Two one-sided tests at 5%: the 90% interval lies inside (-margin, margin)."""
+    p = stats.tost(difference, margin)
+    return p is not None and p < ALPHA
 
 
 def disagreements(
@@ -52,44 +71,55 @@ def disagreements(
     unit: Unit,
     looks: int = 1,
     grid: bool = False,
+    diverged: bool = False,
 ) -> list[str]:
     """Why a verdict is not what a reader of the marginal 95% interval would expect.
 
-    grid: whether the arm was compared with every point of the baseline's grid (results/rivals.py).
+    grid: whether the arm was compared with every point of the baseline's grid (results/rivals.py). diverged: whether
+    trials of the arm or of its baseline did.
     """
     if word is None or p_holm is None:
         return []
     notes = []
+    tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
+    tests += " and over the whole grid of the other" if grid else ""
+    tie = margin is not None and within(difference, margin)
     if word in (EQUIVALENT, UNRESOLVED):
         if p_holm < ALPHA:
-            notes.append("the finished pairs differ, but trials diverged on the side that they favour")
+            notes.append("resolved, but trials diverged on the side that the finished pairs favour")
         elif excludes_zero(difference):
-            tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
-            tests += " and over the whole grid of the other" if grid else ""
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
-        if word == EQUIVALENT and not stats.equivalent(difference, margin or 0.0, level=0.95):
+        if word == EQUIVALENT and not inside(difference, margin or 0.0):
             notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
-        elif margin is not None and stats.equivalent(difference, margin) and not within(difference, margin, looks):
-            notes.append(f"the 90% interval is within the margin, but not after correction for {looks} looks")
-        elif margin is not None and grid and word == UNRESOLVED and within(difference, margin, looks):
-            notes.append("the 90% interval is within the margin, but not over the whole grid of both")
+        elif word == UNRESOLVED and tie and not diverged:
+            notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
         return notes
-    if margin is not None and stats.equivalent(difference, margin):
-        notes.append(f"a resolved difference, yet within the margin of {unit.size(margin)}")
+    if tie:
+        notes.append(f"a resolved difference, yet within the margin of {unit.size(margin or 0.0)}")
     if not excludes_zero(difference):
-        notes.append("resolved at an earlier look; the 95% interval over all seeds contains 0")
+        by = "by how often it diverges (Fisher's exact test)" if diverged else "at an earlier look"
+        contains = "; the 95% interval over all seeds contains 0" if difference.se is not None else ""
+        notes.append(f"resolved {by}{contains}")
     elif images is not None and not excludes_zero(images):
         notes.append("resolved on these test images; the interval over seeds and images contains 0")
     return notes
 
 
-def of_speed(arm: Mapping[str, Any], difference: float | None, unit: Unit) -> list[str]:
-    """Where the recipe states that after twice its steps the difference has the other sign."""
-    there = arm.get("at_twice_the_steps")  # None in plans written before the field existed
+def of_speed(arm: Mapping[str, Any], row: Mapping[str, Any], unit: Unit) -> list[str]:
+    """A note where the difference has another sign after twice the steps, and one of the two is resolved."""
+    there, difference = arm.get("at_twice_the_steps"), row["delta"]  # None in plans written before the field existed
     if there is None or difference is None or difference * there["difference"] >= 0:
+        return []
+    if row["verdict"] not in RESOLVED and not there.get("resolved"):
         return []
     other = f"{unit.signed(there['difference'])}{unit.of_difference}"
     return [f"optimisation speed: at twice the steps the difference is {other} ({there['origin']})"]
+
+
+def inside(difference: Estimate, margin: float) -> bool:
+    """Whether the 95% interval lies inside (-margin, margin)."""
+    interval = difference.interval()
+    return interval is not None and -margin < interval[0] and interval[1] < margin
 
 
 def excludes_zero(difference: Estimate) -> bool:

@@ -448,7 +448,8 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms in (1, 3, 7, 15):
         found = []
         for _ in range(studies):
-            groups = differences(study(seeds_and_arms(rng, arms, 5)))
+            found_so_far = differences(study(seeds_and_arms(rng, arms, 5)))
+            groups = [[pairs.numbers for pairs in group] for group in found_so_far]
             sd, _ = stats.pooled_sd([one for group in groups for one in group])
             found.append(stats.sd_bound(sd, stats.shared_freedom(groups)) >= SD * math.sqrt(2))
         share = float(np.mean(found))

@@ -33,7 +33,7 @@ def made(plan: dict[str, Any] | None = None, **changes: Sequence[float | None]) 
     """A study of made-up accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
     accuracies = SEEDS | {f"position={name}": values for name, values in changes.items()}
-    return synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
+    return synthetic.with_weights(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))
 
 
 def other_code(study: StudyResults) -> StudyResults:
@@ -99,7 +99,7 @@ def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
     assert row["identical"] == [1]
     assert row["n_pairs"] == 4
     assert "seeds 0, 2, 3, 4: the same trial gave another number" in row["notes"]
-    assert "seed 1: the same trial on both sides, left out of the test" in row["notes"]
+    assert "seed 1: the same weights on both sides, left out of the test" in row["notes"]
 
 
 def test_other_seeds_are_compared_by_welch() -> None:
@@ -134,7 +134,7 @@ def test_added_seeds_leave_the_common_trials_identical() -> None:
     """More seeds of the same trials are no difference between the sides."""
     more = {name: [*values, *values] for name, values in SEEDS.items()}
     plan = synthetic.position(seeds=10)
-    b = synthetic.results(plan, synthetic.from_accuracies(plan, more))
+    b = synthetic.with_weights(synthetic.results(plan, synthetic.from_accuracies(plan, more)))
     row = of(compare([made()], [b]), "position=none")
     assert (row["verdict"], row["a"]["n"], row["b"]["n"]) == ("identical", 5, 10)
     assert "identical where both sides have the trial; one side has more seeds" in row["notes"]
@@ -158,7 +158,8 @@ def test_another_metric_is_not_compared() -> None:
 
 def test_arms_are_matched_by_what_was_trained() -> None:
     """A config is the same experiment under another name in another study."""
-    found = compare([synthetic.results(synthetic.position())], [synthetic.results(synthetic.patch_size())])
+    plans = synthetic.position(), synthetic.patch_size()
+    found = compare(*([synthetic.with_weights(synthetic.results(plan))] for plan in plans))
     row = of(found, "position=1d")
     assert row["verdict"] == "identical"
     assert row["notes"] == ["patch=2 of patch-size@digits in B"]
@@ -368,7 +369,7 @@ def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
 
 def test_two_comparisons_in_one_document_have_labels_of_their_own() -> None:
     """By their studies; titles end before the sentences that follow."""
-    pooling = synthetic.results(synthetic.pooling())
+    pooling = synthetic.with_weights(synthetic.results(synthetic.pooling()))
     ours = published.render(published.beside([made()]), "latex")
     texts = [render(compare([one], [one]), "latex") for one in (made(), pooling)] + [ours]
     labels = re.findall(r"\\label\{tab:(.*?)\}", "".join(texts))

@@ -119,7 +119,9 @@ def test_what_looks_take_from_a_verdict_is_footnoted() -> None:
     margin = (low.high + high.high) / 2
     within = row(flat, [5, 10], margin=margin)
     assert within["verdict"] == "not-resolved"
-    assert "the 90% interval is within the margin, but not after correction for 4 looks" in within["notes"]
+    assert (
+        "the 90% interval is within the margin, but not after correction for 1 contrasts and 4 looks" in within["notes"]
+    )
     assert row(flat, [10], margin=margin)["verdict"] == "equivalent"
     assert row(flat, [5, 10], margin=1.01 * high.high)["verdict"] == "equivalent"
 

@@ -46,11 +46,12 @@ def test_what_no_reasonable_number_of_seeds_resolves_is_none() -> None:
 
 @pytest.mark.parametrize(("n", "margin"), [(2, 8.0), (3, 4.0), (5, 1.6), (10, 1.0), (40, 0.4)])
 def test_power_of_equivalence_is_the_integral_over_the_spread(n: int, margin: float) -> None:
-    """P(|D| < margin - t S / sqrt(n)), integrated by SciPy over the chi-square density of S."""
-    t = scipy.stats.t.ppf(0.95, n - 1)
+    """P(|D| < margin - t S / sqrt(n), |D| < t' S / sqrt(n)), integrated by SciPy over the chi-square density of S."""
+    t, resolved = scipy.stats.t.ppf(0.95, n - 1), scipy.stats.t.ppf(0.975, n - 1)
 
     def given(chi2: float) -> float:
-        room = margin * math.sqrt(n) - t * math.sqrt(chi2 / (n - 1))
+        spread = math.sqrt(chi2 / (n - 1))
+        room = min(margin * math.sqrt(n) - t * spread, resolved * spread)
         inside = 2 * scipy.stats.norm.cdf(room) - 1 if room > 0 else 0.0
         return float(inside * scipy.stats.chi2.pdf(chi2, n - 1))
 
@@ -62,17 +63,20 @@ def test_power_of_equivalence_is_the_integral_over_the_spread(n: int, margin: fl
 def test_smallest_margin_of_many_seeds_is_the_normal_one() -> None:
     """(z_0.95 + z_0.90) sd / sqrt(n): the t interval's half width, and where 80% of the means lie."""
     normal = (scipy.stats.norm.ppf(0.95) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
+    five = (scipy.stats.norm.ppf(0.99) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
+    assert power.smallest_margin(900, 0.01, tests=5) == pytest.approx(five, rel=5e-3)
     assert power.smallest_margin(900, 0.01) == pytest.approx(normal, rel=5e-3)
     assert power.smallest_margin(1, 0.01) == math.inf
 
 
 def test_equal_arms_show_within_the_smallest_margin_in_four_studies_of_five() -> None:
-    """Simulated: the 90% t interval lies inside it in 80% of studies of five pairs."""
+    """Simulated: in 80% of studies of five pairs the interval lies inside it, and the difference is not resolved."""
     n, studies = 5, 20_000
     margin = power.smallest_margin(n, 1.0)
     differences = np.random.default_rng(3).normal(0, 1, (studies, n))
-    half = scipy.stats.t.ppf(0.95, n - 1) * differences.std(axis=1, ddof=1) / math.sqrt(n)
-    shown = np.mean(np.abs(differences.mean(axis=1)) + half < margin)
+    se = differences.std(axis=1, ddof=1) / math.sqrt(n)
+    inside = np.abs(differences.mean(axis=1)) + scipy.stats.t.ppf(0.95, n - 1) * se < margin
+    shown = np.mean(inside & (np.abs(differences.mean(axis=1)) < scipy.stats.t.ppf(0.975, n - 1) * se))
     assert shown == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / studies))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,11 @@ from ablations.commands import options
 from ablations.commands.answer import FAILED, show_json
 from ablations.commands.places import source_path
 from ablations.commands.sources import found, found_on, styled
+
+
+class Intervals(StrEnum):
+    marginal = "marginal"
+    simultaneous = "simultaneous"
 
 
 def table(
@@ -34,17 +40,25 @@ def table(
             show_default=False,
         ),
     ] = None,
+    intervals: Annotated[
+        Intervals,
+        typer.Option(help="simultaneous: also intervals that hold all differences of a family at once (95%, max-t)."),
+    ] = Intervals.marginal,
+    interim: Annotated[
+        bool, typer.Option("--interim", help="Verdicts, marked, even where planned trials are not over.")
+    ] = False,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
     strict: options.Strict = False,
 ) -> None:
-    """Means with intervals, paired differences to the baseline, verdicts."""
+    """Means with intervals, paired differences to the baseline, verdicts once all planned trials are over."""
     studies = found_on(runs, words, recipe, for_tables=True)
     from results import across, layout, tables  # late: SciPy, while the trials are read
 
     with styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-        shown = [tables.table(study, layout.besides(chosen)) for study in studies]
+        at_once = intervals is Intervals.simultaneous
+        shown = [tables.table(study, layout.besides(chosen), interim, at_once) for study in studies]
         said = notes.value if notes else None
         if as_json or format is options.TableFormat.json:
             show_json([json.loads(tables.render(one, "json", chosen, said)) for one in shown])
@@ -69,6 +83,14 @@ def compare(
     fail_on: Annotated[
         str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
     ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="With --fail-on worse: exit with 1 unless every arm of both is shown to be worse by less than this, "
+            "in the metric (0.01 of an accuracy is a point).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
     from results import compare as comparing
@@ -79,6 +101,8 @@ def compare(
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
+    if margin is not None and (not fail_on or not margin > 0):
+        raise ValueError(f"--margin {margin:g}: allowed is a number above 0, with --fail-on worse")
     shown = options.TableFormat.json if as_json else format
     if b == published.NAME:
         if fail_on:
@@ -92,9 +116,9 @@ def compare(
     print(told.render(comparison, shown.value))
     if fail_on:
         if not told.was_compared(comparison):
-            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison)})")
-        print(f"--fail-on {fail_on}: {told.gate(comparison)}", file=sys.stderr)
-        if any(row["verdict"] == "worse" for row in comparison["rows"]):
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison, margin)})")
+        print(f"--fail-on {fail_on}: {told.gate(comparison, margin)}", file=sys.stderr)
+        if told.failing(comparison, margin):
             raise typer.Exit(FAILED)
 
 

@@ -140,7 +140,7 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
         "textcoords": "offset points",
         "size": current().small,
     }
-    ax.annotate("against the baseline, 95% CI", (1, 1), color=GREY, **beyond)
+    ax.annotate("against the baseline, 95% CI, not adjusted", (1, 1), color=GREY, **beyond)
 
 
 def text_above(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
