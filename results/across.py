@@ -25,7 +25,7 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
         return json.dumps([json.loads(layout.render(table, "json", columns, notes)) for table in tables], indent=1)
     told = notes or layout.usual_notes(format)
     about = columns or (list(layout.COLUMNS) if format == "csv" else SHOWN)
-    tables = [layout.abridged(layout.marked(table), about, told) for table in tables]
+    tables = [layout.abridged(table, about, told) for table in tables]
     if format == "csv":
         settings = [(table["study"], sentences.setting(table)) for table in tables for _ in table["rows"]]
         rows = zip(settings, layout.flat_rows(tables, columns), strict=True)
@@ -45,7 +45,7 @@ def by_study(tables: Sequence[Table]) -> list[list[Table]]:
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     """Footnotes stand beside the first number of the recipe that they are about."""
     arms = sorted(dict.fromkeys(row["arm"] for table in tables for row in table["rows"]), key=current().rank)
-    found = [{row["arm"]: row for row in table["rows"]} for table in tables]
+    found = [{row["arm"]: row for row in layout.marked(table)} for table in tables]
     cells = [(arm, rows.get(arm)) for arm in arms for rows in found]
     marks, footnotes = grid.number([row["notes"] if row else [] for _, row in cells])
     marked = iter(marks)

@@ -121,19 +121,19 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     about = columns or (list(COLUMNS) if format in ("csv", "json") else shown(table))
     table = abridged(table, about, notes or usual_notes(format))
     if format == "csv":
-        return as_csv(flat_rows([marked(table)], columns))
+        return as_csv(flat_rows([table], columns))
     if format == "json":
         rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
         return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
-    return written(as_grid(marked(table), columns or shown(table)), format)
+    return written(as_grid(table, columns or shown(table)), format)
 
 
-def marked(table: Table) -> Table:
-    """The table with each verdict that more trials may change called interim."""
+def marked(table: Table) -> list[Row]:
+    """The rows, each verdict that more trials may change called interim."""
+    rows: list[Row] = table["rows"]
     if not table["interim"]:
-        return table
-    rows = [row | {"verdict": row["verdict"] and f"{row['verdict']} (interim)"} for row in table["rows"]]
-    return {**table, "rows": rows}
+        return rows
+    return [{**row, "verdict": row["verdict"] and f"{row['verdict']} (interim)"} for row in rows]
 
 
 def usual_notes(format: str) -> str:
@@ -200,7 +200,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     unit = units.unit(table["metric"])
     marks, footnotes = grid.number([row["notes"] for row in table["rows"]])
     rows = []
-    for row, mark in zip(table["rows"], marks, strict=True):
+    for row, mark in zip(marked(table), marks, strict=True):
         cells = [Cell(column(name).text(row, unit), sort=sortable(row[name])) for name in columns]
         rows.append([Cell(cells[0].text, cells[0].sort, mark), *cells[1:]])
     return Grid(
@@ -332,7 +332,7 @@ def with_interactions(table: Table) -> list[Row]:
     none: Row = {"notes": []}
     return [
         {**row, **{name: found.get(row["arm"], none).get(key) for name, key in INTERACTION.items()}}
-        for row in table["rows"]
+        for row in marked(table)
     ]
 
 

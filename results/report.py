@@ -41,6 +41,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         sections=[section(study, uses, inside) | {"related": related(study, studies)} for study in studies],
         progress=progress(trials),
+        splits=any(study.plan["split"]["kind"] == "folds" for study in studies),
         cost=duration(sum(seconds(studies).values())),
         provenance=provenance(trials),
     )

@@ -232,18 +232,20 @@ def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> fl
     return float(np.quantile(largest, level))
 
 
-def apart(values: np.ndarray, least: float = 0.0) -> int | None:
+def robust_deviation(values: np.ndarray) -> float:
+    """The median absolute deviation, as an estimate of a small normal sample's standard deviation (Croux 1992)."""
+    n = len(values)
+    return NORMAL_MAD * n / (n - 0.8) * float(np.median(np.abs(values - np.median(values))))
+
+
+def apart(values: np.ndarray, usual: float = 0.0) -> int | None:
     """Which one of values (n,), n >= 5, lies more than 3 robust deviations from their median; None: none, or several.
 
-    The median absolute deviation has the factor that makes it unbiased in small normal samples (Croux 1992). least:
-    the smallest deviation that counts, as accuracies are discrete.
+    usual: the least deviation that counts. Of five normal values alone, one would lie apart in a sample of seven.
     """
-    n = len(values)
-    if n < 5:
+    if len(values) < 5:
         return None
-    distance = np.abs(values - np.median(values))
-    deviation = max(NORMAL_MAD * n / (n - 0.8) * float(np.median(distance)), least)
-    far = np.flatnonzero(distance > 3 * deviation)
+    far = np.flatnonzero(np.abs(values - np.median(values)) > 3 * max(robust_deviation(values), usual))
     return int(far[0]) if len(far) == 1 else None
 
 

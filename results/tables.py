@@ -79,6 +79,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     judged = interim or not unfinished
     for name, test in tested.items():
         add_contrast(of[name], of[of[name]["baseline"]], test, plan, judged)
+    add_outliers(of, contrasts, units.unit(plan["metric"]))
     if simultaneous:
         add_simultaneous(of, contrasts, plan)
     for arm in plan["arms"]:
@@ -115,7 +116,8 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
             shown(one, judged)
             for one in claims.judge(plan, rows, samples, {n: t.p_margin for n, t in tested.items()}, unjudged, gone)
         ],
-        "notes": study_notes(study),
+        "notes": study_notes(study)
+        + wide_margin(plan, of[plan["baseline"]]["mean"] if plan["baseline"] in of else None),
         "caveats": plan["caveats"],
         "notes_of": {
             "arms": list(dict.fromkeys(note for arm in plan["arms"] for note in arm["notes"])),
@@ -252,7 +254,7 @@ def add_mean(rows: Sequence[Row], name: str, study: StudyResults) -> None:
 
 def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any], judged: bool) -> None:
     """Completes the row of an arm with its difference from `baseline`; judged: whether with a verdict."""
-    pairs, unit = test.pair.own, units.unit(plan["metric"])
+    pairs = test.pair.own
     difference, images = contrast.mean(pairs), contrast.over_images(pairs)
     diverged = row["diverged"], baseline["diverged"]
     word = verdict.verdict(
@@ -278,9 +280,6 @@ def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any],
     if difference.se is None:
         lacking = "interval, p or verdict" if test.p is None else "interval"
         row["notes"].append(f"no {lacking} of the difference: {difference.why}")
-    if (far := stats.apart(pairs.numbers, pairs.image)) is not None:
-        value, median = (unit.signed(one) for one in (pairs.numbers[far], float(np.median(pairs.numbers))))
-        row["notes"].append(f"seed {pairs.seeds[far]} lies apart: {value}, the median is {median}{unit.of_difference}")
     if unknown := contrast.caveat(pairs):
         row["notes"].append(unknown)
     row["notes"] += verdict.disagreements(
@@ -290,11 +289,22 @@ def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any],
         test.p_holm,
         family=family_of(row["arm"], plan)[1],
         margin=plan["margin"],
-        unit=unit,
+        unit=units.unit(plan["metric"]),
         looks=looks.factor(plan),
         grid=bool(test.pair.ahead),
         diverged=any(diverged),
     )
+
+
+def add_outliers(of: Mapping[str, Row], contrasts: Mapping[str, Pair], unit: units.Unit) -> None:
+    """A note where one seed's difference lies apart, by its arm's spread and by that of the arms between them."""
+    pairs = {name: pair.own for name, pair in contrasts.items() if pair.own.values}
+    usual = float(np.median([stats.robust_deviation(own.numbers) for own in pairs.values()] or [0.0]))
+    for name, own in pairs.items():
+        if (far := stats.apart(own.numbers, max(usual, own.image))) is not None:
+            value, median = (unit.signed(one) for one in (own.numbers[far], float(np.median(own.numbers))))
+            told = f"{sentences.named([own.seeds[far]])} lies apart: {value}, the median is {median}"
+            of[name]["notes"].append(f"{told}{unit.of_difference}")
 
 
 def add_simultaneous(of: Mapping[str, Row], contrasts: Mapping[str, Pair], plan: Mapping[str, Any]) -> None:
@@ -349,6 +359,15 @@ def suspicion(cell: Cell) -> str:
     step = cell["suspect_hardware"]
     fault = f"after a loss at step {step:.0f} that was no number and, computed again, was one"
     return "" if math.isnan(step) else f"{fault}: suspect hardware ({cell['host'] or 'host unknown'})"
+
+
+def wide_margin(plan: Mapping[str, Any], baseline: float | None) -> list[str]:
+    """A note where the margin is larger than all that is left to gain over the baseline."""
+    margin, metric = plan["margin"], plan["metric"]
+    if margin is None or baseline is None or not units.is_accuracy(metric) or 1 - baseline >= margin:
+        return []
+    unit = units.unit(metric)
+    return [f"the margin of {unit.size(margin)} is wider than the baseline's error of {unit.size(1 - baseline)}"]
 
 
 def study_notes(study: StudyResults) -> list[str]:

@@ -18,7 +18,7 @@ from statsmodels.stats.multitest import multipletests
 
 from results import published, stats
 from results.compare import compare
-from results.comparison import gate, render
+from results.comparison import failing, gate, render
 from results.study import StudyResults
 
 SEEDS = {
@@ -403,6 +403,63 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
     other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
     status, _, errors = called(monkeypatch, "compare", a, other, "--fail-on", "worse")
     assert (status, "no arm could be compared" in errors) == (2, True)
+
+
+def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 0 only where every arm is shown to be worse by less: not resolved is not enough."""
+    noisy, close = [0.70, 0.80, 0.78, 0.72, 0.79], [0.762, 0.748, 0.771, 0.739, 0.779]
+    a = written(tmp_path / "a")
+    b, c = written(tmp_path / "b", none=noisy), written(tmp_path / "c", none=close)
+    assert called(monkeypatch, "compare", a, b, "--fail-on", "worse")[0] == 0
+    status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--margin", "0.01", "--json")
+    difference = np.subtract(SEEDS["position=none"], noisy)
+    high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.90).high
+    assert of(json.loads(output), "position=none")["worse_by_at_most"] == pytest.approx(high)
+    assert status == 1
+    assert (
+        "1 of 4 arms not shown to be worse by less than 0.01 (position=none of position-embedding@digits: up " in errors
+    )
+    for other in (a, c):
+        assert called(monkeypatch, "compare", a, other, "--fail-on", "worse", "--margin", "0.01")[0] == 0
+    for wrong in (["--margin", "0.01"], ["--fail-on", "worse", "--margin", "-1"]):
+        status, _, errors = called(monkeypatch, "compare", a, b, *wrong)
+        assert (status, "allowed is a number above 0, with --fail-on worse" in errors) == (2, True)
+
+
+def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
+    """5 of 5 against 0 of 5 is worse, though no pair of numbers is left; no margin is met."""
+    study = made()
+    status = ["diverged" if arm == "position=2d" else "finished" for arm in study.columns["arm"]]
+    lost = [
+        np.nan if one == "diverged" else value
+        for one, value in zip(status, study.columns["test_accuracy"], strict=True)
+    ]
+    b = replace(study, columns=study.columns | {"status": status, "test_accuracy": lost})
+    found = compare([study], [b])
+    assert (of(found, "position=2d")["verdict"], of(found, "position=2d")["untested"]) == ("worse", None)
+    assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate(found)
+    assert [row["arm"] for row in failing(found, 0.5)] == ["position=2d"]
+
+
+def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
+    """Partially overlapping samples: the difference is that of the means, and a note says how many pairs there are."""
+    plan = synthetic.position(seeds=range(2, 7))
+    accuracies = [0.78, 0.75, 0.79, 0.80, 0.77]
+    row = of(compare([made()], [other_code(made(plan, none=accuracies))]), "position=none")
+    first, second = [0.77, 0.74, 0.78, 0.76, 0.75], accuracies
+    expected = stats.overlapping(np.array(first), np.array(second), 3)
+    assert (row["method"], row["n_pairs"], row["p"]) == ("overlapping", 3, pytest.approx(expected.p))
+    assert row["delta"] == pytest.approx(np.mean(second) - np.mean(first))
+    assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row["notes"])
+
+
+def test_equal_numbers_are_no_identical_trials() -> None:
+    """Only the same weights are; without a hash, as in older files, trials are compared."""
+    study = made()
+    unknown = replace(study, columns=study.columns | {"weights_sha256": [""] * 20})
+    row = of(compare([study], [unknown]), "position=none")
+    assert (row["verdict"], row["identical"], row["delta"], row["untested"]) == (None, [], 0.0, "all 5 are identical")
+    assert failing(compare([study], [unknown]), 0.001) == []
 
 
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

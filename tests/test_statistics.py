@@ -329,3 +329,106 @@ def test_a_note_says_why_interval_and_verdict_disagree(
     """Wherever the marginal interval suggests another word, and only there."""
     notes = disagreements(word, difference, images, p_holm, family=3, margin=0.03, unit=units.PERCENT)
     assert [expected in note for note in notes] == ([] if expected is None else [True])
+
+
+# -- what several arms or outcomes need --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [-0.02, 0.0, 0.03])
+def test_one_sided_p_is_that_of_scipy(bound: float) -> None:
+    """That a mean is not below a bound."""
+    for _, a, _ in TABLES:
+        expected = scipy.stats.ttest_1samp(a - 0.9, bound, alternative="less").pvalue
+        assert stats.below(stats.mean(a - 0.9), bound) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "others", "of"), [(5, 5, 0, 5), (1, 5, 0, 5), (3, 5, 2, 4), (0, 5, 3, 5), (2, 2, 0, 0)]
+)
+def test_fishers_test_is_that_of_scipy(k: int, n: int, others: int, of: int) -> None:
+    """One-sided, of more failures in the first sample."""
+    expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
+    assert stats.fisher(k, n, others, of) == pytest.approx(1.0 if math.isnan(expected) else expected)
+
+
+@pytest.mark.parametrize("arms", [2, 7])
+def test_simultaneous_level_is_dunnetts_where_that_applies(arms: int) -> None:
+    """Many seeds, equal spreads, a common baseline: the quantile of SciPy's Dunnett test."""
+    rng = np.random.default_rng(arms)
+    n = 100
+    arm = rng.normal(size=(n, arms + 1))
+    arm = np.linalg.qr(arm - arm.mean(axis=0))[0]  # uncorrelated: any two contrasts correlate by just 1/2
+    level = stats.simultaneous_level([arm[:, 1:] - arm[:, :1]])
+    control, *groups = rng.normal(size=(arms + 1, n))
+    theirs = scipy.stats.dunnett(*groups, control=control, rng=np.random.default_rng(0))
+    interval = theirs.confidence_interval(0.95)
+    pooled = math.sqrt(np.mean([group.var(ddof=1) for group in (control, *groups)]) * 2 / n)
+    half = (interval.high - interval.low)[0] / 2
+    assert scipy.stats.norm.ppf((1 + level) / 2) == pytest.approx(half / pooled, rel=0.02)
+
+
+def test_simultaneous_level_of_one_contrast_is_that_of_the_t_interval() -> None:
+    """And of several that are one."""
+    one = RNG.normal(size=(5, 1))
+    for sample in (one, np.repeat(one, 4, axis=1)):
+        assert stats.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
+
+
+def test_simultaneous_intervals_hold_all_differences() -> None:
+    """In 95% of studies of seven arms, where marginal ones do in 72 to 77%."""
+    rng, studies, both = np.random.default_rng(8), 150, [0, 0]
+    for _ in range(studies):
+        arms = rng.normal(size=(8, 5))
+        differences = (arms[1:] - arms[0]).T
+        for i, level in enumerate((stats.simultaneous_level([differences]), 0.95)):
+            intervals = [stats.mean(one).interval(level) or (1, 1) for one in differences.T]
+            both[i] += all(low <= 0 <= high for low, high in intervals)
+    assert both[0] / studies >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert both[1] / studies < 0.85
+
+
+def test_one_value_far_from_the_others_lies_apart() -> None:
+    """Of five or more, and only one; not where all samples vary as much."""
+    values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
+    assert stats.apart(values) == 4
+    assert stats.apart(values, usual=0.05) is None
+    assert stats.apart(values[1:]) is None
+    assert stats.apart(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
+
+
+# -- partially overlapping samples -------------------------------------------------------------------------------------
+
+
+def test_partially_overlapping_samples_are_those_of_derrick() -> None:
+    """By the formulas of Derrick et al. (2017), T_new2, written out."""
+    a, b, pairs = RNG.normal(0.9, 0.01, 7), RNG.normal(0.91, 0.02, 5), 4
+    s, t = a.std(ddof=1), b.std(ddof=1)
+    r = scipy.stats.pearsonr(a[:pairs], b[:pairs]).statistic
+    se = math.sqrt(s**2 / 7 + t**2 / 5 - 2 * r * s * t * pairs / (7 * 5))
+    gamma = (s**2 / 7 + t**2 / 5) ** 2 / ((s**2 / 7) ** 2 / 6 + (t**2 / 5) ** 2 / 4)
+    df = pairs - 1 + (gamma - pairs + 1) / (3 + 1 + 2 * pairs) * (3 + 1)
+    found = stats.overlapping(a, b, pairs)
+    assert found.value == pytest.approx(b.mean() - a.mean())
+    assert (found.se, found.df) == (pytest.approx(se), pytest.approx(df))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize(("a", "b", "pairs"), [(5, 5, 2), (5, 10, 5), (4, 5, 4)])
+def test_partially_overlapping_samples_of_one_mean_are_rarely_called_different(
+    a: int, b: int, pairs: int, correlation: float
+) -> None:
+    """However few pairs there are and however they are correlated."""
+    rng, studies, false = np.random.default_rng(9), 1500, 0
+    for _ in range(studies):
+        shared = math.sqrt(correlation) * rng.normal(size=a + b)
+        own = math.sqrt(1 - correlation) * rng.normal(size=a + b)
+        second = np.concatenate([shared[:pairs], shared[a : a + b - pairs]]) + own[a:]
+        false += (stats.overlapping(shared[:a] + own[:a], second, pairs).p or 1) < 0.05
+    assert false / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+
+
+def test_samples_that_are_the_same_or_shifted_have_no_interval() -> None:
+    """No spread is left between them."""
+    a = np.array([0.9, 0.91, 0.92])
+    assert stats.overlapping(a, a + 0.1, 3).p is None
+    assert stats.overlapping(np.full(3, 0.9), np.full(4, 0.9), 2).p is None

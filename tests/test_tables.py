@@ -194,6 +194,110 @@ def test_divergence_is_an_outcome() -> None:
     assert of(with_hole("diverged", arm="position=none"), "position=none")["verdict"] == "worse"
 
 
+def diverging(arm: int, baseline: int = 0, **changes: list[float | None]) -> dict[str, Any]:
+    """The table of made-up accuracies in which the first trials of position=2d and of its baseline diverged."""
+    plan = synthetic.position(margin=None)
+    accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
+    records = synthetic.from_accuracies(plan, accuracies)
+    for name, count in (("position=2d", arm), ("position=1d", baseline)):
+        for seed in range(count):
+            records[synthetic.trial_id(plan, name, seed)] = synthetic.hole("diverged")
+    return table(synthetic.results(plan, records))
+
+
+def test_an_arm_that_always_diverges_is_worse() -> None:
+    """5 of 5 against 0 of 5 is a result, by Fisher's exact test in the family, and the answer says so."""
+    found = diverging(5)
+    row, p = of(found, "position=2d"), scipy.stats.fisher_exact([[5, 0], [0, 5]], alternative="greater").pvalue
+    assert (row["p"], row["verdict"], row["margin_met"]) == (pytest.approx(p), "worse", None)
+    compared = [one for one in found["rows"] if one["arm"] != "position=1d"]
+    assert [one["p_holm"] for one in compared] == pytest.approx(
+        multipletests([one["p"] for one in compared], method="holm")[1]
+    )
+    assert "no interval of the difference: n = 0" in row["notes"]
+    assert "resolved by how often it diverges (Fisher's exact test)" in row["notes"]
+    assert "position=2d as 5 of 5 trials diverged" in sentences.answer(found)
+
+
+def test_divergence_is_tested_beside_the_finished_pairs() -> None:
+    """Twice the smaller p; where the baseline diverges too, how often each does is all that is tested."""
+    some = of(diverging(3), "position=2d")
+    pairs = scipy.stats.ttest_rel(ACCURACIES["position=2d"][3:], ACCURACIES["position=1d"][3:]).pvalue
+    more = scipy.stats.fisher_exact([[3, 2], [0, 5]], alternative="greater").pvalue
+    assert some["p"] == pytest.approx(min(1, 2 * min(pairs, more)))
+    assert some["verdict"] == "not-resolved"
+    both = of(diverging(2, baseline=2), "position=2d")
+    assert both["p"] == pytest.approx(scipy.stats.fisher_exact([[2, 3], [2, 3]], alternative="greater").pvalue)
+
+
+def test_equivalence_is_corrected_too() -> None:
+    """The one-sided p of a table's contrasts after Holm; the smallest margin is the end of the 90% interval."""
+    plan = synthetic.position(margin=0.0125)
+    found = made(plan, none=[0.95, 0.94, 0.94, 0.95, 0.95], relative=[0.95, 0.94, 0.94, 0.95, 0.95])
+    base = np.array(ACCURACIES["position=1d"])
+    arm = np.array([0.95, 0.94, 0.94, 0.95, 0.95])
+    interval = scipy.stats.ttest_rel(arm, base).confidence_interval(0.90)
+    p = scipy.stats.ttest_rel(arm, base + 0.0125, alternative="less").pvalue
+    assert 0.05 / 3 < p < 0.05
+    rows = [row for row in found["rows"] if row["delta"] is not None]
+    assert [row["margin_met"] for row in rows] == pytest.approx([max(-interval.low, interval.high)] * 3)
+    assert rows[0]["margin_met"] < 0.0125
+    assert [row["verdict"] for row in rows] == ["not-resolved"] * 3
+    assert "the 90% interval is within the margin, but not after correction for 3 contrasts" in rows[0]["notes"]
+    wide = made(synthetic.position(margin=0.05), none=list(arm), relative=list(arm))
+    assert [row["verdict"] for row in wide["rows"] if row["delta"] is not None] == ["equivalent"] * 3
+
+
+def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
+    """Means, differences and intervals stay; `interim` shows the verdicts, marked wherever they are written."""
+    holes: list[float | None] = [0.76, 0.75, 0.77, 0.74, None]
+    plain, asked = made(none=holes), made(interim=True, none=holes)
+    assert (plain["interim"], plain["judged"], asked["judged"]) == (True, False, True)
+    for row, other in zip(plain["rows"], asked["rows"], strict=True):
+        assert [row[name] for name in ("p", "p_holm", "verdict")] == [None] * 3
+        assert [row[name] for name in ("mean", "delta", "delta_ci95")] == [
+            other[n] for n in ("mean", "delta", "delta_ci95")
+        ]
+    assert of(asked, "position=none")["verdict"] == "worse"
+    assert {claim["verdict"] for claim in plain["claims"]} == {None}
+    assert "19 of 20 trials are over): no verdict before all are." in sentences.answer(plain)
+    text = render(plain, "md")
+    assert "Interim: 19 of 20 planned trials are over, so there is no verdict (--interim shows it)." in text
+    assert "p (Holm)" not in text
+    assert "worse (interim)" in render(asked, "md")
+    assert next(csv.DictReader(io.StringIO(render(asked, "csv"))))["verdict"] == "worse (interim)"
+    assert made()["judged"]
+    assert "Interim" not in render(made(), "md")
+
+
+def test_intervals_are_simultaneous_where_asked() -> None:
+    """Beside the marginal ones, wider, by the contrasts' own correlations; the caption says which are adjusted."""
+    plan = synthetic.position()
+    study = synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES))
+    found = table(study, simultaneous=True)
+    for row in found["rows"]:
+        if row["delta"] is not None:
+            outer, inner = row["delta_ci95_simultaneous"], row["delta_ci95"]
+            assert outer[0] < inner[0] < inner[1] < outer[1]
+    assert "95% CI, simultaneous" in render(found, "md")
+    assert "± is the 95% t interval, not adjusted" in render(found, "md")
+    assert "simultaneous" not in render(table(study), "md")
+
+
+def test_a_margin_wider_than_the_error_is_noted() -> None:
+    """Within it even an arm without errors is a tie."""
+    assert made(synthetic.position(margin=0.05))["notes"] == []
+    noted = "the margin of 6.00 points is wider than the baseline's error of 5.60 points"
+    assert made(synthetic.position(margin=0.06))["notes"] == [noted]
+
+
+def test_a_seed_that_lies_apart_is_footnoted() -> None:
+    """By its difference, beside the median of all."""
+    apart = [0.95, 0.94, 0.94, 0.75, 0.95]
+    assert "seed 3 lies apart: -19.00, the median is -1.00 points" in of(made(**{"2d": apart}), "position=2d")["notes"]
+    assert not any("lies apart" in note for row in made()["rows"] for note in row["notes"])
+
+
 def test_identical_differences_have_no_verdict() -> None:
     """Where every seed differs by the same amount there is no interval, no p and no verdict, but a note."""
     row = of(made(none=[a - 0.125 for a in ACCURACIES["position=1d"]]), "position=none")
@@ -763,13 +867,17 @@ def test_an_incomplete_study_answers_so_far() -> None:
 
 
 def test_a_sign_that_flips_at_twice_the_steps_is_footnoted() -> None:
-    """As optimisation speed; nothing is said of one that stays, nor where a plan knows of no other length."""
+    """Where one of the two is resolved; nothing is said of one that stays, nor where no other length is known."""
     plan = synthetic.position()
     arms = {arm["name"]: arm for arm in plan["arms"]}
     for name, difference, resolved in (("position=2d", -0.006, True), ("position=none", -0.1, True)):
         there = {"difference": difference, "origin": "measured: by hand, n = 5", "resolved": resolved}
         arms[name]["at_twice_the_steps"] = there
     arms["position=relative"]["at_twice_the_steps"] = None
+    there = arms["position=2d"]["at_twice_the_steps"]
+    arms["position=2d"]["at_twice_the_steps"] = {**there, "resolved": False}
+    assert not any("speed" in note for row in made(plan)["rows"] for note in row["notes"])
+    arms["position=2d"]["at_twice_the_steps"] = there
     rows = {row["arm"]: row for row in made(plan)["rows"]}
     assert rows["position=2d"]["delta"] > 0 > rows["position=none"]["delta"]
     assert {name: [note for note in row["notes"] if "speed" in note] for name, row in rows.items()} == {
