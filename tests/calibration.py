@@ -168,17 +168,18 @@ def all_equal(rng: np.random.Generator) -> bool:
     rows = others(study(accuracies, margin=margin))
     tests = [scipy.stats.ttest_rel(arm, accuracies[0]) for arm in accuracies[1:]]
     holm = multipletests([test.pvalue for test in tests], method="holm")[1]
+    one_sided = [ttost_paired(arm, accuracies[0], -margin, margin)[0] for arm in accuracies[1:]]
+    ties = multipletests(one_sided, method="holm")[1] < ALPHA
     return all(
-        equals(row, arm, accuracies[0], test, p, margin)
-        for row, arm, test, p in zip(rows, accuracies[1:], tests, holm, strict=True)
+        equals(row, arm, accuracies[0], test, p, tie)
+        for row, arm, test, p, tie in zip(rows, accuracies[1:], tests, holm, ties, strict=True)
     )
 
 
-def equals(row: Mapping[str, Any], arm: np.ndarray, base: np.ndarray, test: Any, p: float, margin: float) -> bool:
+def equals(row: Mapping[str, Any], arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
     own, difference = scipy.stats.ttest_1samp(arm, 0).confidence_interval(), test.confidence_interval()
     numbers = [*row["ci95"], *row["delta_ci95"], row["p"], row["p_holm"], row["mean"], row["delta"]]
     theirs = [own.low, own.high, difference.low, difference.high, test.pvalue, p, arm.mean(), (arm - base).mean()]
-    tie = ttost_paired(arm, base, -margin, margin)[0] < ALPHA
     word = ("better" if row["delta"] > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
     return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row["verdict"] == word
 

@@ -163,7 +163,7 @@ def test_interactions_are_a_family_of_their_own() -> None:
     never = plan["arms"][1] | {"name": "never", "trials": [{"seed": s, "id": f"{s:012x}"} for s in plan["seeds"]]}
     two = plan | {"arms": [*plan["arms"], never], "interactions": [*plan["interactions"], missing]}
     by_name = {ARMS[role]: values for role, values in TOGETHER.items()} | {"never": [None] * 5}
-    found = table(synthetic.results(two, synthetic.from_accuracies(two, by_name)))
+    found = table(synthetic.results(two, synthetic.from_accuracies(two, by_name)), interim=True)
     first, second = found["interactions"]
     assert first["p_holm"] == pytest.approx(multipletests([first["p"], 1.0], method="holm")[1][0])
     assert (second["verdict"], second["notes"]) == (None, ["untested: n = 0"])
