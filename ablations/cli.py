@@ -2,6 +2,8 @@
 
 import os
 import sys
+import tempfile
+import traceback
 from typing import Any, NoReturn
 
 import typer
@@ -19,7 +21,7 @@ from ablations.commands import (
     tables,
     watching,
 )
-from ablations.commands.answer import BAD_INPUT, INTERRUPTED
+from ablations.commands.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.extras import to_install
 from ablations.output import plain_output
 from results.plain import one_line
@@ -64,13 +66,24 @@ def run() -> NoReturn:
         print(f"ablate: {one_line(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except ModuleNotFoundError as error:
-        if not (told := to_install(error)):
-            raise
-        print(f"ablate: {told}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        told = to_install(error)
+        print(f"ablate: {told or one_line(unexpected(error))}", file=sys.stderr)
+        sys.exit(BAD_INPUT if told else FAILED)
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("ABLATE_TRACEBACK"):
+            raise
+        print(f"ablate: {one_line(unexpected(error))}", file=sys.stderr)
+        sys.exit(FAILED)
+
+
+def unexpected(error: Exception) -> str:
+    """One line for a mistake of ours; the traceback goes to a file that the line names."""
+    with tempfile.NamedTemporaryFile("w", prefix="ablate-", suffix=".log", delete=False) as log:
+        log.write("".join(traceback.format_exception(error)))
+    return f"unexpected {type(error).__name__}: {str(error)[:200]}; the traceback is in {log.name}: please report it"
 
 
 def refuse_usage(error: Any) -> NoReturn:

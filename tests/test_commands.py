@@ -357,7 +357,7 @@ def test_missing_cell_is_seen_and_strict_says_so(finished: Path, ablate: Ablate,
 
     shutil.copytree(finished / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs/trials").glob("*/result.json"))
-    path.write_text(path.read_text().replace("0.", "1.", 1))
+    path.write_text(path.read_text().replace('"steps": ', '"steps": 9', 1))
     words = ["table", "s", "--recipe", "r.yaml"]
     status, output, _ = ablate(*words)
     assert status == 0
@@ -394,3 +394,26 @@ def test_check_tells_what_moves_in_each_arm(ablate: Ablate) -> None:
     assert status == 0
     assert "position=1d: baseline" in output
     assert "30 steps" in output
+
+
+def test_a_mistake_of_ours_is_one_line_and_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """An exception that nobody expected: its name, and the path of a file with the traceback; status 1."""
+    from ablations import cli
+
+    def broken(**words: object) -> None:
+        raise KeyError("a field\nof something")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("ABLATE_TRACEBACK", raising=False)
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    told = capsys.readouterr().err
+    (log,) = tmp_path.glob("ablate-*.log")
+    assert (end.value.code, told.count("\n")) == (1, 1)
+    assert "unexpected KeyError" in told
+    assert str(log) in told
+    assert "in broken" in log.read_text()

@@ -15,7 +15,7 @@ TRAIN = [name for name, extra in EXTRAS.items() if extra == "train"]
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({TRAIN}))"  # run by every Python, those of workers too
 
 
-@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml", "bench"])
+@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml", "bench step"])
 def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> None:
     """One line, status 2, and nothing written."""
     (tmp_path / "here").mkdir()

@@ -94,7 +94,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     told = capsys.readouterr().err
-    if status not in (0, 1, 2) or "Traceback" in told or "\x1b" in told:
+    if status not in (0, 1, 2) or any(word in told for word in ("Traceback", "unexpected", "\x1b")):
         return f"status {status}: {told[-200:]}"
     return f"{told.count(chr(10))} lines" if status == 2 and told.count("\n") != 1 else ""
 

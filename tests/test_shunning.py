@@ -40,10 +40,11 @@ def test_second_fault_on_a_node_shuns_it(trials: list[store.Trial]) -> None:
 
 def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
     """A result that names suspect hardware is a fault of the node, though the trial finished."""
-    for trial in trials[:2]:
-        folder = attempt(trial, "node1", kind="bug")
-        store.write_json(folder / "result.json", {"suspect_hardware": 7, "status": "finished"})
-    store.write_json(attempt(trials[2], "node2", kind="bug") / "result.json", {"suspect_hardware": None})
+    for trial, node, step in zip(trials, ("node1", "node1", "node2"), (7, 7, None), strict=True):
+        folder = attempt(trial, node, kind="bug")
+        plain = {"schema": 1, "id": trial.id, "attempt": folder.name, "status": "finished", "metrics": {}}
+        result = plain | {"suspect_hardware": step}
+        store.write_json(folder / "result.json", result | {"checksum": store.checksum(result)})
     assert shunning.shunned(trials) == ["node1"]
 
 
