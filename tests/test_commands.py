@@ -16,6 +16,7 @@ import pytest
 from in_process import called
 from rich.console import Console
 
+from ablations.commands.words import counted
 from ablations.jobs import Job
 from ablations.progress import Live
 
@@ -77,6 +78,15 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
     display.running(0, compiled, 1, None)
     assert re.search(r"arm seed 0 .*step 1/9", drawn(display))
     assert "compiling" not in drawn(display)
+
+
+def test_planning_many_studies_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal alone."""
+    for is_terminal in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=is_terminal)
+        monkeypatch.setattr("rich.console.Console", lambda stderr, console=console: console)
+        assert list(counted(["a", "b"])) == ["a", "b"]
+        assert ("planning" in console.file.getvalue()) == is_terminal
 
 
 def drawn(display: Live) -> str:

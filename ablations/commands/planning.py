@@ -10,7 +10,7 @@ from ablations import settings
 from ablations.commands import guards, options
 from ablations.commands.answer import show_json
 from ablations.commands.places import make_place
-from ablations.commands.words import designs, slurm_profile, split
+from ablations.commands.words import counted, designs, slurm_profile, split
 
 if TYPE_CHECKING:
     from ablations.launch import Place
@@ -53,7 +53,7 @@ def plan(
     place = make_place(runs, data_dir, plugin, profile=chosen)
     made = designs(split(words), recipe, data_dir)
     stated = take_as_stated(made, data_dir, probe)
-    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in made]
+    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in counted(made)]
     device = estimate.here(plans) if chosen is None else profile_device(chosen)
     if probe:
         measure_paces(plans, place)
