@@ -29,9 +29,14 @@ COLOURS = {
     "failed": "bold red",
     "blocked": "red",
     "waits": "yellow",
+    "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits"}  # kinds of causes that are no failure of the trial's own
+WITHOUT_FAILURE = {  # kinds of causes that are no failure of the trial's own
+    "blocked": "blocked",
+    "lost": "waits",
+    "stopped": "stopped",
+}
 SHOWN = {"missing": "not begun"}  # what a reader takes for lost otherwise
 
 

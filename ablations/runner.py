@@ -31,6 +31,8 @@ KILLED_STARTS = 20
 DEATHS = 5  # of workers over one trial before its attempt begins: what happens later is counted on disk
 HELD_SECONDS = 2.0
 STOP_SECONDS = 60.0
+SILENT_SECONDS = 300.0  # a worker beats every 5 s, but before that imports PyTorch, for minutes from a busy file system
+LONGEST_LOOK = 1.0  # of silence that one look may count: the run itself may have been stopped or suspended
 CALLED_OFF_SECONDS = 5.0  # how often a run asks whether it is called off
 
 
@@ -96,6 +98,7 @@ class Pool:
         self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
         self.memory_kills = memory_kills()
         self.stopping = False
+        self.looked = time.monotonic()
 
     def run(
         self, on_over: Callable[[Job], None], deadline: float, called_off: Callable[[], bool] = lambda: False
@@ -111,6 +114,7 @@ class Pool:
                         asked, self.stopping = time.monotonic(), self.stopping or called_off()
                     self.dispatch()
                     self.listen(0.2)
+                    self.end_silent()
             finally:
                 self.dismiss()
         self.tally.stopped = self.stopping
@@ -179,6 +183,7 @@ class Pool:
             self.interrupt(job, start.why)
 
     def start(self, slot: Slot) -> None:
+        slot.silent = 0.0
         slot.process = launch.start(self.place, slot.environment, self.on_cpu)
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
 
@@ -219,10 +224,14 @@ class Pool:
 
     def handle(self, slot: Slot, event: Json) -> None:
         job, kind = slot.job, event["event"]
+        if kind != "said":  # which may be a process of the worker's own
+            slot.silent = 0.0
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
         elif kind == "said":
             self.hear(slot, event["line"])
+        elif kind == "alive":
+            pass
         elif kind == "died":
             self.bury(slot, event["code"])
         elif job is not None and kind == "progress":
@@ -237,6 +246,19 @@ class Pool:
             slot.ready = slot.ready and not event.get("leaving")
             self.display.idle(slot.number)
             self.settle(job, event)
+
+    def end_silent(self) -> None:
+        """Kill workers that gave no sign of life, as stopped ones do. Their end is an event and frees the trial."""
+        now = time.monotonic()
+        passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
+        for slot in self.slots:
+            if slot.process is None:
+                continue
+            slot.silent += passed
+            if slot.silent > SILENT_SECONDS:
+                slot.silent = 0.0
+                self.display.say(f"worker {slot.number + 1} gave no sign of life for {SILENT_SECONDS:.0f} s: killed")
+                slot.process.kill()
 
     def hear(self, slot: Slot, line: str) -> None:
         """While a worker starts only the last line is kept: a traceback's says it all."""

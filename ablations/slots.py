@@ -18,6 +18,7 @@ class Slot:
     process: Process | None = None
     job: Job | None = None
     ready: bool = False
+    silent: float = 0.0  # seconds since the last sign of life of its worker
     failed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error while it starts
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import campaign, fates, handed, stalling, written
-from results import chain, evals, store
+from results import chain, evals, lease, store
 from results.chain import Start
 from results.planned import evals_of, trained
 from slurm.ask import NoSlurm, Unreachable
@@ -21,6 +21,7 @@ Json = dict[str, Any]
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OVER = ("finished", "diverged", "failed", "blocked")
 OPEN = ("missing", "interrupted", "broken")
+HELD = ("running", "interrupted")  # what a stopped process may hold: after a minute others may take it
 QUEUE_SECONDS = 5.0  # with the accounting's time an answer within 15 s, whatever is dead
 ASK_SECONDS = 60.0  # SLURM is asked no more often
 CANCELLED = "cancelled by `ablate cancel`"
@@ -146,6 +147,8 @@ def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], sta
             causes[state.reason, last_line(failure), failure.get("kind", "")].append(named)
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(entry["id"])):
             details["ended"].append({**named, "job": job, "followed": entry["id"] in seen.followed})
+        if state.status in HELD and state.attempt and (halted := lease.stopped(state.attempt)):
+            causes[halted, "", "stopped"].append(named)
         if start.kind == chain.LOST and state.status in OPEN:
             causes[start.why, "", start.kind].append(named)
         counts[kind] += 1

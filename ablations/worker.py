@@ -2,6 +2,7 @@
 
 It reads a job a line on standard input and writes an event a line on standard output; whatever a trial prints goes
 to the log of its attempt. It stops at a step boundary, with a checkpoint, on SIGTERM and when its parent is gone.
+Its pulse tells the pool that it runs, and ends it where it reaches no step boundary after its parent is gone.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from typing import Any, TextIO
 
 import torch
 
-from ablations import attempts, evaluating, faults, machine, plugins, provenance, ranks
+from ablations import attempts, evaluating, faults, machine, plugins, provenance, pulse, ranks
 from ablations.cleaning import Keep, keeps
 from ablations.faults import RankLost
 from ablations.logs import logged
@@ -51,6 +53,7 @@ class Worker:
         self.keep: Keep = order["keep_weights"]
         self.gpu: bool = order["gpu"]
         self.channel = channel
+        self.turn = threading.Lock()  # the pulse writes to the channel too
         self.plugins = plugins.load([Path(file) for file in order["plugins"]])
         self.broken = False  # nothing more can be done in this process
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
@@ -63,7 +66,7 @@ class Worker:
         return self.told_to_stop or os.getppid() != self.parent
 
     def emit(self, event: str, **content: object) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        with self.turn, contextlib.suppress(BrokenPipeError):
             self.channel.write(json.dumps({"event": event, **content}) + "\n")
             self.channel.flush()
 
@@ -261,7 +264,7 @@ def summary(outcome: Outcome) -> Json:
 
 
 def main() -> None:
-    order = json.loads(sys.argv[1])
+    parent, order = os.getppid(), json.loads(sys.argv[1])
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.device.flushing)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -276,6 +279,7 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
+    pulse.start(parent, lambda: worker.emit("alive"))
     worker.emit("ready")
     for line in sys.stdin:
         worker.serve(json.loads(line))

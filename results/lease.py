@@ -1,7 +1,8 @@
 """Leases: who holds an attempt, and whether the holder still lives. Safe on NFS; no locks, no clocks compared.
 
-A holder is a process: host, boot, pid (and whose), start time. Dead means that this process is gone (seen from where
-its pid means something), that it let go, or that its lease did not change for 60 s of the reader's own clock.
+A holder is a process: host, boot, pid (and whose), start time. It is dead if it is gone (seen from where its pid means
+something), if it let go, or if its lease did not change for 60 s of the reader's own clock. On the holder's own host
+the last rule applies to a stopped process (SIGSTOP) alone. One that goes on later finds its attempt superseded.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from results.schemas import Lease, problem
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
+STOPPED = "T"  # the state of a process, in /proc/PID/stat
 NAME = "lease.json"
 RELEASED = "released.json"
 
@@ -47,13 +49,19 @@ def pid_namespace() -> str:
         return ""
 
 
-def started(pid: int) -> str | None:
-    """The process's start time in clock ticks since boot; None if there is no such process (a zombie is none)."""
+def stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; empty if there is no such process (a zombie is none)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
+        return []
+    return [] if fields[0] in "ZX" else fields
+
+
+def started(pid: int) -> str | None:
+    """The process's start time in clock ticks since boot; None if there is no such process."""
+    fields = stat(pid)
+    return fields[19] if fields else None
 
 
 def numbered(folder: Path) -> list[Path]:
@@ -125,7 +133,7 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
 
     Raises TimeoutError, naming the holder, after `seconds`; a dead holder's turn ends within a minute.
     """
-    watch, deadline = Watch(), time.monotonic() + seconds
+    watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
         if time.monotonic() > deadline:
             held = read(numbered(folder)[-1])
@@ -169,10 +177,26 @@ def known(content: dict[str, Any]) -> bool | None:
     """Whether the holder lives, where this host can tell at once; else None."""
     if not content:
         return None
+    if not is_here(content):
+        return None
+    fields = stat(content["pid"])
+    if not fields or fields[19] != content["started"]:
+        return False
+    return None if fields[0] == STOPPED else True
+
+
+def is_here(content: dict[str, Any]) -> bool:
+    """Whether the holder's pid means something to this process."""
     here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
-    if all(content.get(key) == value for key, value in here.items()):
-        return bool(started(content["pid"]) == content["started"])
-    return None
+    return all(content.get(key) == value for key, value in here.items())
+
+
+def stopped(attempt: Path) -> str:
+    """For showing only: which process holds the attempt and is stopped, where this host can tell; else ""."""
+    content = read(attempt)
+    if not content or not is_here(content) or known(content) is not None:
+        return ""
+    return f"stopped (pid {content['pid']} on {content['host']})"
 
 
 def changed(attempt: Path) -> int:
@@ -194,16 +218,22 @@ def seems_alive(attempt: Path) -> bool:
 
 
 class Watch:
-    """One reader's memory of when it last saw each lease change."""
+    """One reader's memory of when it last saw each lease change.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    fenced: a holder that lost its lease writes no result. Otherwise a stopped holder on this host keeps it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, fenced: bool = True) -> None:
         self.clock = clock
+        self.fenced = fenced
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def dead(self, attempt: Path) -> bool:
         alive = held(attempt)
         if alive is not None:
             return not alive
+        if not self.fenced and stopped(attempt):
+            return False
         change, now = changed(attempt), self.clock()
         if attempt not in self.seen or self.seen[attempt][0] != change:
             self.seen[attempt] = (change, now)

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from ablations import machine, runner
+from ablations import machine, pulse, runner, status
 from ablations import plan as planning
 from ablations.commands.running import failures
 from ablations.jobs import Job
@@ -445,6 +446,73 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
+
+
+def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP: without a sign of life the pool kills its worker, `status` names it meanwhile, another one finishes."""
+    design = plan(tmp_path, steps=600)
+    job, runs = jobs_of([design])[0], tmp_path / "runs"
+    shown: list[list[str]] = []
+
+    def stop() -> None:
+        while not list((runs / "trials").glob("*/attempts/0001/metrics.jsonl")):
+            time.sleep(0.05)
+        (pid,) = workers_of(os.getpid())
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(runner, "SILENT_SECONDS", pulse.BEAT_SECONDS + 1)
+        time.sleep(1)
+        arms = status.status(design, runs, status.Seen())["arms"]
+        shown.append([cause["cause"] for arm in arms for cause in arm["causes"]])
+        shown.append([f"stopped (pid {pid} on {socket.gethostname()})"])
+        while lease.started(pid):
+            time.sleep(0.05)
+        monkeypatch.setattr(runner, "SILENT_SECONDS", 300.0)
+
+    thread, display = threading.Thread(target=stop), Quiet()
+    thread.start()
+    tally = runner.run([job], Place(runs, None), display, workers=1)
+    thread.join()
+    assert tally.done == [job.id]
+    assert len(store.trial(runs, job.id).attempts()) == 2
+    assert shown[0] == shown[1]
+    assert any("no sign of life" in line for line in display.said)
+
+
+def test_stopped_run_kills_no_worker(tmp_path: Path) -> None:
+    """Time that the run itself did not look counts as a second at most: the workers were not heard, not silent."""
+    slot = Slot(0, {})
+    pool = runner.Pool([], Place(tmp_path, None), [slot], Quiet())
+    with subprocess.Popen(["sleep", "60"], text=True) as slot.process:
+        pool.looked -= 10_000
+        pool.end_silent()
+        assert slot.silent <= runner.LONGEST_LOOK
+        assert slot.process.poll() is None
+        slot.process.kill()
+
+
+def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> None:
+    """Its main thread is busy in PyTorch when the parent is killed: it ends all the same."""
+    busy = dedent("""
+        import os, torch
+        from ablations import pulse
+        pulse.ORPHAN_SECONDS = pulse.BEAT_SECONDS = 0.2
+        pulse.start(os.getppid(), lambda: None)
+        print(os.getpid(), flush=True)
+        while True:
+            torch.empty(2**24).normal_()
+    """)
+    parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    with subprocess.Popen([sys.executable, "-c", parent, busy], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 20
+    while lease.started(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    alive = lease.started(pid) is not None
+    if alive:
+        os.kill(pid, signal.SIGKILL)
+    assert not alive
 
 
 @pytest.mark.slow

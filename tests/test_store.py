@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -144,6 +146,29 @@ def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
     assert trial.state().status == "interrupted"
     with claim(trial) as attempt:
         assert attempt.path.name == "0002"
+
+
+def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -> None:
+    """SIGSTOP on this host: shown as stopped, taken over after 60 s, except where nothing fences the holder off."""
+    code = (
+        "import sys, time; from pathlib import Path; from results import store, lease\n"
+        "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
+    )
+    clock = [0.0]
+    watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
+    with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0001\n"
+        attempt = trial.path / "attempts/0001"
+        assert lease.stopped(attempt) == ""
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert lease.stopped(attempt) == f"stopped (pid {process.pid} on {socket.gethostname()})"
+        assert not watch.dead(attempt)
+        clock[0] = 60.0
+        assert watch.dead(attempt)
+        assert not unfenced.dead(attempt)
+        process.kill()
 
 
 def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.Trial) -> None:
