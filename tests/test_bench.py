@@ -212,7 +212,7 @@ def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
         shown = io.StringIO()
         screen = Console(file=shown, force_terminal=terminal, width=80)
-        monkeypatch.setattr(clock, "Console", lambda stderr, screen=screen: screen)
+        monkeypatch.setattr(clock, "PlainConsole", lambda stderr, screen=screen: screen)
         clock.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
         assert [part for part in seen if part in shown.getvalue()] == seen
         assert terminal or not shown.getvalue()

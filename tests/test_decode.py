@@ -104,7 +104,6 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "bomb": ("png", bomb, "exceeds limit"),
     "pipe": ("png", os.mkfifo, "Not a regular file"),
     "device": ("png", lambda file: file.symlink_to("/dev/zero"), "Not a regular file"),
-    "folder": ("png", lambda file: file.mkdir(), "Not a regular file"),
     "other format": ("png", other_format, "cannot be read as an image"),
     "nothing": ("jpg", lambda file: file.write_bytes(b""), "cannot be read as an image"),
     "damaged": ("gif", lambda file: file.write_bytes(b"GIF89a\xff\xff\xff\xff\xf7"), "cannot be read as an image"),
