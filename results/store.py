@@ -585,8 +585,8 @@ def plans(runs: Path) -> Iterator[Json]:
             plan = read_plan(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except Broken as error:
-            raise Broken(f"{path}: {error}") from None
+        except Broken as error:  # which begins with the file's name
+            raise Broken(f"{path.parent}/{error}") from None
         if plan["name"] != path.parent.name:
             raise Broken(f"{path}: is the plan of {plan['name']!a:.60}, not of its folder")
         yield plan
