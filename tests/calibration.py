@@ -5,6 +5,7 @@ in memory and goes through `table`, as one of a run directory does.
 """
 
 import argparse
+import gc
 import importlib
 import math
 import sys
@@ -36,7 +37,8 @@ from vitcore import Config, data, train
 from vitcore.data import Data
 from vitcore.run import Memory
 
-OFFICIAL = {"kind": "official", "folds": None, "images": 10**9}  # so many that accuracies are continuous
+OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
+CONTINUOUS = OFFICIAL | {"images": 10**9}  # so many that half of one is no spread
 ALPHA, SIGMAS = 0.05, 3.0  # Monte Carlo error is 3 standard errors
 SD = 0.01  # of a seed
 FOLDS = np.array([360, 360, 359, 359, 359])  # images that a seed of digits tests
@@ -120,7 +122,8 @@ def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] 
     more = {"looks": list(looks)} if looks else {}
     plan = synthetic.make_plan("s", {"stem": values}, {"stem": "v0"}, seeds=seeds, split=split, margin=None, **more)
     records = synthetic.from_accuracies(plan, {arm["name"]: [0.9] * seeds for arm in plan["arms"]})
-    return synthetic.results(plan, records)
+    made = synthetic.results(plan, records)
+    return made if folds else replace(made, plan=plan | {"split": CONTINUOUS})
 
 
 def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: Any) -> StudyResults:
@@ -581,6 +584,7 @@ def main() -> int:
     arguments.add_argument("--share", type=float, default=1.0, help="of the studies")
     arguments.add_argument("--no-training", action="store_true", help="without the trials on digits")
     asked = arguments.parse_args()
+    gc.freeze()  # statsmodels collects garbage at every correction, among all that torch has
     begun, failed = time.monotonic(), 0
     print(f"{'what':76} {'expected':18} {'measured':>8}   {'n':>5}")
     for line in lines(asked.share):
