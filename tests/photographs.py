@@ -38,7 +38,9 @@ def manifests(home: Path) -> Path:
             mean=[124.0, 116.0, 104.0],
             std=[58.0, 57.0, 57.0],
             index="0" * 64,
-            shards=[Shard(file="shard-00000.bytes", images=train + test, bytes=1, sha256="0" * 64)],
+            shards=[
+                Shard(file="shard-00000.bytes", images=train + test, bytes=(train + test) * 256**2 * 3, sha256="0" * 64)
+            ],
         )
         (home / name).mkdir(parents=True)
         (home / name / MANIFEST).write_text(json.dumps({**one.model_dump(), "fingerprint": one.fingerprint}))

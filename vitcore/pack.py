@@ -26,13 +26,14 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from vitcore.datasets import About, Bytes, Indices, above, data_homes, own_packs
 from vitcore.decode import opened as opened_image
+from vitcore.files import open_regular, read_regular
 from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
@@ -41,6 +42,8 @@ RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size",
 ANEW = "remove it, and the `ablate data pack` that wrote it writes it again"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 BLOCK = 2**22  # bytes that are hashed at once
+LARGEST_MANIFEST = 2**26  # bytes
+NPY_HEADER = 2**14  # bytes, at most
 
 Format = Literal["bytes", "jpeg"]
 Channels = Literal[1, 3]
@@ -78,6 +81,27 @@ class Manifest(Options):
     std: list[float]
     index: Sum
     shards: list[Shard]
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse fields that contradict each other."""
+        if len({shard.file for shard in self.shards}) < len(self.shards):
+            raise ConfigError("shards: two entries of one file")
+        if (stated := sum(shard.images for shard in self.shards)) != self.images:
+            raise ConfigError(f"shards: hold {stated:,} images, not train + test = {self.images:,}")
+        for shard in self.shards:
+            if self.format == "bytes" and shard.bytes != shard.images * self.image_bytes:
+                raise ConfigError(f"shards: {shard.file}: {shard.images} images have not {shard.bytes:,} bytes")
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise ConfigError(f"mean, std: {len(self.mean)} and {len(self.std)} values for {self.channels} channels")
+        if not all(0 <= mean <= 255 for mean in self.mean) or not all(0 < std <= 255 for std in self.std):
+            raise ConfigError(f"mean={self.mean}, std={self.std}: of bytes, and std above 0")
+        return self
+
+    @property
+    def image_bytes(self) -> int:
+        """Size of a decoded image."""
+        return self.size**2 * self.channels
 
     @property
     def fingerprint(self) -> str:
@@ -143,10 +167,10 @@ def manifest(folder: Path, name: str) -> Manifest:
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
         found = Manifest(**content) if content["version"] == VERSION else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
         raise ConfigError(f"{path}: damaged, or of another version of this program ({error}); {ANEW}") from None
     if found is None:
         raise ConfigError(
@@ -162,7 +186,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 def opened(folder: Path, fingerprint: str) -> Pack:
     """The pack in `folder`, which `manifest` has read. Raises ValueError naming the file that is damaged."""
     path = folder / MANIFEST
-    found = json.loads(path.read_bytes())
+    found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
         raise ValueError(f"{path}: changed while it was read")
     return Pack(folder, Manifest(**found))
@@ -202,7 +226,10 @@ class Pack:
             raise ValueError(f"{self.path(shard)}: damaged, at byte {record['offset']} (image {place} of the pack)")
         self.checked[place] = True
         if not plain:
-            into[:] = decode(content, self.manifest.channels)
+            try:
+                into[:] = decode(content, self.shape)
+            except ValueError as error:
+                raise ValueError(f"{self.path(shard)}: image {place} of the pack: {error}") from None
 
     def path(self, shard: int) -> Path:
         return self.folder / self.manifest.shards[shard].file
@@ -211,16 +238,23 @@ class Pack:
         """Its descriptor, open as long as the process lives."""
         with self.lock:
             if shard not in self.files:
-                self.files[shard] = os.open(self.path(shard), os.O_RDONLY | os.O_CLOEXEC)
+                with open_regular(self.path(shard)) as file:
+                    self.files[shard] = os.dup(file.fileno())
                 if hasattr(os, "posix_fadvise"):  # what lies behind an image is not wanted next
                     os.posix_fadvise(self.files[shard], 0, 0, os.POSIX_FADV_RANDOM)
             return self.files[shard]
 
 
-def decode(content: bytes | memoryview, channels: int) -> Bytes:
-    """A JPEG as (S, S, C)."""
+def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
+    """A JPEG as (S, S, C). Raises ValueError for one of another size, before its pixels are decoded."""
+    size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
-        return channels_last(np.asarray(image.convert("L" if channels == 1 else "RGB")))
+        if image.size != (size, size):
+            raise ValueError(f"a JPEG of {image.width} x {image.height} pixels, not {size} x {size}")
+        try:
+            return channels_last(np.asarray(image.convert("L" if channels == 1 else "RGB")))
+        except (OSError, SyntaxError) as error:  # as Pillow says of a broken file
+            raise ValueError(str(error)) from None
 
 
 def channels_last(pixels: Bytes) -> Bytes:
@@ -229,16 +263,53 @@ def channels_last(pixels: Bytes) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Raises ValueError where it is not the one that the manifest was written with."""
+    """Raises ValueError where it is not the one that the manifest was written with, or contradicts it."""
     path = folder / INDEX
     try:
-        content = path.read_bytes()
+        content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != manifest.index:
         raise ValueError(f"{path}: damaged, or of another pack than {folder / MANIFEST}")
-    records: Records = np.load(io.BytesIO(content), allow_pickle=False)
+    try:
+        records = parse_index(content)
+        check_records(records, manifest)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; {ANEW}") from None
     return records
+
+
+def parse_index(content: bytes) -> Records:
+    """The records of an .npy file, of which nothing is allocated that its header claims. Raises ValueError."""
+    file = io.BytesIO(content)
+    try:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    except Exception as error:  # also of tokenize and ast, which parse the header
+        raise ValueError(f"not an .npy file ({error})") from None
+    if dtype != RECORD:
+        raise ValueError(f"holds {dtype}, not {RECORD}")
+    records = np.frombuffer(content, RECORD, offset=file.tell())
+    if shape != records.shape:
+        raise ValueError(f"holds {len(records)} records, and its header says {shape}")
+    return records
+
+
+def check_records(records: Records, manifest: Manifest) -> None:
+    """Raises ValueError unless there is one for each image, end to end in its shard, with the label of a class."""
+    if len(records) != manifest.images:
+        raise ValueError(f"{len(records):,} records for {manifest.images:,} images")
+    if (label := int(records["label"].max())) >= len(manifest.classes):
+        raise ValueError(f"label {label} of {len(manifest.classes)} classes")
+    first = 0
+    for shard in manifest.shards:
+        part = records[first : first + shard.images]
+        ends = np.cumsum(part["size"], dtype=np.uint64)
+        if ends[-1] != shard.bytes or not np.array_equal(part["offset"][1:], ends[:-1]) or part["offset"][0]:
+            raise ValueError(f"its images of {shard.file} do not lie end to end")
+        if manifest.format == "bytes" and (part["size"] != manifest.image_bytes).any():
+            raise ValueError(f"an image of {shard.file} has not {manifest.image_bytes} bytes")
+        first += shard.images
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -289,7 +360,7 @@ def damage(path: Path, shard: Shard, advance: Callable[[int], object]) -> str:
 def digest(path: Path, advance: Callable[[int], object] = lambda size: None) -> str:
     """sha256 of a file, in hexadecimal."""
     total = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(BLOCK):
             total.update(block)
             advance(len(block))
