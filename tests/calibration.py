@@ -565,7 +565,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     looks: 2000,
     comparisons: 1000,
     coverage: 4000,
-    together: 200,
+    together: 600,
     images: 1000,
     power: 2000,
     tuning: 1000,
@@ -586,11 +586,11 @@ def main() -> int:
     asked = arguments.parse_args()
     gc.freeze()  # statsmodels collects garbage at every correction, among all that torch has
     begun, failed = time.monotonic(), 0
-    print(f"{'what':76} {'expected':18} {'measured':>8}   {'n':>5}")
+    print(f"{'what':86} {'expected':18} {'measured':>8}   {'n':>5}")
     for line in lines(asked.share):
         failed += not line.holds
         holds = "" if line.holds else "  <- not as expected"
-        print(f"{line.what:76} {line.expected:18} {line.found} {line.n:5,}{holds}", flush=True)
+        print(f"{line.what:86} {line.expected:18} {line.found} {line.n:5,}{holds}", flush=True)
     if not asked.no_training:
         again, wrong = digits()
         print(f"digits, the baseline again with other seeds (not better, not worse):  {told(again)}")
