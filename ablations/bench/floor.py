@@ -170,7 +170,7 @@ def as_graph(call: Call, device: torch.device) -> Call:
     if device.type != "cuda":
         return call
     try:
-        here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         side.wait_stream(here)
         with torch.cuda.stream(side):
             repeated(call, WARM_UP)()
