@@ -12,7 +12,7 @@ OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench-aggregate bench-loader calibration demo golden lock test test-full test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench-aggregate bench-loader calibration demo docs golden lock test test-full test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 # Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
@@ -25,11 +25,15 @@ $(STAMP): pyproject.toml requirements.lock
 # After a change of dependencies, or of a version in constraints.txt. Needs uv.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--extra train --extra slurm --extra dev -c constraints.txt pyproject.toml -o requirements.lock
+		--extra train --extra slurm --extra docs --extra dev -c constraints.txt pyproject.toml -o requirements.lock
 
 demo: $(STAMP)
 	$(BIN)/ablate run $(STUDIES)
 	$(BIN)/ablate report $(STUDIES)
+
+# The documentation, in docs/_build/html: without a network, and with every warning an error.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

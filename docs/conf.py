@@ -1,0 +1,24 @@
+"""Sphinx settings: `make docs` builds the pages offline, and every warning is an error."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+project = "vit-ablations"
+release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["version"]
+
+extensions = ["myst_parser", "mathml"]
+exclude_patterns = ["_build", "_ext"]
+nitpicky = True
+suppress_warnings = ["toc.empty_glob"]  # until each folder has its pages
+
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = f"{project} {release}"
+html_copy_source = False
+html_math_renderer = "mathml"
