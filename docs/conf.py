@@ -13,7 +13,6 @@ release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
 extensions = ["myst_parser", "mathml"]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
-suppress_warnings = ["toc.empty_glob"]  # until each folder has its pages
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
