@@ -10,9 +10,10 @@ sys.path.insert(0, str(HERE / "_ext"))
 project = "vit-ablations"
 release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_parser", "mathml"]
+extensions = ["myst_parser", "mathml", "reference"]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+smartquotes = False  # they make a dash of the hyphens of --yes
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

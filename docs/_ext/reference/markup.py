@@ -1,0 +1,45 @@
+"""Pieces of MyST Markdown that the generated pages share."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+CODE = re.compile(r"(`+.*?`+)", re.DOTALL)
+SPECIAL = re.compile(r"([\\*_<>\[\]{}|$#~])")
+
+
+def prose(text: str) -> str:
+    """Plain text of a docstring or a help, in which backticks mark code and nothing else is markup."""
+    parts = CODE.split(text)
+    return "".join(part if k % 2 else SPECIAL.sub(r"\\\1", part) for k, part in enumerate(parts))
+
+
+def code(value: object) -> str:
+    """A value as written in a file; also inside of a table."""
+    return f"`{value}`".replace("|", "\\|")
+
+
+def choices(values: Iterable[object]) -> str:
+    """`a`, `b` or `c`."""
+    *first, last = map(code, values)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines) + "\n"
+
+
+def fence(directive: str, argument: str, content: str, **options: str) -> str:
+    """A directive, with a fence that is longer than those inside."""
+    ticks = "`" * max([3, *(len(run) + 1 for run in re.findall("`{3,}", content))])
+    given = "".join(f":{key}: {value}\n" for key, value in options.items() if value)
+    return f"{ticks}{{{directive}}} {argument}\n{given}\n{content.strip()}\n{ticks}\n"
+
+
+def shell(lines: Iterable[str]) -> str:
+    return "```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def toctree(pages: Iterable[str]) -> str:
+    """The pages below a page: in the sidebar, and not again in its text."""
+    return "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
