@@ -17,7 +17,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -119,13 +119,13 @@ class Look:
 
     over: int
     failed: int
-    queued: int
-    submitted: int
-    arrays: int
-    waiting: int  # neither over, failed, blocked, queued, submitted nor cancelled: no slot is free for them
-    cancelled: int  # their jobs, by scancel: only `ablate submit` takes them up
-    last_job: str  # "queued", "submitted" or "" where none is needed
-    hours: float
+    queued: int = 0
+    submitted: int = 0
+    arrays: int = 0
+    waiting: int = 0  # neither over, failed, blocked, queued, submitted nor cancelled: no slot is free for them
+    cancelled: int = 0  # their jobs, by scancel: only `ablate submit` takes them up
+    last_job: str = ""  # "queued", "submitted" or "" where none is needed
+    hours: float = 0.0
     shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
     blocked: int = 0  # what they start from failed or diverged
     renewed: tuple[str, ...] = ()  # what is trained again, as weights that others start from are gone
@@ -341,6 +341,13 @@ def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
         renewed=tuple(renewed),
         no_last_job=no_last_job,
     )
+
+
+def ended(place: Place, asked: Iterable[Job]) -> Look:
+    """What a look says of trials of which none is left to do, without asking SLURM."""
+    starting = chain.on_disk(place.runs, place.code)
+    count = Counter(runner.outcome(place.runs, job, place.code, starting)[0] for job in asked)
+    return Look(over=count["over"], failed=count["failed"], blocked=count["blocked"])
 
 
 def generations(runs: Path, todo: Sequence[Job], look: chain.Look) -> list[list[Job]]:

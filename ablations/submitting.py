@@ -12,7 +12,7 @@ from ablations import campaign as campaigns
 from ablations import estimate, handed, leaving, provenance, retrying, runner, slots, stalling, strict_yaml, written
 from ablations.campaign import Campaign, Look
 from ablations.clock import clock
-from ablations.jobs import jobs
+from ablations.jobs import Job, jobs
 from ablations.launch import Place
 from results import chain, store
 from slurm import profile as profiles
@@ -30,9 +30,14 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
+def left(plans: Sequence[Json], place: Place) -> list[Job]:
+    """The trials that a submission would train."""
+    return retrying.to_do(place.runs, jobs(plans), place.code)
+
+
 def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
     """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
-    asked = retrying.to_do(place.runs, jobs(plans), place.code)
+    asked = left(plans, place)
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -49,8 +54,10 @@ def preflight(profile: profiles.Profile, runs: Path) -> str:
 
 
 def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
-    """The scripts that a submission would hand over; nothing is written."""
-    asked, look = retrying.to_do(place.runs, jobs(plans), place.code), chain.on_disk(place.runs, place.code)
+    """The script that a submission would hand over; nothing is written."""
+    if not (asked := left(plans, place)):
+        return "# 0 trials: nothing is left to submit"
+    look = chain.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
     generations = filter(None, campaigns.generations(place.runs, asked, look))
     apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
@@ -65,25 +72,31 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> s
     return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
 
 
-def submit(plans: Sequence[str], place: Place, profile: profiles.Profile) -> str:
-    """Makes the queue true to what is missing; a line for a person."""
+def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
+    """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
     with campaigns.turn(place.runs):
-        known = [one for one in campaigns.campaigns(place.runs) if same(one, plans, place, profile)]
-        campaign = known[-1] if known else campaigns.create(place.runs, plans, profile, place)
-        stalling.begin_anew(campaign)
-        found = reconciled(campaign)
-        published = publish_pending(campaign) if found.settled else ""
+        found = handed_over(plans, place, profile) if left(plans, place) else campaigns.ended(place, jobs(plans))
+        published = publish_pending(place.runs, plans) if found.settled else ""
     return "\n".join(filter(None, [told(found, profile), published]))
 
 
-def publish_pending(campaign: Campaign) -> str:
+def handed_over(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> Look:
+    """Continues the newest submission of the same plans, or makes one."""
+    names = [plan["name"] for plan in plans]
+    known = [one for one in campaigns.campaigns(place.runs) if same(one, names, place, profile)]
+    campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place)
+    stalling.begin_anew(campaign)
+    return reconciled(campaign)
+
+
+def publish_pending(runs: Path, plans: Sequence[Json]) -> str:
     """Writes the tables and the report that no last job wrote; says where, '' where they are there."""
-    if not any(written.is_pending(campaign.runs, plan) for plan in campaign.read_plans()):
+    if not any(written.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.publishing import publish_all  # late: most submissions draw nothing
 
-    publish_all(campaign.runs, campaign.plans)
-    return f"tables and report written: {campaign.runs / 'report.html'}"
+    publish_all(runs, [plan["name"] for plan in plans])
+    return f"tables and report written: {runs / 'report.html'}"
 
 
 def reconciled(campaign: Campaign) -> Look:

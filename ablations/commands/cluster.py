@@ -46,13 +46,13 @@ def submit(
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
-    if warning := submitting.preflight(chosen, place.runs):
+    if submitting.left(plans, place) and (warning := submitting.preflight(chosen, place.runs)):
         print(f"ablate: {warning}", file=sys.stderr)
     guards.ensure_writable(place.runs)
     for plan in plans:
         jobs.write(place.runs, plan)
     names = [plan["name"] for plan in plans]
-    print(submitting.submit(names, place, chosen))
+    print(submitting.submit(plans, place, chosen))
     print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
 
 

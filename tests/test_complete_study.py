@@ -1,0 +1,83 @@
+"""`ablate submit` of a study whose trials are all over, and `--dry-run`, with SLURM's commands recorded."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from in_process import called
+from small_study import SUBMIT, run_here, write
+
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr")
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that names each command of SLURM that was called. The working directory holds a small study."""
+    folder, file = tmp_path / "bin", tmp_path / "calls"
+    folder.mkdir()
+    for name in COMMANDS:
+        (folder / name).write_text(f"#!/bin/sh\necho {name} >> '{file}'\nexit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "study").mkdir()
+    monkeypatch.chdir(tmp_path / "study")
+    write(Path(), steps=2, seeds=1)
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of the small study, complete."""
+    folder = tmp_path_factory.mktemp("trained")
+    write(folder, steps=2, seeds=1)
+    assert len(run_here(folder, "runs")) == 2
+    return folder / "runs"
+
+
+def files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Every file and folder, with when it was changed."""
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [folder, *folder.rglob("*")]}
+
+
+def test_submit_of_a_complete_study_writes_the_missing_report(
+    trained: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM is asked nothing and no submission is made; a second `submit` leaves the report as it is."""
+    shutil.copytree(trained, "runs")
+    report = Path("runs/report.html")
+    status, output, errors = called(monkeypatch, *SUBMIT)
+    assert (status, errors) == (0, "")
+    assert "2 over, 0 queued already, 0 submitted" in output
+    assert "report written" in output
+    written = report.stat().st_mtime_ns
+    status, output, errors = called(monkeypatch, *SUBMIT)
+    assert (status, errors) == (0, "")
+    assert "report written" not in output
+    assert report.stat().st_mtime_ns == written
+    assert not calls.exists()
+    assert not list(Path("runs/submissions").glob("[0-9]*"))
+
+
+def test_dry_run_of_a_complete_study_says_that_nothing_is_left(
+    trained: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shows no script, asks SLURM nothing and writes nothing."""
+    shutil.copytree(trained, "runs")
+    before = files(tmp_path)
+    status, output, errors = called(monkeypatch, *SUBMIT, "--dry-run")
+    assert (status, errors) == (0, "")
+    assert "0 trials" in output
+    assert "#SBATCH" not in output
+    assert files(tmp_path) == before
+
+
+def test_dry_run_of_a_new_study_writes_nothing(calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the script, asks SLURM nothing and makes no file, neither here nor in the home directory."""
+    before = files(tmp_path)
+    status, output, errors = called(monkeypatch, *SUBMIT, "--dry-run")
+    assert (status, errors) == (0, "")
+    assert "# 2 trials in 1 tasks" in output
+    assert "#SBATCH --partition=main" in output
+    assert files(tmp_path) == before
