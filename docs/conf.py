@@ -13,6 +13,7 @@ release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
 extensions = ["myst_parser", "mathml", "reference"]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+html_show_copyright = False
 smartquotes = False  # they make a dash of the hyphens of --yes
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]

@@ -6,10 +6,15 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from reference import cli
+from reference import cli, directives, recipes, studies, variants
 
 Pages = dict[str, str]  # a page's name -> its text
-GENERATED: dict[str, Callable[[], Pages]] = {"cli": cli.pages}
+GENERATED: dict[str, Callable[[], Pages]] = {
+    "cli": cli.pages,
+    "variants": variants.pages,
+    "studies": studies.pages,
+    "recipes": recipes.pages,
+}
 
 
 def write_all(app: Sphinx) -> None:
@@ -30,5 +35,6 @@ def write(folder: Path, pages: Pages) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    directives.setup(app)
     app.connect("builder-inited", write_all)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

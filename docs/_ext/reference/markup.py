@@ -2,15 +2,22 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
 
+ARXIV = re.compile(r"\b(?:arXiv )?(\d{4}\.\d{5})\b")
 CODE = re.compile(r"(`+.*?`+)", re.DOTALL)
 SPECIAL = re.compile(r"([\\*_<>\[\]{}|$#~])")
 
 
 def prose(text: str) -> str:
-    """Plain text of a docstring or a help, in which backticks mark code and nothing else is markup."""
+    """Plain text of a docstring or a help, in which backticks mark code and papers of arXiv become links."""
     parts = CODE.split(text)
-    return "".join(part if k % 2 else SPECIAL.sub(r"\\\1", part) for k, part in enumerate(parts))
+    return "".join(part if k % 2 else linked(SPECIAL.sub(r"\\\1", part)) for k, part in enumerate(parts))
+
+
+def linked(text: str) -> str:
+    return ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\1)", text)
 
 
 def code(value: object) -> str:
@@ -43,3 +50,14 @@ def shell(lines: Iterable[str]) -> str:
 def toctree(pages: Iterable[str]) -> str:
     """The pages below a page: in the sidebar, and not again in its text."""
     return "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def comments(path: Path) -> str:
+    """What a YAML file says of itself before its first key, as one paragraph."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines).strip()
+
+
+def literal(path: Path) -> str:
+    """A file as it is."""
+    return f"`````yaml\n{path.read_text()}`````\n"

@@ -1,0 +1,142 @@
+"""The keys of a record (a pydantic model, or a dataclass): what each may be, its default and its meaning."""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from sphinx.pycode import ModuleAnalyzer
+
+from reference.markup import choices, fence, prose
+
+BOUNDS = {"Ge": "at least", "Gt": "more than", "Le": "at most", "Lt": "less than"}  # classes of annotated_types
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: `default` is "" where there is none."""
+
+    name: str
+    allowed: str
+    required: bool
+    default: str
+    meaning: str
+
+
+def keys(record: type) -> Iterator[Key]:
+    """Those of a record in the order of its class."""
+    meanings = documented(record)
+    for name, field in fields(record).items():
+        required = field.is_required()
+        yield Key(
+            name=field.alias or name,
+            allowed=allowed(field.annotation, field.metadata),
+            required=required,
+            default="" if required else written(field.get_default(call_default_factory=True)),
+            meaning=field.description or meanings.get(name, ""),
+        )
+
+
+def fields(record: type) -> dict[str, FieldInfo]:
+    if issubclass(record, BaseModel):
+        return record.model_fields
+    return {
+        one.name: FieldInfo.from_annotated_attribute(one.type, default(one))  # type: ignore[arg-type]
+        for one in dataclasses.fields(record)
+    }
+
+
+def default(field: "dataclasses.Field[Any]") -> Any:
+    """A dataclass field's, as pydantic writes it."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return PydanticUndefined if field.default is dataclasses.MISSING else field.default
+
+
+def documented(record: type) -> dict[str, str]:
+    """The `#:` comments and attribute docstrings of a class and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(record.__mro__):
+        if one.__module__.partition(".")[0] in ("vitcore", "ablations", "slurm", "results"):
+            texts = ModuleAnalyzer.for_module(one.__module__).find_attr_docs()
+            found |= {
+                name: " ".join(lines).strip() for (owner, name), lines in texts.items() if owner == one.__qualname__
+            }
+    return found
+
+
+def allowed(kind: Any, limits: Any = ()) -> str:
+    """A type in plain words, as in "whole number, at least 1"."""
+    if get_origin(kind) is Annotated:
+        kind, *more = get_args(kind)
+        return allowed(kind, [*limits, *unfolded(more)])
+    arguments = get_args(kind)
+    match get_origin(kind):
+        case origin if origin in (Union, UnionType):
+            return " or ".join(dict.fromkeys(allowed(one, limits) for one in arguments if one is not NoneType))
+        case origin if origin is Literal:
+            return choices(arguments)
+        case origin if origin in (list, tuple):
+            return f"list of {plural(allowed(arguments[0]))}"
+        case origin if origin is not None and issubclass(origin, dict):
+            return f"mapping from {allowed(arguments[0])} to {allowed(arguments[1])}"
+    if inspect.isclass(kind) and issubclass(kind, BaseModel):
+        return "mapping"
+    words = {bool: "true or false", int: "whole number", float: "number", str: "text", Any: "any value"}
+    return ", ".join(filter(None, [words.get(kind, str(kind)), bounds(limits)]))
+
+
+def plural(words: str) -> str:
+    first, comma, rest = words.partition(",")
+    return (
+        {"text": "texts", "number": "numbers", "whole number": "whole numbers", "any value": "values"}.get(first, first)
+        + comma
+        + rest
+    )
+
+
+def unfolded(metadata: Any) -> Iterator[Any]:
+    """The limits inside `Field(ge=..., le=...)` too."""
+    for one in metadata:
+        yield from one.metadata if isinstance(one, FieldInfo) else [one]
+
+
+def bounds(limits: Any) -> str:
+    """From the limits that pydantic checks; a pattern has no short words."""
+    found = {type(limit).__name__: getattr(limit, type(limit).__name__.lower()) for limit in limits if is_limit(limit)}
+    if found.keys() == {"Ge", "Le"}:
+        return f"from {found['Ge']:,} to {found['Le']:,}"
+    return ", ".join(f"{BOUNDS[name]} {value:,}" for name, value in found.items())
+
+
+def is_limit(limit: Any) -> bool:
+    return type(limit).__name__ in BOUNDS
+
+
+def written(value: Any) -> str:
+    """A default as YAML would have it."""
+    match value:
+        case None | "" | () | {} | []:
+            return ""
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return f"[{', '.join(map(written, value))}]"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def entry(key: Key, file: str = "", slot: str = "", index: bool = True) -> str:
+    """The description of a key of a file, of the option of a slot's variant, or of a setting."""
+    name = ".".join(filter(None, [file or slot, key.name]))
+    needed = " Required." if key.required and file else ""
+    about = f"{key.allowed[:1].upper()}{key.allowed[1:]}.{needed} {prose(key.meaning)}"
+    shown = {"shown": key.name if file else name, "default": key.default} | ({} if index else {"no-index": " "})
+    return fence("key" if file else "setting", name, about, **shown)

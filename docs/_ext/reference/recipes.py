@@ -1,0 +1,62 @@
+"""A page for each packaged recipe, from its YAML file."""
+
+from ablations.stated import Expected
+from ablations.study import Recipe, find, packaged, read_recipe
+from reference.markup import code, literal, prose, shell, table, toctree
+from reference.studies import settings
+
+
+def pages() -> dict[str, str]:
+    """The overview, and a page a recipe."""
+    found = [read_recipe(name) for name in packaged("recipes")]
+    return {"index": overview(found), **{recipe.name: page(recipe) for recipe in found}}
+
+
+def overview(found: list[Recipe]) -> str:
+    rows = [[f"[`{recipe.name}`]({recipe.name}.md)", prose(recipe.description)] for recipe in found]
+    return "\n".join(
+        [
+            "# Recipes\n",
+            "A recipe says what a study runs on: data, size, schedule and seeds. `--recipe NAME` chooses one.\n",
+            table(["recipe", "setting"], rows),
+            toctree(recipe.name for recipe in found),
+        ]
+    )
+
+
+def page(recipe: Recipe) -> str:
+    return "\n".join(
+        [
+            f"# {recipe.name}\n",
+            prose(recipe.description) + "\n",
+            shell([f"ablate run position-embedding --recipe {recipe.name}"]),
+            "## Settings\n",
+            table(["setting", "value"], ([f"{{setting}}`{key}`", code(value)] for key, value in recipe.config.items())),
+            "## Axes and arms\n",
+            "Studies that say `axis` take these values:\n",
+            table(["axis", "values"], ([code(key), ", ".join(map(code, axis))] for key, axis in recipe.axes.items())),
+            "Studies that name an arm of the recipe get these settings:\n",
+            table(["arm", "settings"], ([code(key), settings(one) or "as above"] for key, one in recipe.arms.items())),
+            "## What is known of it\n",
+            facts(recipe),
+            "## The file\n",
+            literal(find("recipes", recipe.name)),
+        ]
+    )
+
+
+def facts(recipe: Recipe) -> str:
+    """Its seeds and margin, what a trial takes and reaches, and what to keep in mind."""
+    margin = f" Margin: {100 * recipe.margin:g} points." if recipe.margin else ""
+    lines = [f"Seeds: {recipe.seeds}.{margin}\n"]
+    for kind, took in recipe.cost.items():
+        lines.append(f"- A trial takes {took.seconds:,g} s on {prose(took.device)} ({kind}; {prose(took.origin)}).")
+    lines += [f"- {reached(one)}" for one in recipe.expected]
+    lines += [f"- {prose(caveat)}" for caveat in recipe.caveats]
+    return "\n".join(lines) + "\n"
+
+
+def reached(expected: Expected) -> str:
+    seeds = f", n = {expected.n}" if expected.n else ""
+    changed = f" with {settings(expected.settings)}" if expected.settings else ""
+    return f"Test accuracy {100 * expected.mean:.2f}%{changed}{seeds} ({prose(expected.origin)})."

@@ -1,0 +1,124 @@
+"""A page for each packaged study, from its YAML file and from its plan on the recipe `digits`."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ablations import estimate, prepare
+from ablations.estimate import Device
+from ablations.study import Axis, Design, Study, find, packaged, read_recipe, read_study
+from reference.markup import code, comments, literal, prose, shell, table, toctree
+
+RECIPE = "digits"
+
+
+def pages() -> dict[str, str]:
+    """The overview, and a page a study."""
+    found = [read_study(name) for name in packaged("studies")]
+    return {"index": overview(found), **{study.name: page(study) for study in found}}
+
+
+def overview(found: list[Study]) -> str:
+    rows = [[f"[`{study.name}`]({study.name}.md)", prose(study.question)] for study in found]
+    return "\n".join(
+        [
+            "# Studies\n",
+            "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one.\n",
+            table(["study", "question"], rows),
+            toctree(study.name for study in found),
+        ]
+    )
+
+
+def page(study: Study) -> str:
+    return "\n".join(
+        [
+            f"# {study.name}\n",
+            f"**{prose(study.question)}**\n",
+            f"Source: {prose(study.source)}.\n",
+            shell([f"ablate plan {study.name}", f"ablate run {study.name}", f"ablate table {study.name}"]),
+            about(study),
+            "## What varies\n",
+            varied(study),
+            "## What it costs\n",
+            cost(study),
+            *source(study),
+            "## How it is read\n",
+            reading(study),
+            "## The file\n",
+            literal(find("studies", study.name)),
+        ]
+    )
+
+
+def about(study: Study) -> str:
+    """The comment at the head of the file, less what it expects the study to cost."""
+    text, _, _ = comments(find("studies", study.name)).partition("Expected cost:")
+    return prose(text) + "\n"
+
+
+def varied(study: Study) -> str:
+    """Each group of the file that has an entry, with what it does to the arms."""
+    groups = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
+    rows = [[how, code(key), values(axis)] for how, group in groups.items() for key, axis in group.items()]
+    for cross in study.crosses:
+        rows.append(["every combination", " x ".join(map(code, cross)), " x ".join(map(values, cross.values()))])
+    for how, named in (("a named arm", study.arms), ("trained before", study.stages)):
+        rows += [[how, code(name), "the recipe's" if own == "axis" else written(own)] for name, own in named.items()]
+    rows += [[f"with {code(name)}", "", settings(own)] for name, own in study.co_changes.items()]
+    return f"The baseline: {written(study.baseline)}.\n\n" + table(["how", "what", "values"], rows)
+
+
+def written(given: dict[str, Any]) -> str:
+    return settings(given) or "as the recipe says"
+
+
+def values(axis: Axis) -> str:
+    if axis in ("axis", "all"):
+        return {"axis": "those of the recipe", "all": "every variant there is"}[str(axis)]
+    return ", ".join("those of the recipe" if value == "axis" else code(value) for value in axis)
+
+
+def settings(given: dict[str, Any]) -> str:
+    return ", ".join(code(f"{key}={value}") for key, value in given.items())
+
+
+def cost(study: Study) -> str:
+    """Trials and core-hours on the recipe, from its own statement of a trial's cost."""
+    design = Design(study, read_recipe(RECIPE), {})
+    seeds = range(design.recipe.seeds)
+    plan = prepare.make(design, seeds, None, False)
+    trials = {trial["id"] for entry in [*plan.get("stages", []), *plan["arms"]] for trial in entry["trials"]}
+    with tempfile.TemporaryDirectory() as runs:
+        hours = estimate.cost([plan], Path(runs), Device(False, ""), trials).hours
+    return (
+        f"On [`{RECIPE}`](../recipes/{RECIPE}.md): {len(plan['arms'])} arms with {len(seeds)} seeds each, "
+        f"{len(trials)} trials in all, about {duration(hours)} of one core.\n"
+    )
+
+
+def duration(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1.5 else f"{max(1, round(hours * 60))} minutes"
+
+
+def source(study: Study) -> list[str]:
+    """What its source found, claimed and published."""
+    if not (study.found or study.published or study.claims):
+        return []
+    lines = ["## What the source found\n", prose(study.found) + "\n"]
+    if study.published:
+        rows = [[code(arm), f"{100 * value:.2f}"] for arm, value in study.published.items()]
+        of = prose(study.published_of or study.source)
+        lines += [f"Published accuracies in %, of {of}:\n", table(["arm", "accuracy"], rows)]
+    if study.claims:
+        lines += ["`ablate compare runs published` judges these claims by your trials:\n"]
+        lines += [f"- {code(claim)}" for claim in study.claims] + [""]
+    return lines
+
+
+def reading(study: Study) -> str:
+    margin = f"{100 * study.margin:g} points" if study.margin else "the recipe's"
+    return (
+        f"Metric: `{study.metric}`. Margin: {margin}. Training is equal in {study.budget}. "
+        f"Figure: [`{study.figure}`](../gallery.md#{study.figure}).\n"
+    )

@@ -1,0 +1,56 @@
+"""A page for each slot of a config: every variant with its docstring and its options."""
+
+import inspect
+
+from reference import fields
+from reference.markup import fence, prose, table, toctree
+from vitcore.config import Config
+from vitcore.variant import Variant
+from vitcore.variants import VARIANTS
+
+
+def pages() -> dict[str, str]:
+    """The overview, and a page a slot."""
+    return {"index": overview(), **{slot: page(slot, entries) for slot, entries in VARIANTS.items()}}
+
+
+def overview() -> str:
+    rows = [
+        [f"[`{slot}`]({slot}.md)", ", ".join(f"{{variant}}`{name} <{slot}={name}>`" for name in entries)]
+        for slot, entries in VARIANTS.items()
+    ]
+    return "\n".join(
+        [
+            "# Variants\n",
+            "A setting that chooses a part of the model or of its training takes one of these names. "
+            "`ablate list --variants` prints them, those of your plugins too.\n",
+            table(["setting", "variants"], rows),
+            toctree(VARIANTS),
+        ]
+    )
+
+
+def page(slot: str, entries: dict[str, type[Variant]]) -> str:
+    """Options that several variants share are indexed at the first of them."""
+    lines, seen = [f"# {slot}\n", f"Set with `{slot}=NAME`. The default is `{slot}={default(slot)}`.\n"], set[str]()
+    for name, variant in entries.items():
+        options = list(fields.keys(variant.Options))
+        inner = [fields.entry(option, slot=slot, index=option.name not in seen) for option in options]
+        lines.append(fence("variant", f"{slot}={name}", "\n\n".join([docstring(variant), *facts(variant), *inner])))
+        seen |= {option.name for option in options}
+    return "\n".join(lines)
+
+
+def default(slot: str) -> str:
+    return str(Config.model_fields[slot].default)
+
+
+def docstring(variant: type[Variant]) -> str:
+    return prose(inspect.getdoc(variant) or "")
+
+
+def facts(variant: type[Variant]) -> list[str]:
+    """What only some slots have: where a position is added."""
+    if places := getattr(variant, "places", ()):
+        return [f"{{setting}}`position_at`: {', '.join(f'`{place}`' for place in places)}."]
+    return []
