@@ -10,11 +10,15 @@ sys.path.insert(0, str(HERE / "_ext"))
 project = "vit-ablations"
 release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_parser", "mathml", "reference"]
+extensions = ["sphinx.ext.autodoc", "myst_parser", "mathml", "reference"]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures: torch's, and ours that are not public
 html_show_copyright = False
 smartquotes = False  # they make a dash of the hyphens of --yes
+
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

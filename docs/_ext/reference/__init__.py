@@ -6,11 +6,12 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from reference import cli, directives, recipes, studies, variants
+from reference import api, cli, directives, recipes, studies, variants
 
 Pages = dict[str, str]  # a page's name -> its text
 GENERATED: dict[str, Callable[[], Pages]] = {
     "cli": cli.pages,
+    "api": api.pages,
     "variants": variants.pages,
     "studies": studies.pages,
     "recipes": recipes.pages,
@@ -37,4 +38,5 @@ def write(folder: Path, pages: Pages) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     directives.setup(app)
     app.connect("builder-inited", write_all)
+    app.connect("autodoc-process-docstring", api.as_rst)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

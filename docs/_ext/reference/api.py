@@ -1,0 +1,77 @@
+"""A page for each package: the public names that its `dir()` lists, from their docstrings."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+from sphinx.application import Sphinx
+
+from reference.markup import CODE, prose, table, toctree
+from vitcore.variants import VARIANTS
+
+PACKAGES = ("vitcore", "results", "slurm", "ablations")
+SPECIAL = re.compile(r"([*|\\]|(?<=\w)_(?=\W|$))")
+
+
+def pages() -> dict[str, str]:
+    """The overview, and a page a package."""
+    packages = [importlib.import_module(name) for name in PACKAGES]
+    return {"index": overview(packages), **{package.__name__: page(package) for package in packages}}
+
+
+def overview(packages: list[ModuleType]) -> str:
+    rows = [[f"[`{one.__name__}`]({one.__name__}.md)", summary(one)] for one in packages]
+    text = "The public names of each package. Names that are not here may change with any version.\n"
+    return "\n".join(["# Python API\n", text, table(["package", "what it is"], rows), toctree(PACKAGES)])
+
+
+def page(package: ModuleType) -> str:
+    name = package.__name__
+    listed = [[f"[`{one}`](#{name}.{one})", summary(what)] for one, what in public(package)]
+    described = [described_as(package, *one) for one in public(package)]
+    lines = [f"# {name}\n", prose(inspect.getdoc(package) or "") + "\n"]
+    return "\n".join([*lines, table(["name", "what it is"], listed) if listed else "", *described])
+
+
+def public(package: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Classes, functions and dictionaries of ours, as `dir()` names them."""
+    for name in dir(package):
+        what = getattr(package, name)
+        ours = getattr(what, "__module__", "").partition(".")[0] in PACKAGES
+        if not name.startswith("_") and (ours or slot_of(what)):
+            yield name, what
+
+
+def slot_of(what: Any) -> str:
+    """The setting whose variants a dictionary holds."""
+    return next((slot for slot, entries in VARIANTS.items() if entries is what), "")
+
+
+def summary(what: Any) -> str:
+    if slot := slot_of(what):
+        return f"The variants of {{setting}}`{slot}` by name."
+    return prose(" ".join((inspect.getdoc(what) or "").partition("\n\n")[0].split()))
+
+
+def described_as(package: ModuleType, name: str, what: Any) -> str:
+    full = f"{package.__name__}.{name}"
+    if slot := slot_of(what):
+        text = f"The [variants of `{slot}`](../variants/{slot}.md) by name. A plugin adds an entry."
+        return f"```{{py:data}} {full}\n\n{text}\n```\n"
+    options = [":members:", ":member-order: bysource", ":show-inheritance:"] if inspect.isclass(what) else []
+    if inspect.isclass(what) and issubclass(what, BaseModel):
+        options.append(f":exclude-members: {', '.join([*what.model_fields, 'model_config'])}")
+    kind = "autoclass" if inspect.isclass(what) else "autofunction"
+    content = "\n".join([f".. {kind}:: {full}", *(f"   {option}" for option in options)])
+    return f"```{{eval-rst}}\n{content}\n```\n"
+
+
+def as_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Our docstrings are plain text with code in backticks; nothing else in them is markup."""
+    parts = CODE.split("\n".join(lines))
+    text = "".join(f"``{part.strip('`')}``" if k % 2 else SPECIAL.sub(r"\\\1", part) for k, part in enumerate(parts))
+    lines[:] = text.split("\n")
