@@ -1,0 +1,53 @@
+"""`make docs`: the pages are built without a warning, and load nothing from a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, browser
+
+from ablations.commands.answer import BAD_INPUT, FAILED, INTERRUPTED
+from results.evals import FEW_SHOT
+from results.names import MEASURES, METRICS
+from vitcore.config import Config
+
+ROOT = Path(__file__).parent.parent.parent
+pytest.importorskip("sphinx")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of HTML pages."""
+    out = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", out / "doctrees"]
+    done = subprocess.run([*command, ROOT / "docs", out / "html"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out / "html"
+
+
+def test_every_setting_is_on_the_page_of_settings(built: Path) -> None:
+    """Sections of the page name their first and last setting: none falls between them."""
+    page = (built / "reference" / "settings.html").read_text()
+    missing = [name for name in Config.model_fields if f'id="setting-{name}"' not in page]
+    assert not missing
+
+
+def test_pages_written_by_hand_name_every_metric_and_status(built: Path) -> None:
+    """What is not generated is held to the code here."""
+    metrics = (built / "reference" / "metrics.html").read_text()
+    assert not [name for name in (*METRICS, *MEASURES, *FEW_SHOT) if f">{name}<" not in metrics]
+    statuses = (built / "reference" / "exit-status.html").read_text()
+    assert all(f"<td><p>{status}</p></td>" in statuses for status in (0, FAILED, BAD_INPUT, INTERRUPTED))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_need_no_network_and_fit_their_window(built: Path, tmp_path: Path, width: int) -> None:
+    """No request but for files, nothing on the console, nothing wider than a phone."""
+    with browser(tmp_path) as chromium:
+        for page in ("index", "search", "reference/cli/run", "reference/studies/position-embedding"):
+            tab = chromium.open(built / f"{page}.html", width)
+            assert not [url for url in tab.requests() if not url.startswith(("file:", "data:"))]
+            assert not tab.trouble()
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,82 @@
+"""The examples of a Markdown page: files to write and shell blocks to run, marked by a comment on the line before.
+
+`<!-- file: NAME -->` before a block: its text is written to NAME.
+`<!-- run -->` before a block of shell: it runs in bash, after all that stands above it.
+`<!-- skip -->` before a block of shell: it cannot run here, as it needs a cluster, a GPU or a network.
+`<!-- setup`, shell and `-->`: runs too, unseen by readers.
+"""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>run|skip|file: (?P<file>\S+)) -->\n)?"
+    r"(?P<fence>`{3,})(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$"
+    r"|^<!-- setup\n(?P<setup>.*?)-->$",
+    re.DOTALL | re.MULTILINE,
+)
+SHELLS = ("sh", "bash", "shell", "console")
+TRAINS = re.compile(r"^ablate (run|train|bench|check)|^python", re.MULTILINE)
+# In the place of the command: it trains for few steps, which make another study of it for whoever reads it too.
+ABLATE = f"""#!{sys.executable}
+import sys
+
+from ablations.cli import main
+
+verb, *words = sys.argv[1:]
+trains = verb in ("plan", "run", "train")
+reads = verb in ("table", "plot", "report", "status", "logs", "inspect") and words and words[0][0] != "-"
+if trains or reads:
+    sys.argv[1:] = [verb, *(word for word in words if not word.startswith(("steps=", "epochs="))), "steps=4"]
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One block: a file's text, or shell with its mark: run, skip, setup or none."""
+
+    mark: str
+    text: str
+    file: str = ""
+
+
+def examples(page: str) -> Iterator[Example]:
+    """The files and shell blocks of a page, in its order."""
+    for block in BLOCK.finditer(page):
+        if block["setup"]:
+            yield Example("setup", block["setup"])
+        elif block["file"]:
+            yield Example("file", block["text"], block["file"])
+        elif block["language"] in SHELLS:
+            yield Example(block["mark"] or "", block["text"])
+
+
+def trains(page: str) -> bool:
+    """Whether running the page's examples takes more than seconds."""
+    return any(TRAINS.search(one.text) for one in examples(page) if one.mark in ("run", "setup"))
+
+
+def run(page: str, folder: Path) -> None:
+    """Follow the page in an empty folder. Raises AssertionError with the output of the block that fails."""
+    binaries = folder / "bin"
+    binaries.mkdir()
+    (binaries / "ablate").write_text(ABLATE)
+    (binaries / "ablate").chmod(stat.S_IRWXU)
+    path = os.pathsep.join([str(binaries), str(Path(sys.executable).parent), os.environ["PATH"]])
+    work = folder / "work"
+    work.mkdir()
+    for example in examples(page):
+        if example.file:
+            (work / example.file).parent.mkdir(parents=True, exist_ok=True)
+            (work / example.file).write_text(example.text)
+        elif example.mark in ("run", "setup"):
+            shell = ["bash", "-euo", "pipefail", "-c", example.text]
+            done = subprocess.run(shell, cwd=work, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+            assert done.returncode == 0, f"{example.text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
