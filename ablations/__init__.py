@@ -1,1 +1,32 @@
-"""What varies, what is still missing, and driving it: imports vitcore, slurm and results."""
+"""What varies, what is still missing, and driving it: imports vitcore, slurm and results.
+
+The public names load on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ablations.study.study import Design as Design
+    from ablations.study.study import Recipe as Recipe
+    from ablations.study.study import Study as Study
+    from ablations.study.study import read_recipe as read_recipe
+    from ablations.study.study import read_study as read_study
+
+HOME = {
+    "Design": "ablations.study.study",
+    "Recipe": "ablations.study.study",
+    "Study": "ablations.study.study",
+    "read_recipe": "ablations.study.study",
+    "read_study": "ablations.study.study",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME:
+        raise AttributeError(f"module 'ablations' has no attribute {name!r}")
+    return getattr(import_module(HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(HOME)

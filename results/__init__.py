@@ -1,1 +1,32 @@
-"""Run folders -> tables, plots, comparisons. Never imports torch."""
+"""Run folders -> tables, plots, comparisons. Never imports torch.
+
+The public names load on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from results.comparison.compare import compare as compare
+    from results.load import load_studies as load_studies
+    from results.study_results import StudyResults as StudyResults
+    from results.tables.study_table import Table as Table
+    from results.tables.study_table import table as table
+
+HOME = {
+    "StudyResults": "results.study_results",
+    "Table": "results.tables.study_table",
+    "compare": "results.comparison.compare",
+    "load_studies": "results.load",
+    "table": "results.tables.study_table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME:
+        raise AttributeError(f"module 'results' has no attribute {name!r}")
+    return getattr(import_module(HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(HOME)

@@ -16,12 +16,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from results import layout, store
-from results.inside import Inspection, pack, unpack
+from results import store
 from results.names import METRICS
-from results.record import Record
-from results.schemas import ExportHeader, in_range, problem
-from results.study import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
+from results.store.inspection_data import Inspection, pack, unpack
+from results.store.record import Record
+from results.store.schemas import ExportHeader, in_range, problem
+from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
+from results.tables import layout
 
 Json = dict[str, Any]
 

@@ -14,10 +14,14 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from results import claims, inspection, interaction, layout, mixed, plots, sentences, store, tables, units
-from results.figures.style import COLUMN, FULL
-from results.inside import Inspection
-from results.study import StudyResults
+from results import store, units
+from results.figures import inspection, plots
+from results.figures.theme import COLUMN, FULL
+from results.statistics import claims, interaction
+from results.store.inspection_data import Inspection
+from results.study_results import StudyResults
+from results.tables import layout, sentences, study_table
+from results.tables import provenance as mixed
 
 NOTHING: Mapping[str, Inspection] = {}
 OVER = ("finished", "diverged")  # a diverged trial is an outcome
@@ -68,7 +72,7 @@ def breakable(name: str) -> Markup:
 
 def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
     """What the template says of one study. uses: trial id -> how many studies of the report share it."""
-    plan, table = study.plan, tables.table(study)
+    plan, table = study.plan, study_table.table(study)
     columns = layout.shown(table)
     return {
         "slug": slug(study.name),
@@ -155,7 +159,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
-def summary(table: tables.Table) -> str:
+def summary(table: study_table.Table) -> str:
     """How many arms got which verdict: "2 worse, 1 equivalent"; of a tuned study, each at its own value."""
     compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]

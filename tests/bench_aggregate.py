@@ -18,9 +18,9 @@ from unittest import mock
 import numpy as np
 import synthetic
 
-from ablations import provenance
-from ablations.prepare import prepare
-from ablations.study import Design, read_recipe, read_study
+from ablations.execution import provenance
+from ablations.planning.prepare import prepare
+from ablations.study.study import Design, read_recipe, read_study
 from results import store
 
 STUDY = """

@@ -25,14 +25,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitcore import Config, data, train
-from vitcore.data import load
-from vitcore.memory import keep_freed
-from vitcore.pack import Pack, manifest
-from vitcore.packing import Options, pack
-from vitcore.sources import Source, find_source
-from vitcore.stream import AHEAD, Stored, readers
-from vitcore.train import Training
+from vitcore import Config, train
+from vitcore.data import splits
+from vitcore.data.pack import Pack, manifest
+from vitcore.data.pack_sources import Source, find_source
+from vitcore.data.pack_writer import Options, pack
+from vitcore.data.splits import load
+from vitcore.data.stream import AHEAD, Stored, readers
+from vitcore.runtime.memory import keep_freed
+from vitcore.training.loop import Training
 
 BATCH, EPOCHS, TURN = 64, 4, 3
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
@@ -269,7 +270,7 @@ def in_little_memory(kept: str) -> None:
     """Trains for an epoch and a bit; prints the private memory: it may not grow."""
     torch.set_num_threads(1)
     if kept == "resident":
-        data.room = lambda device: float("inf")
+        splits.room = lambda device: float("inf")
     one = manifest(Path(os.environ["ABLATE_DATA"]) / "many", "many")
     steps = one.train // 32 + 5
     few = {"val_fraction": 0.02, "evaluations": 8}
@@ -336,11 +337,11 @@ def beside_timm(archive: Path, home: Path, count: int, steps: int) -> None:
         seconds = time.process_time() - used
         each = manifest(where, name).bytes / len(source.labels)
         say(f"packed as {options.format}: {len(source.labels) / seconds:.0f} images/s a core, {each:,.0f} B each")
-    room, data.room = data.room, lambda device: 0.0  # on one core, there is room for so few images in memory
+    room, splits.room = splits.room, lambda device: 0.0  # on one core, there is room for so few images in memory
     loaders(home / "folder")
     read_or_mapped(home)
     waiting(steps)
-    data.room = room
+    splits.room = room
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 from test_ranks import EVERYTHING, difference, tiny, trained
 
-from vitcore.run import Memory
+from vitcore.training.run import Memory
 
 SETTINGS: dict[str, dict[str, Any]] = {"adamw": {}, "sgd": {"optimizer": "sgd", "lr": 0.05}, "everything": EVERYTHING}
 

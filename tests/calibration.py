@@ -25,17 +25,18 @@ import torch
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from ablations.resolution import differences
-from ablations.study import read_recipe
-from results import stats
-from results.compare import compare
-from results.power import smallest_margin
-from results.record import Record
-from results.study import StudyResults
-from results.tables import table
-from vitcore import Config, data, train
-from vitcore.data import Data
-from vitcore.run import Memory
+from ablations.planning.resolution import differences
+from ablations.study.study import read_recipe
+from results.comparison.compare import compare
+from results.statistics import inference
+from results.statistics.power import smallest_margin
+from results.store.record import Record
+from results.study_results import StudyResults
+from results.tables.study_table import table
+from vitcore import Config, train
+from vitcore.data import splits
+from vitcore.data.splits import Data
+from vitcore.training.run import Memory
 
 OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
 CONTINUOUS = OFFICIAL | {"images": 10**9}  # so many that half of one is no spread
@@ -405,7 +406,7 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """At the difference that a plan calls resolvable, four studies of five resolve it."""
     for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
-        effect = stats.resolvable_difference(n, SD * math.sqrt(2), arms)
+        effect = inference.resolvable_difference(n, SD * math.sqrt(2), arms)
         found = []
         for _ in range(studies):
             accuracies = seeds_and_arms(rng, arms, n)
@@ -448,16 +449,16 @@ def digits(seeds: int = 5, **changed: Any) -> tuple[dict[str, Any], dict[str, An
     return again, wrong
 
 
-def trained(config: Config, load: Callable[..., Data] = data.load) -> Record:
+def trained(config: Config, load: Callable[..., Data] = splits.load) -> Record:
     run = Memory()
-    with mock.patch.object(importlib.import_module("vitcore.train"), "load", load):
+    with mock.patch.object(importlib.import_module("vitcore.training.loop"), "load", load):
         outcome = train(config, run)
     return synthetic.finished(outcome.metrics["test_accuracy"], seed=config.seed, correct=run.correct)
 
 
 def mislabelled(config: Config, data_dir: Path | None) -> Data:
     """A fifth of the training images, drawn by the seed, have the label of another class."""
-    found, rng = data.load(config, data_dir), np.random.default_rng(config.seed)
+    found, rng = splits.load(config, data_dir), np.random.default_rng(config.seed)
     labels = found.train.labels.clone()
     wrong = rng.choice(len(labels), len(labels) // 5, replace=False)
     shift = torch.from_numpy(rng.integers(1, config.classes, len(wrong)))
@@ -549,8 +550,8 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         for _ in range(studies):
             found_so_far = differences(study(seeds_and_arms(rng, arms, 5)))
             groups = [[pairs.numbers for pairs in group] for group in found_so_far]
-            sd, _ = stats.pooled_sd([one for group in groups for one in group])
-            found.append(stats.sd_bound(sd, stats.shared_freedom(groups)) >= SD * math.sqrt(2))
+            sd, _ = inference.pooled_sd([one for group in groups for one in group])
+            found.append(inference.sd_bound(sd, inference.shared_freedom(groups)) >= SD * math.sqrt(2))
         share = float(np.mean(found))
         yield Line(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", 0.8, 0.84, share, studies)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.campaign import LAST, WATCH
+from ablations.cluster.campaign import LAST, WATCH
 from slurm.devcluster import Cluster, until
 
 SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
@@ -115,10 +115,10 @@ def processes(runs: Path) -> list[Process]:
 
 
 def kind_of(words: list[str], runs: Path) -> str:
-    if "ablations.worker" in words and any(str(runs) in word for word in words):
+    if "ablations.execution.worker" in words and any(str(runs) in word for word in words):
         return "worker"
-    if "slurm.job" in words and words[words.index("slurm.job") + 1].startswith(str(runs)):
-        intent = json.loads((Path(words[words.index("slurm.job") + 1]) / "intent.json").read_text())
+    if "slurm.submission.job" in words and words[words.index("slurm.submission.job") + 1].startswith(str(runs)):
+        intent = json.loads((Path(words[words.index("slurm.submission.job") + 1]) / "intent.json").read_text())
         # srun, which has the same words, is a share too
         return "last" if intent["function"] in (LAST, WATCH) else "share"
     return ""

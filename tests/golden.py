@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcore.contracts import tiny
-from vitcore.data import load
-from vitcore.train import Training
+from vitcore.data.splits import load
+from vitcore.training.loop import Training
 from vitcore.variants import VARIANTS
 
 FILE = Path(__file__).with_name("golden.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vitcore.pack import MANIFEST, Manifest, Shard
+from vitcore.data.pack import MANIFEST, Manifest, Shard
 
 PACKS = {"imagenet": (1000, 1_281_167, 50_000), "imagenet100": (100, 126_689, 5_000)}  # classes, train, test
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from results import store
-from results.lease import Watch
-from results.record import Record
-from results.study import StudyResults, assemble
+from results.store.lease import Watch
+from results.store.record import Record
+from results.study_results import StudyResults, assemble
 
 SETTING = {
     "position": "1d",

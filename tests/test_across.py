@@ -12,7 +12,7 @@ import pytest
 import synthetic
 from in_process import called
 
-from results import across, tables
+from results.tables import across_recipes, study_table
 
 
 def on(recipe: str, **given: Any) -> dict[str, Any]:
@@ -22,13 +22,13 @@ def on(recipe: str, **given: Any) -> dict[str, Any]:
     return synthetic.position(recipe=recipe, name=name, **trials) | {"overrides": {}} | given
 
 
-def two() -> list[tables.Table]:
+def two() -> list[study_table.Table]:
     """Of the second recipe one arm is not planned and one was never started."""
     other = on("cifar10")
     other["arms"] = [arm for arm in other["arms"] if arm["name"] != "position=2d"]
     ids = [trial["id"] for trial in other["arms"][0]["trials"]]
     holes = dict.fromkeys(ids, synthetic.hole("missing", "not started"))
-    return [tables.table(synthetic.results(on("digits"))), tables.table(synthetic.results(other, holes))]
+    return [study_table.table(synthetic.results(on("digits"))), study_table.table(synthetic.results(other, holes))]
 
 
 def lines(text: str) -> list[list[str]]:
@@ -43,7 +43,7 @@ def unmarked(cell: str) -> str:
 def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
     """The cells of a group are those of the recipe's own table."""
     found = two()
-    head, _, *rows = lines(across.render(found, "md", ["mean", "verdict"]))
+    head, _, *rows = lines(across_recipes.render(found, "md", ["mean", "verdict"]))
     assert head == [
         "arm",
         "digits: test accuracy",
@@ -52,7 +52,7 @@ def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
         "cifar10: verdict",
     ]
     for k, table in enumerate(found):
-        alone = {unmarked(row[0]): row for row in lines(tables.render(table, "md", ["arm", "mean", "verdict"]))}
+        alone = {unmarked(row[0]): row for row in lines(study_table.render(table, "md", ["arm", "mean", "verdict"]))}
         for row in rows:
             own = alone.get(row[0], [row[0], "–", "–"])[1:]
             assert [unmarked(cell) for cell in row[1 + 2 * k : 3 + 2 * k]] == own
@@ -60,9 +60,9 @@ def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
 
 def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
     """Not beside the arm: on the other recipe nothing is missing."""
-    rows = lines(across.render(two(), "md", ["mean", "verdict"]))
+    rows = lines(across_recipes.render(two(), "md", ["mean", "verdict"]))
     none = next(row for row in rows if row[0] == "position=none")
-    note = re.search(r"\[(\d+)\] seeds 0, 1, 2, 3, 4 missing: not started", across.render(two(), "md"))
+    note = re.search(r"\[(\d+)\] seeds 0, 1, 2, 3, 4 missing: not started", across_recipes.render(two(), "md"))
     assert note is not None
     assert note[1] in re.findall(r"\d+", none[3])
     assert note[1] not in re.findall(r"\d+", none[1].partition("[")[2])
@@ -70,42 +70,42 @@ def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
 
 def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
     """As a strict reader of LaTeX counts them, and with the rule under each group."""
-    text = across.render(two(), "latex")
+    text = across_recipes.render(two(), "latex")
     groups, head, *rows = latex.check(text)
     assert groups == [r"\multicolumn{1}{c}{}", r"\multicolumn{4}{c}{digits}", r"\multicolumn{4}{c}{cifar10}"]
     assert r"\cmidrule(lr){2-5}\cmidrule(lr){6-9}" in text
     assert len(head) == 9
     assert len(rows) == 4
-    assert '<th colspan="4" scope="colgroup">cifar10</th>' in across.render(two(), "html")
+    assert '<th colspan="4" scope="colgroup">cifar10</th>' in across_recipes.render(two(), "html")
 
 
 def test_what_was_set_on_the_command_line_names_the_column() -> None:
     """A hash, as in the name of the folder, tells a reader nothing."""
     changed = {"name": "position-embedding@digits+6c3b0f", "overrides": {"steps": 100, "batch": 16}}
-    found = [tables.table(synthetic.results(on("digits", **given))) for given in ({}, changed)]
-    text = across.render(found, "md", ["mean"])
+    found = [study_table.table(synthetic.results(on("digits", **given))) for given in ({}, changed)]
+    text = across_recipes.render(found, "md", ["mean"])
     assert lines(text)[0] == ["arm", "digits: test accuracy", "digits with steps=100, batch=16: test accuracy"]
-    rows = csv.DictReader(io.StringIO(across.render(found, "csv")))
+    rows = csv.DictReader(io.StringIO(across_recipes.render(found, "csv")))
     assert list(dict.fromkeys(row["recipe"] for row in rows)) == ["digits", "digits with steps=100, batch=16"]
     for format in ("md", "latex", "html", "csv"):
-        assert "6c3b0f" not in across.render(found, format)
+        assert "6c3b0f" not in across_recipes.render(found, format)
 
 
 def test_csv_has_a_row_for_each_recipe_and_arm() -> None:
     """With the recipe in a column of its own."""
-    rows = list(csv.DictReader(io.StringIO(across.render(two(), "csv"))))
+    rows = list(csv.DictReader(io.StringIO(across_recipes.render(two(), "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
         (table["recipe"], row["arm"]) for table in two() for row in table["rows"]
     ]
-    assert json.loads(across.render(two(), "json")) == two()
+    assert json.loads(across_recipes.render(two(), "json")) == two()
 
 
 def test_an_unknown_column_is_one_line() -> None:
     """As for a single table; and the arm alone is no table."""
     with pytest.raises(ValueError, match=r"columns=means: one of arm, .*did you mean 'mean'"):
-        across.render(two(), "md", ["means"])
+        across_recipes.render(two(), "md", ["means"])
     with pytest.raises(ValueError, match="name at least one column of each recipe"):
-        across.render(two(), "md", ["arm"])
+        across_recipes.render(two(), "md", ["arm"])
 
 
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from photographs import photographs
 from results import report
 
 PLUGIN = """
-from vitcore.position import POSITION, Position
+from vitcore.model.position import POSITION, Position
 
 class Mine(Position):
     "Nothing (arXiv 0000.00000)."

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ablations import attempts
-from results import lease, store
+from ablations.execution import attempts
+from results import store
+from results.store import lease
 
 CODE = "0123"
 

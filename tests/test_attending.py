@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from ablations.provenance import environment
-from vitcore import attending, device
-from vitcore.attending import FREE, PRODUCTS, named, pinned
-from vitcore.compiling import compiled
+from ablations.execution.provenance import environment
+from vitcore.analysis.cost import bias_of
 from vitcore.config import Config
-from vitcore.device import in_precision
-from vitcore.measure import bias_of
+from vitcore.model.position.relative import Relative
 from vitcore.options import ConfigError
-from vitcore.relative import Relative
+from vitcore.runtime import attention_backend, device
+from vitcore.runtime.attention_backend import FREE, PRODUCTS, named, pinned
+from vitcore.runtime.compile_cache import compiled
+from vitcore.runtime.device import in_precision
 
 SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
 BIASES = {"none": "", "1d": "", "rope2d": "", "alibi2d": "fixed", "relative": "learned", "relative-bias": "learned"}
@@ -131,7 +131,7 @@ def test_the_rule_holds_inside_and_no_longer(monkeypatch: pytest.MonkeyPatch) ->
         events.append("computed")
         return torch.zeros(1)
 
-    monkeypatch.setattr(attending, "sdpa_kernel", recorded)
+    monkeypatch.setattr(attention_backend, "sdpa_kernel", recorded)
     monkeypatch.setattr(device.torch, "autocast", lambda *how, enabled: contextmanager(lambda: iter([None]))())
     in_precision(Config(**SMALL), model, OnGpu)
     assert events == [([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], True), "computed", "over"]
@@ -148,7 +148,7 @@ def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest
         def forward(self, q: Tensor) -> Tensor:
             return F.scaled_dot_product_attention(q, q, q)
 
-    monkeypatch.setattr(attending, "pinned", lambda config, device: KERNELS[config.attention])
+    monkeypatch.setattr(attention_backend, "pinned", lambda config, device: KERNELS[config.attention])
     q = torch.randn(2, 2, 8, 8)
     for attention, kernel in KERNELS.items():
         config = Config(**SMALL, attention=attention)

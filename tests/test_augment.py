@@ -16,9 +16,9 @@ from torchvision.transforms.autoaugment import _apply_op
 from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
-from vitcore.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, signs, wide
-from vitcore.data import load
-from vitcore.noise import image_keys
+from vitcore.data.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, signs, wide
+from vitcore.data.splits import load
+from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
 
 SIZE = 32

@@ -9,10 +9,10 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from vitcore import Config, train
-from vitcore.average import Average
-from vitcore.data import load
-from vitcore.run import Memory
-from vitcore.train import Training, under
+from vitcore.data.splits import load
+from vitcore.training.ema import Average
+from vitcore.training.loop import Training, under
+from vitcore.training.run import Memory
 
 
 def tiny(**settings: Any) -> Config:

@@ -17,18 +17,18 @@ from in_process import called
 from rich.console import Console
 from torch import Tensor, nn
 
-from ablations.bench import clock, floor, input, loop, memory, process, script, startup, step, study, tables
+from ablations.bench import floor, input, loop, memory, process, script, startup, step, study, tables, timing
 from ablations.bench.process import Source, random_images
 from ablations.bench.rivals import KINDS, Kind, Ours, Rival
-from vitcore import device
-from vitcore.augment import AUGMENT
+from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
-from vitcore.interop import to_timm
-from vitcore.measure import measure
+from vitcore.data.augment import AUGMENT
+from vitcore.data.stream import AHEAD, Stored
+from vitcore.interop.convert import to_timm
 from vitcore.options import ConfigError
-from vitcore.schedule import learning_rate
-from vitcore.stream import AHEAD, Stored
-from vitcore.train import Training
+from vitcore.runtime import device
+from vitcore.training.loop import Training
+from vitcore.training.schedules import learning_rate
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")
@@ -191,7 +191,7 @@ def test_sides_are_timed_in_turn() -> None:
     """A, B, B, A: each side has a value a round, over all of its calls."""
     order: list[str] = []
     sides = {name: (lambda name=name: order.append(name)) for name in "ab"}
-    found = clock.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
+    found = timing.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
     assert "".join(order) == "aabbbbaa"
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
@@ -202,9 +202,9 @@ def test_sides_are_timed_in_turn() -> None:
 )
 def test_few_rounds_have_no_quartiles(values: list[float], low: float, high: float, name: str) -> None:
     """Two of them have a lowest and a highest; which it is, is told with the numbers."""
-    found = clock.spread(np.array(values))
+    found = timing.spread(np.array(values))
     assert (found["low"], found["high"]) == (low, high)
-    assert clock.ends(len(values)) == name
+    assert timing.ends(len(values)) == name
 
 
 def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
         shown = io.StringIO()
         screen = Console(file=shown, force_terminal=terminal, width=80)
-        monkeypatch.setattr(clock, "PlainConsole", lambda stderr, screen=screen: screen)
-        clock.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
+        monkeypatch.setattr(timing, "PlainConsole", lambda stderr, screen=screen: screen)
+        timing.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
         assert [part for part in seen if part in shown.getvalue()] == seen
         assert terminal or not shown.getvalue()
 

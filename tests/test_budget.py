@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from test_studies import RECIPE, design
 
-from ablations import plan as planning
+from ablations.planning import plan as planning
 
 LONG = RECIPE.replace("steps: 4", "steps: 400")
 FRACTIONS = "{question: q, baseline: {stem: patch}, factors: {stem: [patch, conv]}, curves: {data_fraction: axis}}"

@@ -7,7 +7,7 @@ import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
 
-from results.tables import render, table
+from results.tables.study_table import render, table
 
 SEEDS = {
     "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],

@@ -16,9 +16,9 @@ import pytest
 from in_process import called
 from rich.console import Console
 
-from ablations.commands.words import counted
-from ablations.jobs import Job
-from ablations.progress import Live
+from ablations.cli.arguments import counted
+from ablations.planning.jobs import Job
+from ablations.reporting.progress import Live
 
 RECIPE = """
     description: Small. For tests.
@@ -166,18 +166,18 @@ PLUGINS = [
     ("import nothing_of_this_name", "does not import: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
     ("def (", "does not import: SyntaxError"),
     (
-        "from vitcore.position import POSITION, Position\nclass Mine(Position): ...\nPOSITION['1d'] = Mine",
+        "from vitcore.model.position import POSITION, Position\nclass Mine(Position): ...\nPOSITION['1d'] = Mine",
         "redefines position=1d: choose another name",
     ),
     ("import sys; sys.exit(3)", "does not import: it ends the program (exit status 3)"),
-    ("from vitcore.position import POSITION\nPOSITION['x'] = 3", "position=x is 3, not a Position class"),
+    ("from vitcore.model.position import POSITION\nPOSITION['x'] = 3", "position=x is 3, not a Position class"),
 ]
 
 
 @pytest.mark.parametrize(("source", "message"), PLUGINS, ids=[message for _, message in PLUGINS])
 def test_bad_plugin_is_refused_and_leaves_no_trace(ablate: Ablate, tmp_path: Path, source: str, message: str) -> None:
     """A plugin that does not import or redefines a built-in name: one line, and the built-in parts stay."""
-    from vitcore.position import POSITION
+    from vitcore.model.position import POSITION
 
     before = dict(POSITION)
     (tmp_path / "mine.py").write_text(source)
@@ -214,7 +214,7 @@ def test_list_names_every_variant_and_option(ablate: Ablate, tmp_path: Path) -> 
     from vitcore.variants import VARIANTS
 
     (tmp_path / "mine.py").write_text(
-        "from vitcore.config import Options\nfrom vitcore.schedule import SCHEDULE, Schedule\n"
+        "from vitcore.config import Options\nfrom vitcore.training.schedules import SCHEDULE, Schedule\n"
         "class Mine(Schedule):\n    'Goes down.'\n    class Options(Options):\n        by: float\n        to: int = 3\n"
         "SCHEDULE['mine'] = Mine\n"
     )

@@ -16,10 +16,11 @@ import synthetic
 from in_process import called
 from statsmodels.stats.multitest import multipletests
 
-from results import published, stats
-from results.compare import compare
-from results.comparison import failing, gate, render
-from results.study import StudyResults
+from results.comparison.compare import compare
+from results.comparison.summary import failing, gate, render
+from results.statistics import inference
+from results.study_results import StudyResults
+from results.tables import published
 
 SEEDS = {
     "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
@@ -289,7 +290,7 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
         np.subtract(same, SEEDS["position=1d"]).var(ddof=1),
     ]
     bound = np.sqrt(np.mean(spreads) * 8 / scipy.stats.chi2.ppf(0.2, 8))
-    expected = stats.resolvable_difference(5, bound, 2)
+    expected = inference.resolvable_difference(5, bound, 2)
     power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.025 / 2, 4), 4, expected * np.sqrt(5) / bound)
     assert power == pytest.approx(0.8)
     assert of(found, "position=2d")["resolvable_difference"] == pytest.approx(expected)
@@ -447,7 +448,7 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     accuracies = [0.78, 0.75, 0.79, 0.80, 0.77]
     row = of(compare([made()], [other_code(made(plan, none=accuracies))]), "position=none")
     first, second = [0.77, 0.74, 0.78, 0.76, 0.75], accuracies
-    expected = stats.overlapping(np.array(first), np.array(second), 3)
+    expected = inference.overlapping(np.array(first), np.array(second), 3)
     assert (row["method"], row["n_pairs"], row["p"]) == ("overlapping", 3, pytest.approx(expected.p))
     assert row["delta"] == pytest.approx(np.mean(second) - np.mean(first))
     assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row["notes"])

@@ -7,7 +7,7 @@ COMPILED = """
 import torch
 from torch._dynamo.utils import counters
 from vitcore import Config, ViT
-from vitcore.compiling import compiled
+from vitcore.runtime.compile_cache import compiled
 
 def shapes():
     for width in range(8, 8 * 13, 8):

@@ -8,14 +8,14 @@ import torch
 from photographs import photographs
 from test_studies import RECIPE, design
 
-from ablations import confounds
-from ablations import plan as planning
-from ablations.jobs import write as write_plan
-from ablations.prepare import prepare
-from ablations.study import Design, packaged, read_recipe, read_study
+from ablations.planning import plan as planning
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.prepare import prepare
+from ablations.study import confounds
+from ablations.study.study import Design, packaged, read_recipe, read_study
 from vitcore import ViT
+from vitcore.analysis.cost import initial_weights
 from vitcore.config import Config
-from vitcore.measure import initial_weights
 
 SMALL: dict[str, Any] = {"data": "digits", "width": 16, "depth": 2, "heads": 2, "patch": 4}
 VARIED = [

@@ -6,11 +6,11 @@ from torch import nn
 
 from vitcore.config import Config, merge
 from vitcore.contracts import Contract, compiles, contracts, tiny
-from vitcore.data import load
-from vitcore.pooling import POOLING, GlobalAverage, Pooling
-from vitcore.position import POSITION, Position
-from vitcore.stem import STEM
-from vitcore.train import Training
+from vitcore.data.splits import load
+from vitcore.model.pooling import POOLING, GlobalAverage, Pooling
+from vitcore.model.position import POSITION, Position
+from vitcore.model.stem import STEM
+from vitcore.training.loop import Training
 from vitcore.variants import PARTS, VARIANTS
 
 DATA = load(Config())

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results import correctness, store
-from results.store import Broken
+from results import store
+from results.store import Broken, correctness
 
 INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).astype(np.uint8)
 

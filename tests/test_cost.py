@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from in_process import called
 
-from ablations import estimate, overview, paces, past, resolution
-from ablations import plan as planning
-from ablations.jobs import BASE, digest, jobs
-from ablations.jobs import read as read_plan
-from ablations.jobs import write as write_plan
-from ablations.paces import Device
-from ablations.study import Design, packaged, read_recipe, read_study
-from results import power, stats, store
-from results.lease import Watch
+from ablations.planning import estimate, overview, past_trials, resolution, step_times
+from ablations.planning import plan as planning
+from ablations.planning.jobs import BASE, digest, jobs
+from ablations.planning.jobs import read as read_plan
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.step_times import Device
+from ablations.study.study import Design, packaged, read_recipe, read_study
+from results import store
+from results.statistics import inference, power
+from results.store.lease import Watch
 
 RECIPE = """
     description: A test.
@@ -103,13 +104,13 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp
     made = plan(RECIPE + STATED)
     assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
     assert sources(made, tmp_path, GPU)[0][1] == "flops"
-    paces.write(tmp_path, CORE, {paces.key(made["arms"][1]["config"]): {"seconds": 0.01}})
+    step_times.write(tmp_path, CORE, {step_times.key(made["arms"][1]["config"]): {"seconds": 0.01}})
     assert sources(made, tmp_path, CORE)[1] == (2.0, "probe")
     finish(tmp_path, made["arms"][1], 0, 3.0)
     finish(tmp_path, made["arms"][1], 1, 5.0)
     assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
     assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
-    paces.write(tmp_path, CORE, {paces.key(made["arms"][0]["config"]): {"seconds": 0.02}})
+    step_times.write(tmp_path, CORE, {step_times.key(made["arms"][0]["config"]): {"seconds": 0.02}})
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
 
 
@@ -138,18 +139,18 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Json], 
     finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
     finish(tmp_path, arm, 1, 8.0, device="A core", accelerator="cpu", threads=4)
     finish(tmp_path, arm, 2, 30.0, device="A core", accelerator="cpu")
-    assert list(past.seconds(arm, tmp_path, GPU)) == [1.0]
-    assert list(past.seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
-    assert list(past.seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
-    assert list(past.seconds(arm, tmp_path, CORE)) == [30.0]
+    assert list(past_trials.seconds(arm, tmp_path, GPU)) == [1.0]
+    assert list(past_trials.seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
+    assert list(past_trials.seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
+    assert list(past_trials.seconds(arm, tmp_path, CORE)) == [30.0]
 
 
 def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Json]) -> None:
     """Another learning rate or number of steps is the same step; another patch, batch or device is not."""
     config = plan()["arms"][0]["config"]
-    assert paces.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == paces.key(config)
+    assert step_times.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(config)
     others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
-    assert len({paces.key(one) for one in [config, *others]}) == 5
+    assert len({step_times.key(one) for one in [config, *others]}) == 5
 
 
 def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Json], tmp_path: Path) -> None:
@@ -177,8 +178,8 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     own = resolution.resolution(made, tmp_path)
     assert (own["spread"]["sd"], own["spread"]["freedom"]) == (pytest.approx(0.01), 2)
     assert own["spread"]["source"] == "the differences of this study so far"
-    bound = stats.sd_bound(0.01, 2)
-    assert own["difference"] == pytest.approx(stats.resolvable_difference(3, bound))
+    bound = inference.sd_bound(0.01, 2)
+    assert own["difference"] == pytest.approx(inference.resolvable_difference(3, bound))
     assert own["seeds_for"] == {
         "0.01": power.seeds_to_resolve(0.01, bound), "0.005": power.seeds_to_resolve(0.005, bound)
     }  # fmt: skip
@@ -295,7 +296,7 @@ def test_figure_without_a_source_is_refused(tmp_path: Path, text: str, message: 
 
 def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
     """What the profile leaves open is as the recipe says; a wrong key of either is one line."""
-    from ablations.submitting import read_profile
+    from ablations.cluster.submit import read_profile
 
     (tmp_path / "p.yaml").write_text("{memory: 4G, cpus: null}")
     profile = read_profile(str(tmp_path / "p.yaml"), {"memory": "32G", "cpus": 3, "time": "0:30:00"})

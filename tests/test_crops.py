@@ -8,8 +8,8 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
-from vitcore.crops import Window, by_products, cut, random_boxes
-from vitcore.noise import image_keys
+from vitcore.data.crops import Window, by_products, cut, random_boxes
+from vitcore.keyed_random import image_keys
 
 SIDE = 64
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from vitcore import Config
-from vitcore.data import Order, load, read
-from vitcore.datasets import download
-from vitcore.describe import describe
-from vitcore.imagefolder import check_images
+from vitcore.data.datasets import download
+from vitcore.data.imagefolder import check_images
+from vitcore.data.lookup import describe
+from vitcore.data.splits import Order, load, read
 from vitcore.options import ConfigError
 
 

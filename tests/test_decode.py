@@ -14,10 +14,10 @@ from PIL import Image
 
 from vitcore import Config
 from vitcore.config import ConfigError
-from vitcore.data import load
-from vitcore.pack import manifest, opened
-from vitcore.packing import Options, pack
-from vitcore.sources import find_source
+from vitcore.data.pack import manifest, opened
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
+from vitcore.data.splits import load
 
 GRADIENT = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
 COUNTS = {f"{part}/{name}": 4 for part in ("train", "test") for name in ("cat", "dog")}

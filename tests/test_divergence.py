@@ -9,11 +9,12 @@ import pytest
 import synthetic
 import torch
 
-from results import lease, store
-from results.tables import table
+from results import store
+from results.store import lease
+from results.tables.study_table import table
 from vitcore import Config, train
-from vitcore.run import Memory
-from vitcore.train import Training
+from vitcore.training.loop import Training
+from vitcore.training.run import Memory
 
 K = 13  # the step, from 1, whose loss is not a number
 

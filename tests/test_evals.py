@@ -18,21 +18,23 @@ import torch
 from in_process import called
 from PIL import Image
 
-from ablations import cleaning, evaluating, runner
-from ablations.jobs import Job, jobs
-from ablations.launch import Place
-from ablations.worker import Worker
-from results import evals, export, layout, lease, store, study, tables, units
+from ablations.execution import cleaning, evaluations, runner
+from ablations.execution.launch import Place
+from ablations.execution.worker import Worker
+from ablations.planning.jobs import Job, jobs
+from results import export, store, study_results, units
 from results.figures import frame
+from results.store import evals, lease
+from results.tables import layout, study_table
+from vitcore.analysis.evaluate import at_size, check_size, restored, seen_by
+from vitcore.analysis.fewshot import features
 from vitcore.config import Config
-from vitcore.device import SUBNORMAL
-from vitcore.evaluate import at_size, check_size, restored, seen_by
-from vitcore.fewshot import features
 from vitcore.identity import trial_id
+from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
-from vitcore.run import Memory
-from vitcore.train import train
-from vitcore.vit import ViT
+from vitcore.runtime.device import SUBNORMAL
+from vitcore.training.loop import train
+from vitcore.training.run import Memory
 
 RECIPE = """
     description: Small. For tests.
@@ -124,7 +126,7 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(ablate: Abl
         assert ablate(*words)[0] == 0
     assert ablate("export", "few.yaml", "--out", "all.csv")[0] == 0
     assert "fewshot25_accuracy" in (tmp_path / "all.csv").read_text()
-    exported = tables.table(study.load(tmp_path / "all.parquet")[0])
+    exported = study_table.table(study_results.load(tmp_path / "all.parquet")[0])
     assert exported["rows"] == shown["rows"]
 
 
@@ -207,7 +209,7 @@ def test_damaged_weights_are_refused(ablate: Ablate, tmp_path: Path) -> None:
     (trial,) = trials(tmp_path)
     (trial.path / "attempts/0001/weights.safetensors").write_bytes(b"other")
     with pytest.raises(ValueError, match="damaged"):
-        evaluating.evaluate(trial, "fewshot", None, "code")
+        evaluations.evaluate(trial, "fewshot", None, "code")
 
 
 def test_diverged_trial_owes_nothing(tmp_path: Path) -> None:
@@ -234,7 +236,7 @@ def test_evals_are_computed_as_the_training_was(ablate: Ablate, tmp_path: Path) 
         seen.append((torch.tensor(SUBNORMAL) * 1).item())
         return {"metrics": {}, "notes": "", "draws": []}, None
 
-    evaluating.evaluate(trials(tmp_path)[0], "looked", None, "", look)
+    evaluations.evaluate(trials(tmp_path)[0], "looked", None, "", look)
     assert seen == [0.0]
     assert (torch.tensor(SUBNORMAL) * 1).item() != 0
 
@@ -305,7 +307,7 @@ def trained(data: str, **settings: object) -> ViT:
     config, run = Config(data=data, **(base | settings)), Memory()
     train(config, run)
     assert run.weights is not None
-    from vitcore.evaluate import restored
+    from vitcore.analysis.evaluate import restored
 
     return restored(config, run.weights)
 
@@ -315,7 +317,7 @@ def test_at_its_own_size_accuracy_is_that_of_training() -> None:
     config = Config(data="digits", width=16, depth=1, heads=2, patch=4, pool="gap", position="none", steps=20, batch=16)
     run = Memory()
     outcome = train(config, run)
-    from vitcore.evaluate import restored
+    from vitcore.analysis.evaluate import restored
 
     found = at_size(restored(config, run.weights or b""), 8)
     assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])
@@ -386,14 +388,14 @@ def test_reading_evals_loads_no_torch(ablate: Ablate, tmp_path: Path) -> None:
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
     """A file without their columns gives the same table, and no inspection."""
     plan = synthetic.position(seeds=2)
-    studies = study.load(synthetic.write(tmp_path / "runs", plan))
+    studies = study_results.load(synthetic.write(tmp_path / "runs", plan))
     export.write(studies, tmp_path / "new.parquet")
     old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.ADDED))
     header = json.loads(old.schema.metadata[export.KEY])
     header["trials"] = export.fingerprint(export.read_rows(tmp_path, old))
     header["checksum"] = store.checksum(header)
     pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
-    assert tables.table(study.load(tmp_path / "old.parquet")[0]) == tables.table(studies[0])
+    assert study_table.table(study_results.load(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
     assert export.read_inside(tmp_path / "old.parquet") == {}
 
 

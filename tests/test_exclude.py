@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from test_studies import RECIPE, design, names
 
-from ablations import plan as planning
+from ablations.planning import plan as planning
 
 PATCHES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}, curves: {data_fraction: axis}, EXCLUDE}"
 

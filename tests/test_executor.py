@@ -10,8 +10,8 @@ import pytest
 from submitit import DebugExecutor, LocalExecutor, SlurmJob
 from submitit.core.utils import FailedSubmissionError
 
-from slurm import intent, job
-from slurm.executor import ArrayExecutor
+from slurm.submission import intent, job
+from slurm.submission.executor import ArrayExecutor
 
 SBATCH = """#!{python}
 import json, sys
@@ -46,7 +46,7 @@ def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch
     intent.write(tmp_path, "vit:0001", "os:rmdir", [str(tmp_path / "kept")], [[]])
     (tmp_path / "kept").mkdir()
     words = shlex.split(array._submitit_command_str)
-    monkeypatch.setattr(sys, "argv", ["job", str(tmp_path), *words[words.index("slurm.job") + 2 :]])
+    monkeypatch.setattr(sys, "argv", ["job", str(tmp_path), *words[words.index("slurm.submission.job") + 2 :]])
     with pytest.raises(SystemExit) as end:
         job.main()
     assert end.value.code is True

@@ -13,9 +13,10 @@ import pytest
 import synthetic
 
 from results import export, store
-from results.compare import compare
-from results.study import StudyResults, load
-from results.tables import table
+from results.comparison.compare import compare
+from results.load import load_studies
+from results.study_results import StudyResults
+from results.tables.study_table import table
 
 
 def studies() -> list[StudyResults]:
@@ -54,13 +55,13 @@ def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> 
     runs = tmp_path / "runs"
     for plan in (synthetic.position(), synthetic.patch_size()):
         synthetic.write(runs, plan)
-    written = load(runs)
+    written = load_studies(runs)
     file = tmp_path / "all.parquet"
     export.write(written, file)
-    for a, b in zip(written, load(file), strict=True):
+    for a, b in zip(written, load_studies(file), strict=True):
         assert_equal(a, b)
-    assert [study.name for study in load(file, ["patch-size"])] == ["patch-size@digits"]
-    assert compare(written, load(file))["verdicts"] == {"identical": 7}
+    assert [study.name for study in load_studies(file, ["patch-size"])] == ["patch-size@digits"]
+    assert compare(written, load_studies(file))["verdicts"] == {"identical": 7}
 
 
 def test_equal_results_are_equal_bytes(tmp_path: Path) -> None:
@@ -111,17 +112,17 @@ def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
     text, other, newer = tmp_path / "text.parquet", tmp_path / "other.parquet", tmp_path / "newer.parquet"
     text.write_text("position,accuracy\n")
     with pytest.raises(ValueError, match=r"text\.parquet: not a whole \.parquet file"):
-        load(text)
+        load_studies(text)
     pq.write_table(pa.table({"a": [1]}), other)
     with pytest.raises(ValueError, match="a Parquet file, but not one that `ablate export` wrote"):
-        load(other)
+        load_studies(other)
     header = {"schema": 99}
     metadata = {export.KEY: json.dumps({**header, "checksum": store.checksum(header)})}
     pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata(metadata), newer)
     with pytest.raises(store.NewerSchema, match="schema 99 is newer than this version reads"):
-        load(newer)
+        load_studies(newer)
     with pytest.raises(ValueError, match="no such run directory or exported file"):
-        load(tmp_path / "nowhere.parquet")
+        load_studies(tmp_path / "nowhere.parquet")
 
 
 def test_damage_is_found(tmp_path: Path) -> None:

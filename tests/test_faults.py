@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablations import faults
-from ablations.faults import BUG, INPUT, MACHINE, MEMORY
+from ablations.execution import faults
+from ablations.execution.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
-from vitcore.data import load
+from vitcore.data.splits import load
 from vitcore.options import ConfigError
 
 CUDA = "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"

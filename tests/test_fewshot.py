@@ -7,12 +7,12 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from results import evals
+from results.store import evals
+from vitcore.analysis.evaluate import seen_by
+from vitcore.analysis.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, ridge, support
 from vitcore.config import Config
-from vitcore.data import load
-from vitcore.evaluate import seen_by
-from vitcore.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, ridge, support
-from vitcore.vit import ViT
+from vitcore.data.splits import load
+from vitcore.model.vit import ViT
 
 TINY = {"width": 16, "depth": 1, "heads": 2, "patch": 2, "pool": "gap"}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results import fits
+from results.statistics import power_law
 
 COMPUTE = np.array([1e12, 4e12, 1.6e13, 1e14, 3e14])
 
@@ -16,7 +16,7 @@ def noisy(seed: int, b: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
 def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
     """And the exponent is the mean of theirs with its t interval."""
     points = {seed: noisy(seed) for seed in range(5)}
-    found = fits.fit(points)
+    found = power_law.fit(points)
     assert found is not None
     lines = [stats.linregress(np.log(c), np.log(e)) for c, e in points.values()]
     b = [-line.slope for line in lines]
@@ -27,7 +27,7 @@ def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
 
 def test_an_exact_power_law_is_found_and_reproduced() -> None:
     """At every size between the smallest and the largest."""
-    found = fits.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
+    found = power_law.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
     assert found is not None
     assert found.b == pytest.approx([0.25])
     between = np.geomspace(1e12, 3e14, 7)
@@ -37,7 +37,7 @@ def test_an_exact_power_law_is_found_and_reproduced() -> None:
 @pytest.mark.parametrize("outside", [0.9e12, 3.3e14])
 def test_nothing_is_extrapolated(outside: float) -> None:
     """Beyond the sizes that were trained the law is not known."""
-    found = fits.fit({0: noisy(0)})
+    found = power_law.fit({0: noisy(0)})
     assert found is not None
     with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
         found.at(np.array([1e13, outside]))
@@ -46,17 +46,17 @@ def test_nothing_is_extrapolated(outside: float) -> None:
 def test_three_sizes_are_too_few() -> None:
     """Also where one of four has no number, no error at all, or is as large as another."""
     compute, error = COMPUTE[:4], noisy(0)[1][:4]
-    assert fits.fit({0: (compute[:3], error[:3])}) is None
+    assert power_law.fit({0: (compute[:3], error[:3])}) is None
     for broken in (np.nan, 0.0):
-        assert fits.fit({0: (compute, np.array([*error[:3], broken]))}) is None
-    assert fits.fit({0: (np.array([*compute[:3], compute[2]]), error)}) is None
-    assert fits.fit({}) is None
+        assert power_law.fit({0: (compute, np.array([*error[:3], broken]))}) is None
+    assert power_law.fit({0: (np.array([*compute[:3], compute[2]]), error)}) is None
+    assert power_law.fit({}) is None
 
 
 def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
     """The others are fitted as if it were not there."""
-    whole = fits.fit({1: noisy(1)})
-    with_hole = fits.fit({0: (COMPUTE[:3], noisy(0)[1][:3]), 1: noisy(1)})
+    whole = power_law.fit({1: noisy(1)})
+    with_hole = power_law.fit({0: (COMPUTE[:3], noisy(0)[1][:3]), 1: noisy(1)})
     assert whole is not None
     assert with_hole is not None
     assert with_hole.b == pytest.approx(whole.b)
@@ -66,9 +66,9 @@ def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
 def test_seeds_of_other_sizes_are_followed_where_all_were_measured() -> None:
     """The mean of the seeds' laws is known where each of them is; without such a range there is none."""
     law = 30 * COMPUTE**-0.25
-    found = fits.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
+    found = power_law.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
     assert found is not None
     assert (found.low, found.high) == (COMPUTE[1], COMPUTE[3])
     with pytest.raises(ValueError, match="no extrapolation"):
         found.at(COMPUTE)
-    assert fits.fit({0: (COMPUTE, law), 1: (1e6 * COMPUTE, law)}) is None
+    assert power_law.fit({0: (COMPUTE, law), 1: (1e6 * COMPUTE, law)}) is None

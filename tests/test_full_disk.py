@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from ablations import runner
-from ablations.jobs import Job
-from ablations.launch import Place
-from results import lease, store
-from results.patience import Patience
+from ablations.execution import runner
+from ablations.execution.launch import Place
+from ablations.planning.jobs import Job
+from results import store
+from results.store import lease
+from results.store.disk_full import Patience
 from vitcore.config import Config
 from vitcore.identity import trial_id
 

@@ -16,10 +16,16 @@ import pytest
 import synthetic
 from hostile import CANARY, TEXTS
 
-from ablations import board, cli, jobs, status, strict_yaml
-from ablations.prepare import prepare
-from ablations.study import Design, read_recipe, read_study
-from results import compare, comparison, export, plots, report, store, tables
+from ablations import cli
+from ablations.planning import jobs
+from ablations.planning.prepare import prepare
+from ablations.reporting import status, status_view
+from ablations.study import strict_yaml
+from ablations.study.study import Design, read_recipe, read_study
+from results import export, report, store
+from results.comparison import compare, summary
+from results.figures import plots
+from results.tables import study_table
 
 RECIPE: dict[str, Any] = {
     "description": "Small.",
@@ -95,7 +101,7 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
         jobs.write(tmp_path / "runs", plan)
         taken += 1
         assert {"\n"} >= set(
-            re.findall(r"[^\S ]|\x1b", board.board([status.status(plan, tmp_path / "runs", status.Seen())]).plain)
+            re.findall(r"[^\S ]|\x1b", status_view.board([status.status(plan, tmp_path / "runs", status.Seen())]).plain)
         )
     assert listing(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
         "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json", "runs/studies/s@r/turns",
@@ -225,7 +231,7 @@ def both() -> tuple[Any, Any]:
 
 
 def rendered(study: Any, format: str) -> str:
-    return tables.render(tables.table(study), format, None)
+    return study_table.render(study_table.table(study), format, None)
 
 
 @pytest.mark.slow
@@ -269,7 +275,7 @@ def test_no_cell_of_a_csv_is_a_formula(both: tuple[Any, Any], tmp_path: Path, wr
             export.write([study], tmp_path / f"{position}.csv")
             texts.append((tmp_path / f"{position}.csv").read_text())
         elif write == "compare":
-            texts.append(comparison.render(compare.compare([study], [study]), "csv"))
+            texts.append(summary.render(compare.compare([study], [study]), "csv"))
         else:
             texts.append(rendered(study, "csv"))
     hostile, harmless = (list(csv.reader(io.StringIO(text))) for text in texts)

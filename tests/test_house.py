@@ -79,7 +79,15 @@ def test_results_never_imports_torch() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["vitcore", "vitcore.config", "ablations.cli", "ablations.study", "ablations.runner", "ablations.status", "slurm"],
+    [
+        "vitcore",
+        "vitcore.config",
+        "ablations.cli",
+        "ablations.study.study",
+        "ablations.execution.runner",
+        "ablations.reporting.status",
+        "slurm",
+    ],
 )
 def test_importing_loads_no_torch(module: str) -> None:
     """The base install reads and draws."""
@@ -96,7 +104,7 @@ def test_a_trial_loads_only_what_it_needs() -> None:
     code = """
 import sys
 from vitcore import Config, train
-from vitcore.optim import OPTIMIZER
+from vitcore.training.optimizers import OPTIMIZER
 
 for name in OPTIMIZER:
     train(Config(width=16, depth=1, heads=2, steps=2, batch=8, optimizer=name))

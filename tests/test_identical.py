@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import synthetic
 
-from results import stats
-from results.compare import compare
-from results.study import StudyResults
-from results.tables import table
+from results.comparison.compare import compare
+from results.statistics import inference
+from results.study_results import StudyResults
+from results.tables.study_table import table
 
 FOLDS = np.array([360, 360, 359, 359, 359])
 STEMS = [f"v{i}" for i in range(8)]
@@ -38,8 +38,8 @@ def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
 def test_counts_that_differ_by_one_image_are_a_spread(low: int) -> None:
     """However large they are, and whichever fold is the smaller one."""
     for counts in ([low + 1, low, low, low, low], [low, low, low, low, low + 1]):
-        assert not stats.identical(np.array(counts) / FOLDS, 5 / 1797)
-        assert stats.identical(np.full(5, low) / FOLDS, 5 / 1797)
+        assert not inference.identical(np.array(counts) / FOLDS, 5 / 1797)
+        assert inference.identical(np.full(5, low) / FOLDS, 5 / 1797)
 
 
 def test_other_metrics_have_no_images() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from vitcore.config import Config
 from vitcore.identity import HOW_IT_RUNS, arm_key, identity, trial_id, trial_ids
+from vitcore.model.position import POSITION, Position
 from vitcore.options import ConfigError, Options
-from vitcore.position import POSITION, Position
 
 # Pinned: a change here orphans every result that anyone has. Raise a `numerics` instead, on purpose.
 LONG = "062b374cc97f"

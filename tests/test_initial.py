@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from vitcore import Config, ViT
-from vitcore.initial import INIT
+from vitcore.model.initialization import INIT
 
 WIDTH, HIDDEN, PATCH, CHANNELS = 192, 768, 4, 3
 

@@ -14,15 +14,17 @@ import synthetic
 from in_process import called
 from matplotlib.figure import Figure
 
-from ablations.inspecting import told_apart
-from results import evals, export, inside, inspection, lease, report, store
-from results.figures import images, similarity
-from results.figures.rollout import shade
-from results.inside import Inspection
-from results.study import load
+from ablations.reporting.inspect_trial import told_apart
+from results import export, report, store
+from results.figures import images, inspection
+from results.figures.inspected import similarity
+from results.figures.inspected.rollout import shade
+from results.load import load_inspections, load_studies
+from results.store import evals, inspection_data, lease
+from results.store.inspection_data import Inspection
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
-from vitcore.train import train
+from vitcore.training.loop import train
 
 Ablate = Callable[..., tuple[int, str, str]]
 
@@ -257,9 +259,9 @@ def test_damaged_arrays_are_not_drawn(runs: Path, ablate: Ablate) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     with pytest.raises(store.Broken, match="its checksum differs"):
-        inside.read(trial)
+        inspection_data.read(trial)
     assert ablate("inspect", trial.id, "--runs", str(runs), "--out", "figures")[0] == 0
-    assert inside.read(trial).facts["images"] == 128
+    assert inspection_data.read(trial).facts["images"] == 128
 
 
 # -- without the run directory -----------------------------------------------------------------------------------------
@@ -274,8 +276,8 @@ def carried(tmp_path: Path) -> tuple[Path, list[str]]:
     for one, case in zip(ids, ("digits", "as the paper's"), strict=True):
         trial = store.trial(runs, one)
         evals.write(trial, "inspect", trial.result()["weights_sha256"], dict(CASES[case].facts), CASES[case].arrays)
-    studies = load(runs)
-    export.write(studies, tmp_path / "all.parquet", inside.found(runs, studies))
+    studies = load_studies(runs)
+    export.write(studies, tmp_path / "all.parquet", load_inspections(runs, studies))
     shutil.rmtree(runs)
     return tmp_path / "all.parquet", ids
 
@@ -302,7 +304,7 @@ def test_a_study_means_the_first_seed_of_its_arms(
 ) -> None:
     """Those that match and that there is something to see of; Figure 10 of the arms of a study is one command."""
     file, ids = carried
-    name = load(file)[0].plan["study"]
+    name = load_studies(file)[0].plan["study"]
     status, output, errors = ablate("inspect", name, "--runs", str(file), "--arm", arm, "--format", "svg", "--json")
     assert status == 0, errors
     found = json.loads(output)
@@ -323,7 +325,7 @@ def test_what_an_export_has_not_is_one_line(
     ablate: Ablate, carried: tuple[Path, list[str]], words: list[str], said: str
 ) -> None:
     """A trial or an arm that it does not carry, or another number of images."""
-    study = load(carried[0])[0].plan["study"]
+    study = load_studies(carried[0])[0].plan["study"]
     status, _, errors = ablate("inspect", *(word.replace("STUDY", study) for word in words), "--runs", "all.parquet")
     assert status == 2
     assert said.replace("STUDY", study) in errors
@@ -391,8 +393,8 @@ def test_report_shows_the_arms_that_were_inspected(tmp_path: Path) -> None:
     trial = store.trial(runs, first)
     case = CASES["digits"]
     evals.write(trial, "inspect", trial.result()["weights_sha256"], dict(case.facts), case.arrays)
-    studies = load(runs)
-    found = inside.found(runs, studies)
+    studies = load_studies(runs)
+    found = load_inspections(runs, studies)
     assert list(found) == [first]
     report.write(studies, tmp_path / "with.html", found)
     page = (tmp_path / "with.html").read_text()
@@ -401,8 +403,8 @@ def test_report_shows_the_arms_that_were_inspected(tmp_path: Path) -> None:
     assert "blocks 0-2: attention" in page
     assert page.count('aria-label="Mean attention distance, position=1d"') == 1
     export.write(studies, tmp_path / "all.parquet", found)
-    again = load(tmp_path / "all.parquet")
-    report.write(again, tmp_path / "exported.html", inside.found(tmp_path / "all.parquet", again))
+    again = load_studies(tmp_path / "all.parquet")
+    report.write(again, tmp_path / "exported.html", load_inspections(tmp_path / "all.parquet", again))
     assert (tmp_path / "exported.html").read_text().partition("Looking inside")[2] == page.partition("Looking inside")[
         2
     ]

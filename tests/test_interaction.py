@@ -14,9 +14,10 @@ import synthetic
 from statsmodels.stats.multitest import multipletests
 from test_studies import design, names
 
-from ablations import plan as planning
-from results import across, report
-from results.tables import render, table
+from ablations.planning import plan as planning
+from results import report
+from results.tables import across_recipes
+from results.tables.study_table import render, table
 
 CROSS = """
     question: Which?
@@ -204,7 +205,7 @@ def test_files_have_interactions_too() -> None:
     plain = table(synthetic.results(synthetic.position()))
     assert "interaction" not in render(plain, "csv")
     assert render(found, "csv", ["arm", "mean"]).splitlines()[0] == "arm,mean"
-    both_recipes = list(csv.DictReader(io.StringIO(across.render([plain, found], "csv"))))
+    both_recipes = list(csv.DictReader(io.StringIO(across_recipes.render([plain, found], "csv"))))
     assert [row["interaction_verdict"] for row in both_recipes if row["interaction_verdict"]] == ["positive"]
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
-from vitcore.interop import (
+from vitcore.interop.convert import (
     from_timm,
     from_torchvision,
     load_npz,

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitcore.config import Config
-from vitcore.data import load
-from vitcore.interpret import (
+from vitcore.analysis.cost import measure
+from vitcore.analysis.interpret import (
     IMAGES,
     absent,
     added,
@@ -29,11 +28,12 @@ from vitcore.interpret import (
     summary,
     uniform_distance,
 )
-from vitcore.measure import measure
-from vitcore.position import POSITION, Grid, Position
-from vitcore.stem import STEM
+from vitcore.config import Config
+from vitcore.data.splits import load
+from vitcore.model.position import POSITION, Grid, Position
+from vitcore.model.stem import STEM
+from vitcore.model.vit import ViT
 from vitcore.variants import VARIANTS
-from vitcore.vit import ViT
 
 TINY = {"data": "digits", "width": 16, "depth": 3, "heads": 2, "patch": 2}
 VARIED = [{"position": name} for name in POSITION] + [{"pool": "gap"}, {"registers": 3}, {"qk_norm": True}]
@@ -285,7 +285,7 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
     data = load(model.config)
     inside = inspect(model, data, 5)
     assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
-    from vitcore.shuffle import order
+    from vitcore.data.shuffle import order
 
     chosen = data.standardise(data.test.pixels[order(len(data.test), "inspect")[:5].copy()])
     found = layers(model, chosen)
@@ -350,7 +350,7 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model = perturbed(position="relative")
     data = load(model.config)
     whole = inspect(model, data, 20)
-    monkeypatch.setattr("vitcore.interpret.MOST", 1)
+    monkeypatch.setattr("vitcore.analysis.interpret.MOST", 1)
     single = inspect(model, data, 20)
     for name, array in whole.arrays.items():
         np.testing.assert_allclose(single.arrays[name], array, rtol=1e-4, atol=1e-5, err_msg=name)

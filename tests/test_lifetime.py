@@ -10,9 +10,9 @@ import torch
 
 from vitcore import Config, train
 from vitcore.contracts import tiny
-from vitcore.memory import shrinking
-from vitcore.run import Memory
-from vitcore.train import Training
+from vitcore.runtime.memory import shrinking
+from vitcore.training.loop import Training
+from vitcore.training.run import Memory
 from vitcore.variants import VARIANTS
 
 LARGE = ("resnet",)  # its channels are the paper's at any width

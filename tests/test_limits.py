@@ -8,10 +8,10 @@ import torch
 from in_process import called
 
 from vitcore import Config, train
-from vitcore.limits import least_bytes
-from vitcore.measure import measure
-from vitcore.model import build
+from vitcore.analysis.cost import measure
+from vitcore.model.build import build
 from vitcore.options import ConfigError
+from vitcore.runtime.memory_limits import least_bytes
 
 HUGE = {"width": 32_768, "depth": 1000, "heads": 16, "patch": 8, "pool": "gap"}
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import synthetic
 
-from results import record, store
-from results.lease import Watch
-from results.study import load
+from results import store
+from results.load import load_studies
+from results.store import record
+from results.store.lease import Watch
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +23,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_studies_are_read_by_name(runs: Path) -> None:
     """Without names, every study with a plan, in alphabetical order."""
-    assert [study.name for study in load(runs)] == ["pooling@digits", "pooling@long", "position-embedding@digits"]
+    names = [study.name for study in load_studies(runs)]
+    assert names == ["pooling@digits", "pooling@long", "position-embedding@digits"]
 
 
 def test_studies_come_in_the_order_asked_for(runs: Path) -> None:
     """A short name means every recipe, a full name one."""
-    names = [study.name for study in load(runs, ["position-embedding", "pooling"])]
+    names = [study.name for study in load_studies(runs, ["position-embedding", "pooling"])]
     assert names == ["position-embedding@digits", "pooling@digits", "pooling@long"]
-    assert [study.name for study in load(runs, ["pooling@long"])] == ["pooling@long"]
+    assert [study.name for study in load_studies(runs, ["pooling@long"])] == ["pooling@long"]
 
 
 def test_an_unknown_study_names_the_nearest_and_what_is_there(runs: Path) -> None:
@@ -38,15 +40,15 @@ def test_an_unknown_study_names_the_nearest_and_what_is_there(runs: Path) -> Non
         r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
     )
     with pytest.raises(ValueError, match=expected):
-        load(runs, ["poling"])
+        load_studies(runs, ["poling"])
 
 
 def test_an_empty_or_absent_directory_is_an_error(tmp_path: Path) -> None:
     """Each says what it is."""
     with pytest.raises(ValueError, match="no study has been run here"):
-        load(tmp_path)
+        load_studies(tmp_path)
     with pytest.raises(ValueError, match="no such run directory or exported file"):
-        load(tmp_path / "nothing")
+        load_studies(tmp_path / "nothing")
 
 
 def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
@@ -54,7 +56,7 @@ def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, "position=2d", seed) for seed in range(3)]
     holes = [synthetic.hole("failed", "ValueError: no"), synthetic.hole("diverged"), synthetic.hole("missing")]
-    study = load(synthetic.write(tmp_path, plan, dict(zip(ids, holes, strict=True))))[0]
+    study = load_studies(synthetic.write(tmp_path, plan, dict(zip(ids, holes, strict=True))))[0]
     planned = [(arm["name"], trial["seed"]) for arm in plan["arms"] for trial in arm["trials"]]
     assert list(zip(study.trials["arm"], study.trials["seed"], strict=True)) == planned
     found = study.trials.set_index("id")
@@ -69,7 +71,7 @@ def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
 def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
     """As somebody may leave one behind."""
     plan = synthetic.position(seeds=0)
-    (study,) = load(synthetic.write(tmp_path, plan))
+    (study,) = load_studies(synthetic.write(tmp_path, plan))
     assert len(study.trials) == 0
     assert {"arm", "status", "test_accuracy"} <= set(study.trials.columns)
 
@@ -77,7 +79,7 @@ def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
 def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
     """Metrics, measures, provenance, history and correctness survive the disk."""
     plan = synthetic.position()
-    expected, (found,) = synthetic.with_weights(synthetic.results(plan)), load(runs, ["position-embedding"])
+    expected, (found,) = synthetic.with_weights(synthetic.results(plan)), load_studies(runs, ["position-embedding"])
     assert found.trials.equals(expected.trials)
     assert found.history.equals(expected.history)
     for key, (index, correct) in expected.correct.items():
@@ -87,11 +89,11 @@ def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
 
 def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the same results, and what one of them cannot read is an error of this process."""
-    (alone,) = load(runs, ["position-embedding"])
+    (alone,) = load_studies(runs, ["position-embedding"])
     monkeypatch.setattr(record, "SHARE", 5)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
     assert record.at_once(20) == 3
-    (shared,) = load(runs, ["position-embedding"])
+    (shared,) = load_studies(runs, ["position-embedding"])
     assert shared.trials.equals(alone.trials)
     assert shared.history.equals(alone.history)
     assert all(np.array_equal(shared.correct[key], of) for key, of in alone.correct.items())
@@ -100,7 +102,7 @@ def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pyte
     newer.write_text('{"schema": 99}')
     try:
         with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
-            load(runs)
+            load_studies(runs)
     finally:
         newer.write_text(before)
 
@@ -123,7 +125,7 @@ def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
     result = store.read_json(trial.path / "result.json")
     result["files"].pop("env.json", None)  # as of a version that recorded none
     store.write_json(trial.path / "result.json", result | {"checksum": store.checksum(result)})
-    found: dict[str, str] = load(synthetic.write(runs, plan))[0].trials.set_index("id").loc[key].to_dict()
+    found: dict[str, str] = load_studies(synthetic.write(runs, plan))[0].trials.set_index("id").loc[key].to_dict()
     assert found["status"] == "finished"
     return found
 
@@ -173,4 +175,4 @@ def test_a_newer_schema_is_one_clear_line(tmp_path: Path) -> None:
     synthetic.write(tmp_path, synthetic.position())
     store.write_json(tmp_path / "studies" / "x" / "plan.json", {"schema": 99})
     with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
-        load(tmp_path)
+        load_studies(tmp_path)

@@ -8,9 +8,9 @@ import pytest
 import scipy.stats
 import synthetic
 
-from results import looks
-from results.sentences import sentence
-from results.tables import render, table
+from results.statistics import interim
+from results.tables.sentences import sentence
+from results.tables.study_table import render, table
 
 OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
 STEADY = [0.9 + 0.001 * (seed % 3) for seed in range(40)]  # a baseline
@@ -147,8 +147,8 @@ def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: 
 
 def test_a_study_that_looked_once_has_nothing_to_note() -> None:
     """Nor has one whose plan is older than the field."""
-    assert looks.note({"looks": [10]}) == looks.note({}) == []
-    assert looks.factor({"looks": [10]}) == looks.factor({}) == 1
+    assert interim.note({"looks": [10]}) == interim.note({}) == []
+    assert interim.factor({"looks": [10]}) == interim.factor({}) == 1
 
 
 def test_claims_between_other_arms_are_corrected_too() -> None:

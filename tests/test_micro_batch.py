@@ -9,20 +9,21 @@ import synthetic
 import torch
 from torch import Tensor
 
-from ablations import runner
-from ablations.jobs import Job
-from ablations.launch import Place
+from ablations.execution import runner
+from ablations.execution.launch import Place
+from ablations.planning.jobs import Job
 from results import store
-from results.tables import table
-from vitcore import Config, memory, train
-from vitcore.data import load
+from results.tables.study_table import table
+from vitcore import Config, train
+from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.memory import OutOfMemory, out_of_memory
-from vitcore.noise import Keys
+from vitcore.keyed_random import Keys
+from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
-from vitcore.run import Memory
-from vitcore.train import Training
-from vitcore.vit import ViT
+from vitcore.runtime import memory
+from vitcore.runtime.memory import OutOfMemory, out_of_memory
+from vitcore.training.loop import Training
+from vitcore.training.run import Memory
 
 
 def tiny(**settings: Any) -> Config:
@@ -88,7 +89,7 @@ def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.Mon
     """The training ends as with the micro-batch that fits, and says which that was."""
     expected = Memory()
     assert train(tiny(micro_batch=2), expected).micro_batch == 2
-    monkeypatch.setattr("vitcore.objective.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     monkeypatch.setattr(Scarce, "failure", failure)
     run = Memory()
@@ -106,7 +107,7 @@ def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPa
     """The metrics are of all images, however few at a time."""
     calm, scarce = Memory(), Memory()
     train(tiny(), calm)
-    monkeypatch.setattr("vitcore.objective.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
     monkeypatch.setattr(Scarce, "evaluated", 100)
     train(tiny(), scarce)
     assert [line["val_loss"] for line in scarce.lines] == pytest.approx([line["val_loss"] for line in calm.lines])
@@ -114,7 +115,7 @@ def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPa
 
 def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint remembers, so that nothing runs out again; a smaller one asked for since wins."""
-    monkeypatch.setattr("vitcore.objective.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     run, left = Memory(), iter(range(3))
     assert train(tiny(), run, stop=lambda: next(left, None) is None).micro_batch == 2
@@ -125,7 +126,7 @@ def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.M
 
 def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halving ends at 1, with a cause that says so."""
-    monkeypatch.setattr("vitcore.objective.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 0)
     with pytest.raises(OutOfMemory, match="out of memory at micro-batch 1"):
         train(tiny())
@@ -174,7 +175,7 @@ def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not out_of_memory(ValueError("out of memory"))
     assert not out_of_memory(RuntimeError("could not create a primitive"))  # oneDNN's of its own, as nothing is limited
-    monkeypatch.setattr("vitcore.objective.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     monkeypatch.setattr(Scarce, "failure", RuntimeError("device-side assert triggered"))
     with pytest.raises(RuntimeError, match="device-side assert"):

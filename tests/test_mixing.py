@@ -12,10 +12,10 @@ from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor
 
 from vitcore import Config
-from vitcore.data import load
-from vitcore.mixing import box, cutmix, mix, mixup
-from vitcore.shuffle import generator
-from vitcore.train import Training
+from vitcore.data.mixing import box, cutmix, mix, mixup
+from vitcore.data.shuffle import generator
+from vitcore.data.splits import load
+from vitcore.training.loop import Training
 
 
 def tiny(**settings: Any) -> Config:

@@ -9,12 +9,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore import Config, ViT
+from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
-from vitcore.measure import measure
+from vitcore.model.pooling import POOLING
+from vitcore.model.position import POSITION, Context
+from vitcore.model.stem import STEM
 from vitcore.options import ConfigError
-from vitcore.pooling import POOLING
-from vitcore.position import POSITION, Context
-from vitcore.stem import STEM
 
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
 

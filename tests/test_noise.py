@@ -10,9 +10,10 @@ from scipy import stats
 from torch import Tensor
 
 from vitcore import Config, ViT
-from vitcore.data import Order, load
-from vitcore.noise import Dropout, DropPath, below, bits, code, decided, image_keys, kept, mix64
-from vitcore.train import Training
+from vitcore.data.splits import Order, load
+from vitcore.keyed_random import below, bits, code, decided, image_keys, kept, mix64
+from vitcore.model.dropout import Dropout, DropPath
+from vitcore.training.loop import Training
 
 
 def keys(count: int, seed: int = 0, epoch: int = 0) -> Tensor:

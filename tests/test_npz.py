@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from test_interop import official, timm_model
 
-from vitcore import npz
 from vitcore.config import Config
-from vitcore.interop import load_npz
+from vitcore.interop import npz
+from vitcore.interop.convert import load_npz
 from vitcore.options import ConfigError
-from vitcore.transfer import weights_for
+from vitcore.training.transfer import weights_for
 
 SPOILT = "head/bias"
 

@@ -9,12 +9,12 @@ from scipy import stats
 from torch import Tensor
 
 from vitcore import Config, train
-from vitcore.data import load
-from vitcore.masked import Corruption, MaskedViT, corrupted, mean_colours
-from vitcore.noise import image_keys
+from vitcore.data.splits import load
+from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
-from vitcore.run import Memory
-from vitcore.train import Training
+from vitcore.training.loop import Training
+from vitcore.training.masked_patches import Corruption, MaskedViT, corrupted, mean_colours
+from vitcore.training.run import Memory
 
 
 def masked(**settings: object) -> Config:

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from vitcore import Config, ViT
-from vitcore.data import load
-from vitcore.optim import layer_id, optimizer
+from vitcore.data.splits import load
 from vitcore.options import ConfigError
-from vitcore.schedule import learning_rate
-from vitcore.train import Training
+from vitcore.training.loop import Training
+from vitcore.training.optimizers import layer_id, optimizer
+from vitcore.training.schedules import learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
 

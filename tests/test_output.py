@@ -12,13 +12,15 @@ import pytest
 import synthetic
 from rich.text import Text
 
-from ablations.console import PlainConsole
-from ablations.jobs import Job
-from ablations.output import plain_output
-from ablations.progress import Live
-from results import layout, plots, store
-from results.plain import plain
-from vitcore.imagefolder import list_classes
+from ablations.planning.jobs import Job
+from ablations.reporting.console import PlainConsole
+from ablations.reporting.output import plain_output
+from ablations.reporting.progress import Live
+from results import store
+from results.figures import plots
+from results.safe_text import plain
+from results.tables import layout
+from vitcore.data.imagefolder import list_classes
 from vitcore.options import ConfigError
 
 HOSTILE = "a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
@@ -90,7 +92,7 @@ def test_logs_hold_no_control_characters(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from ablations.logs import logged
+from ablations.execution.logs import logged
 with logged(Path({str(tmp_path / "log")!r})):
     print({HOSTILE!r})
     sys.stdout.flush()

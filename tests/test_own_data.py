@@ -12,9 +12,11 @@ import synthetic
 from in_process import called
 from PIL import Image
 
-from ablations.plan import build
-from ablations.study import OF_ITS_DATA, Design, Recipe, Study, read_recipe
-from results import plots, report, sentences, tables
+from ablations.planning.plan import build
+from ablations.study.study import OF_ITS_DATA, Design, Recipe, Study, read_recipe
+from results import report
+from results.figures import plots
+from results.tables import sentences, study_table
 
 FACTORS = {"position": ["none", "1d"]}
 OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
@@ -90,9 +92,9 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     study = synthetic.results(
         plan, synthetic.from_accuracies(plan, {arm["name"]: [0.5, 0.6, 0.7] for arm in plan["arms"]})
     )
-    table = tables.table(study)
+    table = study_table.table(study)
     assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds an arm")
-    assert "all on the same 6 test images" in tables.render(table, "md")
+    assert "all on the same 6 test images" in study_table.render(table, "md")
     assert "pets (recipe digits), steps=20" in plots.caption(study)[0]
     page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))
     assert "pets: 24 images to train on and 6 to test on, 3 classes" in page

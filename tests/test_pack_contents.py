@@ -12,10 +12,10 @@ import pytest
 from photographs import photographs
 from PIL import Image
 
+from vitcore.data.pack import Pack, manifest, verify
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
 from vitcore.options import ConfigError
-from vitcore.pack import Pack, manifest, verify
-from vitcore.packing import Options, pack
-from vitcore.sources import find_source
 
 Json = dict[str, Any]
 

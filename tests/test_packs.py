@@ -23,19 +23,19 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
-from ablations import plan as planning
-from ablations.commands import data as data_commands
-from ablations.commands.places import data_folder
-from ablations.commands.words import named_data
-from ablations.study import Design, read_recipe, read_study
+from ablations.cli import data as data_commands
+from ablations.cli.arguments import named_data
+from ablations.cli.directories import data_folder
+from ablations.planning import plan as planning
+from ablations.study.study import Design, read_recipe, read_study
 from vitcore import Config
-from vitcore.data import load
-from vitcore.describe import STATED, describe
+from vitcore.data.lookup import STATED, describe
+from vitcore.data.pack import Pack, find, manifest, opened, verify
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
+from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
 from vitcore.options import ConfigError
-from vitcore.pack import Pack, find, manifest, opened, verify
-from vitcore.packing import Options, pack
-from vitcore.sources import find_source
 
 COUNTS = {"train/cat": 9, "train/dog": 8, "test/cat": 3, "test/dog": 4}
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from test_prepare import RECIPE, STUDY, design
 
-from ablations import jobs
-from ablations.commands import running
-from ablations.prepare import prepare
-from results import store, tables
-from results.study import of_plans
+from ablations.cli import running
+from ablations.planning import jobs
+from ablations.planning.prepare import prepare
+from results import store
+from results.study_results import of_plans
+from results.tables import study_table
 
 OTHER = {
     "baseline": ({"recipe": RECIPE.replace("steps: 4", "steps: 8")}, "another baseline .*steps 4 -> 8"),
@@ -55,7 +56,7 @@ def test_a_command_prints_the_table_of_its_own_plan(
     runs = tmp_path / "runs"
     own = prepare(design(tmp_path), runs, None)
     over = running.publishing([own], "*", runs)
-    expected = tables.render(tables.table(of_plans(runs, [own])[0]), "md")
+    expected = study_table.render(study_table.table(of_plans(runs, [own])[0]), "md")
     other = STUDY.replace("none", "2d")
     jobs.write(runs, prepare(design(tmp_path, other), runs, None))
     for job in jobs.jobs([own]):

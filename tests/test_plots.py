@@ -23,30 +23,18 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from scipy import stats
 
-from ablations.commands.figures import Axis
-from results import export, plots, tables
-from results.figures import (
-    axis,
-    compute,
-    curves,
-    distance,
-    families,
-    filters,
-    flops,
-    frame,
-    intervals,
-    labels,
-    lines,
-    new_size,
-    rollout,
-    shape,
-    similarity,
-)
+from ablations.cli.figures import Axis
+from results import export
+from results.figures import flops, frame, labels, lines, plots
+from results.figures.inspected import distance, filters, rollout, similarity
+from results.figures.kinds import axis, compute, curves, families, intervals, new_size, shape
 from results.figures.page import wrapped
-from results.figures.style import COLUMN, DASHES, FULL, style
+from results.figures.theme import COLUMN, DASHES, FULL, style
+from results.load import load_studies
 from results.names import AXES
-from results.study import EVALUATION, StudyResults, load
+from results.study_results import EVALUATION, StudyResults
 from results.style import Style, use
+from results.tables import study_table
 
 STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
@@ -142,7 +130,7 @@ CASES = [complete, incomplete, nothing_finished, one_seed, one_arm, several_fact
 
 def drawn(study: StudyResults, width: float = FULL) -> Figure:
     with style():
-        figure = plots.figure(study, tables.table(study), width)
+        figure = plots.figure(study, study_table.table(study), width)
         figure.draw_without_rendering()
     return figure
 
@@ -224,12 +212,12 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
 def panels() -> dict[str, Callable[[Axes], Axes]]:
     """Every panel that figures are made of, given frames and arrays alone."""
     study, grown = complete("scale"), complete("families")
-    table = tables.table(study)
+    table = study_table.table(study)
     rows, points = lines.place(frame.arms(study, table)), frame.seeds(study, table["metric"])
     dashed, history = rows.assign(dash="-"), curves.evaluations(study, "val_accuracy")
     sizes = rows.assign(at=[8.0 * 2**k for k in range(len(rows))], x=8, series=rows["arm"])
     ways = rows.assign(series=["baseline", *["depth"] * (len(rows) - 1)], aside=0.0)
-    grown_rows = families.placed(grown, tables.table(grown))
+    grown_rows = families.placed(grown, study_table.table(grown))
     grown_rows, grown_points = grown_rows.assign(at=grown_rows["flops"]), frame.seeds(grown, "test_accuracy")
     image = np.linspace(0, 1, 48).reshape(4, 4, 3)
     return {
@@ -360,7 +348,7 @@ def test_published_numbers_have_an_axis_of_their_own() -> None:
 def test_the_verdict_stands_beside_the_interval() -> None:
     """With the difference and its interval, from the table."""
     study = complete("intervals")
-    row = tables.table(study)["rows"][0]
+    row = study_table.table(study)["rows"][0]
     low, high = (f"{100 * end:+.1f}".replace("-", "\N{MINUS SIGN}") for end in row["delta_ci95"])
     delta = f"{100 * row['delta']:+.1f}".replace("-", "\N{MINUS SIGN}")
     assert f"worse\n{delta} points [{low}, {high}]" in texts(drawn(study))
@@ -583,7 +571,7 @@ def test_more_lines_than_six_have_no_bands() -> None:
 
 def curve_axes(study: StudyResults, x: str = "step") -> Axes:
     with style():
-        figure = plots.figure(study, tables.table(study), FULL, x=x)
+        figure = plots.figure(study, study_table.table(study), FULL, x=x)
         figure.draw_without_rendering()
     return figure.axes[0]
 
@@ -646,13 +634,13 @@ def test_seconds_of_unequal_machines_are_told_of() -> None:
     study = complete("curves")
     said = "in trials of equal FLOPs"
     with style():
-        assert said not in " ".join(texts(plots.figure(study, tables.table(study), FULL, x="seconds")))
+        assert said not in " ".join(texts(plots.figure(study, study_table.table(study), FULL, x="seconds")))
         slow = (study.history["arm"] == study.plan["arms"][0]["name"]) & (study.history["seed"] == 2)
         step = (study.history["seconds"] / study.history["step"]).iloc[0]
         study.history.loc[slow, "seconds"] *= 4
-        written = " ".join(texts(plots.figure(study, tables.table(study), FULL, x="seconds"))).replace("\n", " ")
+        written = " ".join(texts(plots.figure(study, study_table.table(study), FULL, x="seconds"))).replace("\n", " ")
         assert f"a step took {step:.2g} to {4 * step:.2g} s {said}" in written
-        assert said not in " ".join(texts(plots.figure(study, tables.table(study), FULL, x="step")))
+        assert said not in " ".join(texts(plots.figure(study, study_table.table(study), FULL, x="step")))
 
 
 def test_long_times_are_in_hours() -> None:
@@ -676,8 +664,8 @@ def test_an_export_gives_the_same_bytes_as_the_runs(x: str | None, tmp_path: Pat
     """Figures and curves, of trials that are not finished too, from one file without the run directory."""
     runs = synthetic.write(tmp_path / "runs", synthetic.pooling(), {})
     synthetic.write(runs, synthetic.position(), position_with_holes())
-    export.write(load(runs), tmp_path / "all.parquet")
-    for mine, theirs in zip(load(runs), load(tmp_path / "all.parquet"), strict=True):
+    export.write(load_studies(runs), tmp_path / "all.parquet")
+    for mine, theirs in zip(load_studies(runs), load_studies(tmp_path / "all.parquet"), strict=True):
         assert plots.picture(mine, "svg", x=x) == plots.picture(theirs, "svg", x=x)
 
 
@@ -755,7 +743,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
     ax = drawn(study).axes[0]
     ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
-    rows = {row["arm"]: row for row in tables.table(study)["rows"]}
+    rows = {row["arm"]: row for row in study_table.table(study)["rows"]}
     base = rows[study.plan["baseline"]]
     for line in ways:
         at = list(line.get_xdata()).index(1.0)
@@ -821,7 +809,7 @@ def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training(width:
 def test_at_new_sizes_only_what_is_tested_is_filled() -> None:
     """The verdicts of the table are those at the metric's size."""
     study = at_new_sizes()
-    rows = {row["arm"]: row for row in tables.table(study)["rows"]}
+    rows = {row["arm"]: row for row in study_table.table(study)["rows"]}
     marks = [line for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1 and line.get_markersize() == 5]
     filled = [line.get_xdata()[0] for line in marks if to_hex(line.get_markerfacecolor()) != "#ffffff"]
     resolved = sum(row["verdict"] in ("better", "worse") for row in rows.values())
@@ -875,7 +863,7 @@ def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
 def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
     """The numbers are those of the table's tuned rows, not those of every point of the grid."""
     study = synthetic.results(synthetic.tuned_pooling(figure=name))
-    rows = {row["arm"]: row for row in tables.table(study)["rows"] if "tuned" in row["arm"]}
+    rows = {row["arm"]: row for row in study_table.table(study)["rows"] if "tuned" in row["arm"]}
     written = " ".join(texts(drawn(study)))
     assert len(rows) == 2
     assert "0.001" not in written
@@ -889,7 +877,7 @@ def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
 def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_comparison() -> None:
     """What the figure is about, each at its own rate, is written under the curves over all rates."""
     study = synthetic.results(synthetic.tuned_pooling())
-    row = next(row for row in tables.table(study)["rows"] if row["arm"] == "pool=gap,lr=tuned")
+    row = next(row for row in study_table.table(study)["rows"] if row["arm"] == "pool=gap,lr=tuned")
     written = " ".join(texts(drawn(study))).replace("\n", " ")
     delta = f"{100 * row['delta']:+.1f}".replace("-", "\N{MINUS SIGN}")
     assert (
@@ -979,7 +967,7 @@ def test_no_two_lines_over_training_look_alike(case: Callable[[str], StudyResult
             baseline=arm["baseline"],
         )
     with use(Style(palette=("#4477AA",))):
-        page = plots.figure(synthetic.results(plan), tables.table(synthetic.results(plan)), FULL, x=x)
+        page = plots.figure(synthetic.results(plan), study_table.table(synthetic.results(plan)), FULL, x=x)
     ax = page.axes[0 if x else 1]
     drawn_lines = [line for line in ax.lines if len(line.get_xdata()) == synthetic.EVALUATIONS]
     assert len(drawn_lines) == len(plan["arms"])
@@ -1057,7 +1045,7 @@ def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     """Open marks stand for what is equivalent or cannot be told."""
     study = complete("scale")
-    rows = {row["arm"]: row for row in tables.table(study)["rows"]}
+    rows = {row["arm"]: row for row in study_table.table(study)["rows"]}
     ax = drawn(study).axes[0]
     marks = [line for line in ax.lines if line.get_marker() in ("D", "o") and line.get_markersize() == 5]
     marks = [line for line in marks if len(line.get_xdata()) == 1]
@@ -1159,6 +1147,6 @@ def test_a_series_of_several_factors_is_named_by_its_factor() -> None:
     curves = {"data_fraction": [0.1, 1.0]}
     plan = synthetic.make_plan("regularization", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves=curves)
     study = synthetic.results(plan)
-    assert {"weight_decay=0.3", "dropout=0.3"} <= set(frame.arms(study, tables.table(study))["line"])
+    assert {"weight_decay=0.3", "dropout=0.3"} <= set(frame.arms(study, study_table.table(study))["line"])
     alone = synthetic.results(synthetic.dataset_scale())
-    assert set(frame.arms(alone, tables.table(alone))["line"]) == {"patch", "conv"}
+    assert set(frame.arms(alone, study_table.table(alone))["line"]) == {"patch", "conv"}

@@ -7,16 +7,16 @@ from textwrap import dedent
 
 import pytest
 
-from ablations import plugins
-from ablations.checking import check_plugin
+from ablations.study import plugins
+from ablations.study.checking import check_plugin
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.variants import VARIANTS
 
 Write = Callable[..., Path]
-ADDS = "from vitcore.position import POSITION, Position\n"
+ADDS = "from vitcore.model.position import POSITION, Position\n"
 HELPER = """
-    from vitcore.position import Position
+    from vitcore.model.position import Position
 
     class Mine(Position):
         '''Nothing (arXiv 0000.00000).'''
@@ -25,7 +25,7 @@ REFUSED = [
     ("POSITION['x'] = 3", "position=x is 3, not a Position class"),
     ("POSITION['x'] = Position.tokens", "not a Position class"),
     ("POSITION[3] = Position", "position=3: a name is a string"),
-    ("from vitcore.pooling import GlobalAverage\nPOSITION['x'] = GlobalAverage", "not a Position class"),
+    ("from vitcore.model.pooling import GlobalAverage\nPOSITION['x'] = GlobalAverage", "not a Position class"),
     ("POSITION.clear()", "redefines position=none"),
     ("class X(Position):\n  neutral = {'base': 1.0}\nPOSITION['x'] = X", "'neutral' names base, which is no option"),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
@@ -81,7 +81,9 @@ def test_interrupt_passes(write: Write) -> None:
 def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> None:
     """Wherever the class stands, the digest of the file that added it is in the identity."""
     write("helper_one.py", HELPER)
-    path = write("mine.py", "from helper_one import Mine\nfrom vitcore.position import POSITION\nPOSITION['x'] = Mine")
+    path = write(
+        "mine.py", "from helper_one import Mine\nfrom vitcore.model.position import POSITION\nPOSITION['x'] = Mine"
+    )
     digest = plugins.load([path])[str(path)]
     assert identity(Config(position="x"))["parts"]["position"] == digest
 
@@ -89,7 +91,7 @@ def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> No
 def test_two_plugins_cannot_both_identify_a_class(write: Write) -> None:
     """Its id would hang on which was loaded last."""
     write("helper_two.py", HELPER)
-    add = "from helper_two import Mine\nfrom vitcore.position import POSITION\n"
+    add = "from helper_two import Mine\nfrom vitcore.model.position import POSITION\n"
     plugins.load([write("first.py", add + "POSITION['first'] = Mine")])
     with pytest.raises(ValueError, match=r"adds Mine, which another plugin adds: let it declare numerics"):
         plugins.load([write("second.py", add + "POSITION['second'] = Mine")])
@@ -97,7 +99,7 @@ def test_two_plugins_cannot_both_identify_a_class(write: Write) -> None:
 
 def test_name_for_a_built_in_part_keeps_its_numerics(write: Write) -> None:
     """A class that declares numerics is identified by them, whoever adds it."""
-    add = "from vitcore.position import POSITION, Learned2D\nPOSITION['x'] = Learned2D"
+    add = "from vitcore.model.position import POSITION, Learned2D\nPOSITION['x'] = Learned2D"
     before = trial_id(Config(position="2d"))
     plugins.load([write("mine.py", add)])
     assert identity(Config(position="x"))["parts"]["position"] == 1
@@ -108,7 +110,7 @@ def test_part_that_ends_the_program_fails_its_contract(write: Write, capsys: pyt
     """sys.exit inside a part is a FAILED line, and the other contracts are still asked."""
     source = """
         import sys
-        from vitcore.position import POSITION, Position
+        from vitcore.model.position import POSITION, Position
 
         class Ends(Position):
             '''Ends (arXiv 0000.00000).'''
@@ -128,7 +130,7 @@ def test_exception_of_a_part_is_told_with_its_place(write: Write, capsys: pytest
     """The last line of the plugin's own file that it passed, and that the check runs in float64 where that is it."""
     source = """\
         import torch
-        from vitcore.position import POSITION, Position
+        from vitcore.model.position import POSITION, Position
 
         class Fixed(Position):
             '''A product in float32.'''
@@ -148,7 +150,7 @@ def test_pooling_needs_no_word_on_the_class_token(write: Write, capsys: pytest.C
     """A pooling of patches is one method; without a source in its docstring it passes."""
     source = """
         from torch import Tensor
-        from vitcore.pooling import POOLING, Pooling
+        from vitcore.model.pooling import POOLING, Pooling
 
         class Largest(Pooling):
             '''The largest value of the patches in each channel.'''

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from test_running import Quiet
 
-from ablations import launch, machine, runner, slots
-from ablations.jobs import Job
-from ablations.launch import Place
-from ablations.slots import Slot
+from ablations.execution import launch, machine, runner, slots
+from ablations.execution.launch import Place
+from ablations.execution.slots import Slot
+from ablations.planning.jobs import Job
 from vitcore.config import Config
 from vitcore.identity import trial_id
 

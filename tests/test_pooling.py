@@ -10,9 +10,9 @@ from torch import nn
 
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.interop import to_timm_state_dict
-from vitcore.pooling import POOLING
-from vitcore.position import Context
+from vitcore.interop.convert import to_timm_state_dict
+from vitcore.model.pooling import POOLING
+from vitcore.model.position import Context
 
 SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 3, "heads": 3}
 

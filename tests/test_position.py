@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
-from vitcore.attention_kernel import attend
 from vitcore.contracts import contracts, perturbed, shuffled
 from vitcore.identity import trial_id
+from vitcore.model.attention import attend
+from vitcore.model.position import POSITION, Context, Position
+from vitcore.model.position.resample import resample, resample_offsets
 from vitcore.options import ConfigError
-from vitcore.position import POSITION, Context, Position
-from vitcore.resample import resample, resample_offsets
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 2, "patch": 2, "width": 16, "depth": 2, "heads": 2, "pool": "gap"}
 ROWS, COLUMNS, PATCHES = 3, 4, 12  # a grid that is not square, for formulas; learned tables are tested at 4 x 4

@@ -7,7 +7,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from results import power, stats
+from results.statistics import inference, power
 
 
 @pytest.mark.parametrize("family", [1, 2, 7, 11, 30])
@@ -17,7 +17,7 @@ def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
         for sd in (0.05, 0.28, 0.42, 0.58, 0.83, 0.85, 0.86, 1.3, 3.0):
             expected = scipy.stats.nct.sf(critical, n - 1, math.sqrt(n) / sd)
-            assert stats.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
+            assert inference.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("sd", "family", "n"), [(0.85, 7, 13), (0.58, 7, 8), (0.42, 7, 6)])

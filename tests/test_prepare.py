@@ -12,16 +12,16 @@ import pytest
 import safetensors.torch
 from PIL import Image
 
-from ablations import plan as planning
-from ablations import prepare as preparing
-from ablations import provenance
-from ablations.jobs import BASE
-from ablations.jobs import write as write_plan
-from ablations.prepare import prepare
-from ablations.study import Design, read_recipe, read_study
-from vitcore.describe import describe
-from vitcore.imagefolder import describe_folder
-from vitcore.model import build
+from ablations.execution import provenance
+from ablations.planning import plan as planning
+from ablations.planning import prepare as preparing
+from ablations.planning.jobs import BASE
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.prepare import prepare
+from ablations.study.study import Design, read_recipe, read_study
+from vitcore.data.imagefolder import describe_folder
+from vitcore.data.lookup import describe
+from vitcore.model.build import build
 
 STUDY = "{question: q, baseline: {position: 1d}, factors: {position: [1d, none]}}"
 RECIPE = """

@@ -17,19 +17,24 @@ import torch
 from in_process import called
 from torch import Tensor
 
-from ablations import estimate, faults, plugins, ranks, runner, shunning, slots
-from ablations.faults import BUG, INPUT, MACHINE, RankLost
-from ablations.jobs import Job
-from ablations.launch import Place
-from ablations.paces import Device
-from ablations.ranks import tell, together, told
-from results import lease, store
-from results.tables import table
+from ablations.cluster import bad_nodes
+from ablations.execution import faults, runner, slots
+from ablations.execution import rank_processes as ranks
+from ablations.execution.faults import BUG, INPUT, MACHINE, RankLost
+from ablations.execution.launch import Place
+from ablations.execution.rank_processes import tell, together, told
+from ablations.planning import estimate
+from ablations.planning.jobs import Job
+from ablations.planning.step_times import Device
+from ablations.study import plugins
+from results import store
+from results.store import lease
+from results.tables.study_table import table
 from vitcore import Config, train
 from vitcore.identity import trial_id
 from vitcore.options import ConfigError
-from vitcore.ranks import Several, TCPStore
-from vitcore.run import Memory, Outcome
+from vitcore.training.distributed import Several, TCPStore
+from vitcore.training.run import Memory, Outcome
 
 CPU = torch.device("cpu")
 
@@ -137,7 +142,7 @@ def test_divergence_is_seen_by_all_at_once() -> None:
 PLUGIN = """
 import torch.distributed as dist
 import torch
-from vitcore.position import POSITION, Position
+from vitcore.model.position import POSITION, Position
 
 class Faulty(Position):
     '''Goes wrong on one rank, and has a parameter that nothing reads.'''
@@ -167,7 +172,7 @@ def faulty(folder: Path, action: str, rank: int = 1) -> str:
 def unloaded() -> Any:
     """The plugin's part is gone afterwards."""
     yield
-    from vitcore.position import POSITION
+    from vitcore.model.position import POSITION
 
     POSITION.pop("faulty", None)
 
@@ -277,7 +282,7 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
             attempt.fail(
                 "RankLost: rank 1: RuntimeError: CUDA error", "", "code", kind=MACHINE, node="node2", again=True
             )
-    assert shunning.shunned([trial]) == ["node2"]
+    assert bad_nodes.shunned([trial]) == ["node2"]
 
 
 HANGING = """
@@ -359,7 +364,7 @@ def job(**settings: Any) -> Job:
 
 def below(pid: int) -> list[int]:
     """The further ranks of a worker."""
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.rank"], capture_output=True, text=True)
+    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.execution.rank"], capture_output=True, text=True)
     return [int(line) for line in found.stdout.split()]
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ablations import cli, strict_yaml
-from ablations.commands import benches, data, profiles
-from slurm.profile import Profile
+from ablations import cli
+from ablations.cli import benches, data, profiles
+from ablations.study import strict_yaml
+from slurm.profiles.profile import Profile
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -94,10 +95,10 @@ def test_the_same_part_works_inside_the_package(tmp_path: Path) -> None:
 
     for package in ("vitcore", "ablations", "results", "slurm"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    source = dict(FILES)["fourier.py"].replace("from vitcore.position import POSITION, Grid, Position\n", "")
+    source = dict(FILES)["fourier.py"].replace("from vitcore.model.position import POSITION, Grid, Position\n", "")
     own = source.replace("from vitcore.config import Config, Options\n", "from vitcore.config import Options\n")
     own = own.replace("    class Options", "    numerics = 1\n\n    class Options")
-    with open(tmp_path / "vitcore/position.py", "a") as file:
+    with open(tmp_path / "vitcore/model/position/__init__.py", "a") as file:
         file.write("\n\n" + own)
     code = (
         "from vitcore.contracts import contracts\n"

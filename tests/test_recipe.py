@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from vitcore import Config, train
-from vitcore.augment import AUGMENT
-from vitcore.compiling import compiled
-from vitcore.data import load
-from vitcore.run import Memory
-from vitcore.train import Batch, Training
+from vitcore.data.augment import AUGMENT
+from vitcore.data.splits import load
+from vitcore.runtime.compile_cache import compiled
+from vitcore.training.loop import Batch, Training
+from vitcore.training.run import Memory
 
 
 def tiny(**settings: Any) -> Config:
@@ -135,7 +135,7 @@ def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch)
         asked.append(model)
         return compiled(model, backend="aot_eager", attention=attention)
 
-    monkeypatch.setattr(sys.modules["vitcore.train"], "compiled", without_kernels)
+    monkeypatch.setattr(sys.modules["vitcore.training.loop"], "compiled", without_kernels)
     settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}
     eager, graphs = Memory(), Memory()
     expected = train(tiny(**settings), eager).metrics

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from ablations.confounds import moved
+from ablations.study.confounds import moved
 from vitcore import Config
+from vitcore.analysis.cost import measure
 from vitcore.config import merge
-from vitcore.data import load
+from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
-from vitcore.measure import measure
-from vitcore.model import Reference, build
-from vitcore.noise import Dropout
+from vitcore.model.build import Reference, build
+from vitcore.model.dropout import Dropout
+from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
-from vitcore.position import POSITION
-from vitcore.train import Training
+from vitcore.training.loop import Training
 
 timm = pytest.importorskip("timm")
 SHORT: dict[str, Any] = {"data": "digits", "steps": 4, "batch": 8, "evaluations": 2}

@@ -11,9 +11,11 @@ from xml.etree import ElementTree
 import pytest
 import synthetic
 
-from results import export, report, tables
+from results import export, report
+from results.load import load_studies
 from results.names import FIGURES
-from results.study import StudyResults, load
+from results.study_results import StudyResults
+from results.tables import study_table
 
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
@@ -140,7 +142,7 @@ def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
     said = "the baseline has optimizer sgd, steps 500; the stage pretrain has objective masked-patch."
     found = synthetic.results(plan)
     assert f"{plan['description']} Unlike the recipe, {said}" in Page(report.render([found], MADE)).text
-    assert f"Unlike the recipe, {said}" in tables.render(tables.table(found), "latex")
+    assert f"Unlike the recipe, {said}" in study_table.render(study_table.table(found), "latex")
     assert "Unlike" not in report.render([synthetic.results(synthetic.position())], MADE)
 
 
@@ -176,7 +178,7 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
     trials = [{"seed": seed, "id": one} for seed, one in enumerate(ids)]
     plan["stages"] = [{"name": "pretrain", "stage": "pretrain", "parent": "", "config": {}, "trials": trials}]
     synthetic.write(tmp_path / "runs", other)
-    studies = load(synthetic.write(tmp_path / "runs", plan))
+    studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)
     study = next(one for one in studies if one.plan["study"] == plan["study"])
     said = f"; before it {report.duration(taken)} in 5 trials that they start from"
@@ -184,7 +186,7 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
     assert len(report.seconds([study])) == 25
     assert len(report.seconds(studies)) == len({one for each in studies for one in each.columns["id"]})
     export.write(studies, tmp_path / "all.parquet")
-    assert report.seconds(load(tmp_path / "all.parquet")) == report.seconds(studies)
+    assert report.seconds(load_studies(tmp_path / "all.parquet")) == report.seconds(studies)
 
 
 def test_studies_are_linked_where_they_share_something() -> None:

@@ -6,11 +6,13 @@ import pytest
 import synthetic
 from typer.testing import CliRunner
 
-from ablations import cli, retrying
-from ablations import status as statuses
-from ablations.board import board
-from ablations.retrying import advice
-from results import evals, lease, store
+from ablations import cli
+from ablations.execution import retry
+from ablations.execution.retry import advice
+from ablations.reporting import status as statuses
+from ablations.reporting.status_view import board
+from results import store
+from results.store import evals, lease
 
 ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
 
@@ -107,8 +109,8 @@ def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: 
         return watch()
 
     monkeypatch.setattr(lease, "Watch", meanwhile)
-    wanted = retrying.wanted(failed=False, oom=False, diverged=True)
-    assert retrying.retry([trial], wanted, evals_too=False) == [False]
+    wanted = retry.wanted(failed=False, oom=False, diverged=True)
+    assert retry.retry([trial], wanted, evals_too=False) == [False]
     assert trial.state().status == "finished"
 
 

@@ -20,16 +20,18 @@ from typing import Any
 
 import pytest
 
-from ablations import machine, pulse, runner, status
-from ablations import plan as planning
-from ablations.commands.running import failures
-from ablations.jobs import Job
-from ablations.jobs import jobs as jobs_of
-from ablations.launch import Place
-from ablations.slots import Slot
-from ablations.study import Design, read_recipe, read_study
-from ablations.worker import Worker
-from results import lease, store
+from ablations.cli.running import failures
+from ablations.execution import heartbeat, machine, runner
+from ablations.execution.launch import Place
+from ablations.execution.slots import Slot
+from ablations.execution.worker import Worker
+from ablations.planning import plan as planning
+from ablations.planning.jobs import Job
+from ablations.planning.jobs import jobs as jobs_of
+from ablations.reporting import status
+from ablations.study.study import Design, read_recipe, read_study
+from results import store
+from results.store import lease
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -80,7 +82,9 @@ def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
 
 def workers_of(pid: int) -> list[int]:
     """The worker processes below `pid`."""
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.worker"], capture_output=True, text=True)
+    found = subprocess.run(
+        ["pgrep", "-P", str(pid), "-f", "ablations.execution.worker"], capture_output=True, text=True
+    )
     return [int(line) for line in found.stdout.split()]
 
 
@@ -164,7 +168,7 @@ def test_failures_are_told_with_their_cause_and_what_runs_them_again() -> None:
 
 PLUGIN = """
 import os, signal
-from vitcore.position import POSITION, Position
+from vitcore.model.position import POSITION, Position
 
 class Bad(Position):
     numerics = 1
@@ -181,8 +185,8 @@ BAD_STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: 
 @pytest.fixture
 def bad_part(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A plugin whose part goes wrong, loaded here too so that it can be planned."""
-    from ablations import plugins
-    from vitcore.position import POSITION
+    from ablations.study import plugins
+    from vitcore.model.position import POSITION
 
     path = tmp_path / "bad.py"
     path.write_text(PLUGIN.format(action=request.param))
@@ -237,7 +241,7 @@ def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
     code = """
     import subprocess, sys
     open(sys.argv[1] + '/cgroup.procs', 'w').write('0')
-    from ablations.machine import memory_kills
+    from ablations.execution.machine import memory_kills
     before = memory_kills()
     words = [[sys.executable, '-c', f'print(len(b"x" * {size}))'] for size in (10**6, 2 * 10**8)]
     ended = [subprocess.run(some).returncode for some in words]
@@ -459,7 +463,7 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
             time.sleep(0.05)
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(runner, "SILENT_SECONDS", pulse.BEAT_SECONDS + 1)
+        monkeypatch.setattr(runner, "SILENT_SECONDS", heartbeat.BEAT_SECONDS + 1)
         time.sleep(1)
         arms = status.status(design, runs, status.Seen())["arms"]
         shown.append([cause["cause"] for arm in arms for cause in arm["causes"]])

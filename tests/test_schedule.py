@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from vitcore import Config
-from vitcore.schedule import learning_rate
+from vitcore.training.schedules import learning_rate
 
 
 def rates(**settings: Any) -> list[float]:

@@ -11,8 +11,9 @@ import pytest
 import synthetic
 
 from ablations import cli
-from results import lease, schemas, store
-from results.study import load
+from results import store
+from results.load import load_studies
+from results.store import lease, schemas
 
 DEEP: Any = json.loads('{"a":' * 200 + "1" + "}" * 200)
 WRONG = {
@@ -143,7 +144,7 @@ def test_what_was_edited_after_its_result_is_left_out_and_named(tmp_path: Path, 
     trial = store.Trial(sorted(tmp_path.glob("trials/*"))[0])
     folder = trial.path if name == "config.json" else trial.path / "attempts/0001"
     (folder / name).write_bytes((folder / name).read_bytes().replace(b"0", b"1") + b" ")
-    rows = load(tmp_path)[0].trials.set_index("id")
+    rows = load_studies(tmp_path)[0].trials.set_index("id")
     assert rows.loc[trial.id, "status"] == "finished"
     assert rows.loc[trial.id, "reason"] == f"{name}: edited or damaged since its result was published"
     assert set(rows.drop(trial.id)["reason"]) == {""}
@@ -158,7 +159,7 @@ def test_an_edited_plan_is_refused(tmp_path: Path, edit: str) -> None:
     assert edit in path.read_text()
     path.write_text(path.read_text().replace(edit, edit[:-1] + "9"))
     with pytest.raises(store.Broken, match=r"plan\.json: its checksum differs .* remove it"):
-        load(tmp_path)
+        load_studies(tmp_path)
 
 
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from typing import Any, Literal
 import pytest
 import synthetic
 
-from ablations import cleaning, runner, settings, slots
-from ablations.jobs import Job
-from ablations.launch import Place
-from results import lease, store
+from ablations.execution import cleaning, runner, slots
+from ablations.execution.launch import Place
+from ablations.planning.jobs import Job
+from ablations.study import settings
+from results import store
+from results.store import lease
 from vitcore.config import Config
 from vitcore.identity import trial_id
 

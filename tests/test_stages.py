@@ -15,26 +15,33 @@ from photographs import photographs
 from PIL import Image
 from test_running import Quiet, outcomes
 
-from ablations import board, campaign, cleaning, overview, retrying, runner, status
-from ablations import plan as planning
-from ablations.commands.words import designs, split
-from ablations.jobs import Job
-from ablations.jobs import jobs as jobs_of
-from ablations.jobs import read as read_plan
-from ablations.jobs import write as write_plan
-from ablations.launch import Place
-from ablations.paces import Device
-from ablations.prepare import prepare
-from ablations.slots import Slot
-from ablations.study import Design, read_recipe, read_study
-from results import chain, compare, comparison, lease, plots, store, tables
-from results.chain import BLOCKED, LOST, READY, WAITS
-from results.study import load
-from vitcore import transfer
+from ablations.cli.arguments import designs, split
+from ablations.cluster import campaign
+from ablations.execution import cleaning, retry, runner
+from ablations.execution.launch import Place
+from ablations.execution.slots import Slot
+from ablations.planning import overview
+from ablations.planning import plan as planning
+from ablations.planning.jobs import Job
+from ablations.planning.jobs import jobs as jobs_of
+from ablations.planning.jobs import read as read_plan
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.prepare import prepare
+from ablations.planning.step_times import Device
+from ablations.reporting import status, status_view
+from ablations.study.study import Design, read_recipe, read_study
+from results import store
+from results.comparison import compare, summary
+from results.figures import plots
+from results.load import load_studies
+from results.store import dependencies, lease
+from results.store.dependencies import BLOCKED, LOST, READY, WAITS
+from results.tables import study_table
 from vitcore.config import Config
+from vitcore.data.imagefolder import describe_folder
 from vitcore.identity import trial_id
-from vitcore.imagefolder import describe_folder
-from vitcore.model import build
+from vitcore.model.build import build
+from vitcore.training import transfer
 
 RECIPE = """
 description: Small. To start from.
@@ -259,7 +266,7 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
     made["stages"][1]["config"]["steps"] = 5
     made["arms"][2]["parent"] = "pretrain,data_fraction=1.0"  # against its baseline's 0.1
     made["arms"][2]["declared"] = ["image_size", "pretrain.data_fraction"]
-    from ablations.confounds import refuse_undeclared
+    from ablations.study.confounds import refuse_undeclared
 
     with pytest.raises(ValueError, match=r"differs from pretrain,data_fraction=0\.1 in steps, 5 against 4"):
         refuse_undeclared(made)
@@ -401,13 +408,13 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
     study = "{question: q, baseline: {objective: masked-patch, pool: cls}, factors: {lr: [2e-3, 1e-3]}}"
     made = plan(tmp_path, study)
     write_plan(tmp_path / "runs", made)
-    (found,) = load(tmp_path / "runs")
-    assert "test accuracy of predicted colours" in tables.render(tables.table(found), "md")
+    (found,) = load_studies(tmp_path / "runs")
+    assert "test accuracy of predicted colours" in study_table.render(study_table.table(found), "md")
     assert "test accuracy of predicted colours" in plots.picture(found, "svg").decode()
-    compared = comparison.render(compare.compare([found], [found]), "md")
+    compared = summary.render(compare.compare([found], [found]), "md")
     assert "test accuracy of predicted colours" in compared
     usual = plan(tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}"))
-    assert "predicted" not in tables.render(tables.table(replace(found, plan=usual)), "md")
+    assert "predicted" not in study_table.render(study_table.table(replace(found, plan=usual)), "md")
     both = plan(tmp_path, study.replace("lr: [2e-3, 1e-3]", "objective: [masked-patch, classification]"))
     assert "its metrics are those of objective=classification, the baseline's masked-patch" in both["arms"][1]["notes"]
 
@@ -432,7 +439,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
     assert not [one for one in waste if one.path.name == "weights.safetensors"]
     view = status.status(made, tmp_path / "runs", status.Seen())
     assert (view["planned"], view["finished"]) == (12, 12)
-    shown = board.board([view]).plain
+    shown = status_view.board([view]).plain
     assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
 
 
@@ -487,14 +494,14 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
     assert tally.blocked == dict.fromkeys(children, why)
     assert len(tally.done) == 9
     assert not any(store.trial(tmp_path / "runs", key).attempts() for key in children)
-    (study,) = load(tmp_path / "runs")
-    row = tables.table(study)["rows"][0]
+    (study,) = load_studies(tmp_path / "runs")
+    row = study_table.table(study)["rows"][0]
     assert (row["n"], row["missing"], row["failed"]) == (1, 1, 0)
     assert f"seed 0 missing: {why}" in row["notes"]
     view = status.status(made, tmp_path / "runs", status.Seen())
     assert (view["failed"], view["blocked"], view["finished"]) == (1, 2, 9)
     assert status.settled([view])
-    assert f"2 trials: {why}" in board.board([view]).plain
+    assert f"2 trials: {why}" in status_view.board([view]).plain
 
 
 def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
@@ -524,7 +531,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     parent, ended, child = jobs_of([made])
     before = store.trial(runs, parent.id).state().result
     forget_weights(runs, parent.id)
-    why = f"starts from pretrain, {chain.AGAIN}"
+    why = f"starts from pretrain, {dependencies.AGAIN}"
     view = json.loads(called(monkeypatch, "status", "s", *where, "--json")[1])
     assert view["arms"][1]["causes"] == [{"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}]
     assert f"waits     1 trial: {why}" in called(monkeypatch, "status", "s", *where)[1]
@@ -600,14 +607,14 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     ended(runs, owing, "finished")
     assert runner.outcome(runs, owing, None)[0] == "todo"
     assert runner.outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
-    assert campaign.generations(runs, [owing], chain.on_disk(runs))[:1] == [[owing]]
-    assert retrying.renew(runs, [parent, owing]) == []
+    assert campaign.generations(runs, [owing], dependencies.on_disk(runs))[:1] == [[owing]]
+    assert retry.renew(runs, [parent, owing]) == []
     slot = Slot(0, {})
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
     assert pool.next_job() == owing
     view = status.status(made, runs, status.Seen())
     assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
-    assert retrying.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})
+    assert retry.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})
 
 
 def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -617,7 +624,7 @@ def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pyt
     parent, child, *_ = jobs_of([made])
     ended(runs, parent, "finished")
     forget_weights(runs, parent.id)
-    trial, find = store.trial(runs, parent.id), retrying.lost
+    trial, find = store.trial(runs, parent.id), retry.lost
 
     def meanwhile(*asked: Any) -> dict[str, str]:
         found = find(*asked)
@@ -625,8 +632,8 @@ def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pyt
         ended(runs, parent, "finished")
         return found
 
-    monkeypatch.setattr(retrying, "lost", meanwhile)
-    assert retrying.renew(runs, [parent, child]) == []
+    monkeypatch.setattr(retry, "lost", meanwhile)
+    assert retry.renew(runs, [parent, child]) == []
     assert trial.state().weights.exists()
 
 
@@ -636,22 +643,22 @@ PARENTS = {"b": "second", "a": "first"}
 @pytest.mark.parametrize(
     ("second", "first", "kind", "why", "opened", "lost"),
     [
-        (READY, WAITS, chain.READY, "", (), ()),  # what is behind what is ready does not matter
-        (WAITS, READY, chain.WAITS, "starts from second, waits", ("b",), ()),
-        (WAITS, WAITS, chain.WAITS, "starts from first, waits", ("b", "a"), ()),
-        (LOST, READY, chain.LOST, "starts from second, lost", ("b",), ("b",)),
-        (LOST, LOST, chain.LOST, "starts from first, lost", ("b", "a"), ("b", "a")),
-        (WAITS, LOST, chain.LOST, "starts from first, lost", ("b", "a"), ("a",)),
-        (BLOCKED, LOST, chain.BLOCKED, "starts from second, blocked", ("b",), ()),
-        (LOST, BLOCKED, chain.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
+        (READY, WAITS, dependencies.READY, "", (), ()),  # what is behind what is ready does not matter
+        (WAITS, READY, dependencies.WAITS, "starts from second, waits", ("b",), ()),
+        (WAITS, WAITS, dependencies.WAITS, "starts from first, waits", ("b", "a"), ()),
+        (LOST, READY, dependencies.LOST, "starts from second, lost", ("b",), ("b",)),
+        (LOST, LOST, dependencies.LOST, "starts from first, lost", ("b", "a"), ("b", "a")),
+        (WAITS, LOST, dependencies.LOST, "starts from first, lost", ("b", "a"), ("a",)),
+        (BLOCKED, LOST, dependencies.BLOCKED, "starts from second, blocked", ("b",), ()),
+        (LOST, BLOCKED, dependencies.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
     ],
 )
 def test_what_keeps_a_trial_from_beginning(
     second: str, first: str, kind: str, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
     """By what the two that it starts from, one from the other, are."""
-    there = {"b": chain.Parent(second, second), "a": chain.Parent(first, first)}
-    found = chain.start(PARENTS, there.__getitem__)
+    there = {"b": dependencies.Parent(second, second), "a": dependencies.Parent(first, first)}
+    found = dependencies.start(PARENTS, there.__getitem__)
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 

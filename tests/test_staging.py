@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from photographs import photographs
 
-from ablations import staging
-from ablations.jobs import Job
+from ablations.cluster import staging
+from ablations.planning.jobs import Job
 from results import store
-from results.lease import Watch
-from vitcore.describe import describe
-from vitcore.pack import find, manifest, opened
-from vitcore.packing import Options, pack
-from vitcore.sources import find_source
+from results.store.lease import Watch
+from vitcore.data.lookup import describe
+from vitcore.data.pack import find, manifest, opened
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
 
 JOBS = [Job("0" * 12, {"data": name, "steps": 3, "batch": 4}, "", "") for name in ("photos", "photos", "digits")]
 

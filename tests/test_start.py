@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from ablations.jobs import Job
+from ablations.planning.jobs import Job
+from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.identity import trial_id
-from vitcore.measure import measure
-from vitcore.position import POSITION
+from vitcore.model.position import POSITION
 
 # What takes a tenth of a second or more to import.
 HEAVY = {
@@ -30,7 +30,7 @@ finally:
 """
 WORKER = """
 import json, sys
-from ablations.worker import Worker
+from ablations.execution.worker import Worker
 worker = Worker(json.loads(sys.argv[1]), sys.stdout)
 worker.serve(json.loads(sys.argv[2]))
 print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)

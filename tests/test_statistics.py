@@ -9,9 +9,10 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import ttost_paired
 
-from results import stats, units
-from results.stats import Estimate
-from results.verdict import disagreements, verdict, within
+from results import units
+from results.statistics import inference
+from results.statistics.inference import Estimate
+from results.statistics.verdict import disagreements, verdict, within
 
 RNG = np.random.default_rng(20111)
 TABLES = [(n, RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]
@@ -28,13 +29,13 @@ def estimate(value: float, se: float, n: int = 5) -> Estimate:
 def test_mean_has_the_t_interval_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
     """The 95% interval of a mean is SciPy's."""
     expected = scipy.stats.ttest_1samp(a, 0).confidence_interval(0.95)
-    assert stats.mean(a).interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert inference.mean(a).interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 @pytest.mark.parametrize(("n", "a", "b"), TABLES)
 def test_paired_difference_is_the_paired_t_test_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
     """The mean of differences has the p and interval of ttest_rel."""
-    ours, theirs = stats.mean(a - b), scipy.stats.ttest_rel(a, b)
+    ours, theirs = inference.mean(a - b), scipy.stats.ttest_rel(a, b)
     expected = theirs.confidence_interval(0.95)
     assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
     assert ours.interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
@@ -44,7 +45,7 @@ def test_paired_difference_is_the_paired_t_test_of_scipy(n: int, a: np.ndarray, 
 def test_welch_is_that_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
     """B - A of independent samples, of unequal size too, has the p and interval of ttest_ind."""
     longer = np.append(b, [0.9, 0.91])
-    ours, theirs = stats.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)
+    ours, theirs = inference.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)
     expected = theirs.confidence_interval(0.95)
     assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
     assert ours.interval() == pytest.approx((expected.low, expected.high), rel=1e-9)
@@ -53,7 +54,7 @@ def test_welch_is_that_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
 @pytest.mark.parametrize("values", [[], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]])
 def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> None:
     """Accuracies are discrete: where all agree, to rounding, SciPy would claim p = 0; here is none, and a reason."""
-    found = stats.mean(np.array(values))
+    found = inference.mean(np.array(values))
     assert found.interval() is None
     assert found.p is None
     assert found.why in ("n = 0", "n = 1", "all 3 are identical")
@@ -67,8 +68,8 @@ def test_values_that_no_sum_holds_are_no_error(values: list[float]) -> None:
     numbers = np.array(values)
     with np.errstate(all="ignore"):
         mean, variance = numbers.mean(), numbers.var(ddof=1)
-    assert stats.mean(numbers).value == pytest.approx(mean, nan_ok=True)
-    assert stats.variance(numbers) == pytest.approx(variance, nan_ok=True)
+    assert inference.mean(numbers).value == pytest.approx(mean, nan_ok=True)
+    assert inference.variance(numbers) == pytest.approx(variance, nan_ok=True)
 
 
 def test_a_difference_that_rounds_to_none_has_no_minus() -> None:
@@ -80,10 +81,10 @@ def test_a_difference_that_rounds_to_none_has_no_minus() -> None:
 def test_welch_needs_two_values_and_a_spread() -> None:
     """The same for independent samples; a spread on one side is enough."""
     one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])
-    assert stats.welch(one, spread).p is None
-    assert stats.welch(same, same).p is None
-    assert stats.welch(np.array([]), spread).value is None
-    assert stats.welch(same, spread).p == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
+    assert inference.welch(one, spread).p is None
+    assert inference.welch(same, same).p is None
+    assert inference.welch(np.array([]), spread).value is None
+    assert inference.welch(same, spread).p == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
 
 
 # -- families and equivalence ------------------------------------------------------------------------------------------
@@ -93,13 +94,13 @@ def test_welch_needs_two_values_and_a_spread() -> None:
 def test_holm_is_that_of_statsmodels(size: int) -> None:
     """Adjusted p values of random families agree."""
     p = RNG.uniform(0, 0.2, size)
-    assert stats.holm(list(p), size) == pytest.approx(multipletests(p, method="holm")[1])
+    assert inference.holm(list(p), size) == pytest.approx(multipletests(p, method="holm")[1])
 
 
 def test_a_missing_contrast_counts_as_one() -> None:
     """What was planned is in the family, whether it is in the table (None) or not there at all."""
     expected = multipletests([0.01, 1, 0.03, 1, 1], method="holm")[1]
-    assert stats.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
+    assert inference.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
 
 
 @pytest.mark.parametrize(("n", "a", "b"), TABLES)
@@ -107,14 +108,14 @@ def test_equivalence_is_that_of_statsmodels(n: int, a: np.ndarray, b: np.ndarray
     """Two one-sided tests at 5% are the 90% interval within the margin."""
     for margin in (0.005, 0.02, 0.05, 0.2):
         p, *_ = ttost_paired(a, b, -margin, margin)
-        assert stats.tost(stats.mean(a - b), margin) == pytest.approx(p)
-        assert within(stats.mean(a - b), margin) == (p < 0.05)
+        assert inference.tost(inference.mean(a - b), margin) == pytest.approx(p)
+        assert within(inference.mean(a - b), margin) == (p < 0.05)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 5), (1, 5), (3, 5), (5, 5), (2, 40), (0, 1)])
 def test_proportion_is_the_exact_interval_of_statsmodels(k: int, n: int) -> None:
     """k of n diverged has the Clopper-Pearson interval."""
-    assert stats.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
+    assert inference.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -124,47 +125,47 @@ def test_proportion_is_the_exact_interval_of_statsmodels(k: int, n: int) -> None
 @pytest.mark.parametrize("family", [1, 3, 16])
 def test_resolvable_difference_has_the_promised_power(n: int, family: int) -> None:
     """SciPy's noncentral t gives power 0.8 at the difference that is found."""
-    effect = stats.resolvable_difference(n, 1.0, family)
+    effect = inference.resolvable_difference(n, 1.0, family)
     critical = scipy.stats.t.isf(0.025 / family, n - 1)
     assert scipy.stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(0.8)
 
 
 def test_three_seeds_are_too_few() -> None:
     """In a family of 3, 3 seeds need an effect of 5.7 standard deviations, 5 need 2.3; 1 resolves nothing."""
-    assert stats.resolvable_difference(3, 1.0, 3) == pytest.approx(5.7, abs=0.05)
-    assert stats.resolvable_difference(5, 1.0, 3) == pytest.approx(2.3, abs=0.05)
-    assert stats.resolvable_difference(1, 1.0) == math.inf
+    assert inference.resolvable_difference(3, 1.0, 3) == pytest.approx(5.7, abs=0.05)
+    assert inference.resolvable_difference(5, 1.0, 3) == pytest.approx(2.3, abs=0.05)
+    assert inference.resolvable_difference(1, 1.0) == math.inf
 
 
 def test_resolvable_difference_scales_with_the_spread() -> None:
     """It is proportional to the standard deviation, of a pilot its upper 80% bound."""
     v = 8
-    assert stats.sd_bound(0.01, v) == pytest.approx(0.01 * math.sqrt(v / scipy.stats.chi2.ppf(0.2, v)))
-    assert stats.resolvable_difference(5, 0.02) == pytest.approx(2 * stats.resolvable_difference(5, 0.01))
+    assert inference.sd_bound(0.01, v) == pytest.approx(0.01 * math.sqrt(v / scipy.stats.chi2.ppf(0.2, v)))
+    assert inference.resolvable_difference(5, 0.02) == pytest.approx(2 * inference.resolvable_difference(5, 0.01))
 
 
 def test_pooled_sd_pools_over_samples_of_any_size() -> None:
     """Its square is the sum of squares about each mean over the degrees of freedom; one value adds nothing."""
     samples = [np.array([1.0, 2.0, 3.0]), np.array([5.0]), np.array([]), np.array([10.0, 14.0])]
-    assert stats.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
-    assert stats.pooled_sd([np.array([1.0])])[1] == 0
+    assert inference.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
+    assert inference.pooled_sd([np.array([1.0])])[1] == 0
 
 
 def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
     """Three of five seeds each: 12 / 1.5 from one baseline, 12 from three; 8 + 4 of both kinds by Satterthwaite."""
     five = np.arange(5.0)
-    assert stats.shared_freedom([[five] * 3]) == 8
-    assert stats.shared_freedom([[five]] * 3) == 12
-    assert stats.shared_freedom([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
-    assert stats.shared_freedom([[five[:1]], []]) == 0
+    assert inference.shared_freedom([[five] * 3]) == 8
+    assert inference.shared_freedom([[five]] * 3) == 12
+    assert inference.shared_freedom([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
+    assert inference.shared_freedom([[five[:1]], []]) == 0
 
 
 def test_power_is_as_planned() -> None:
     """At the resolvable difference, four studies of five reject in the first step of Holm."""
     n, family = 5, 3
-    effect = stats.resolvable_difference(n, 1.0, family)
+    effect = inference.resolvable_difference(n, 1.0, family)
     studies = np.random.default_rng(1).normal(effect, 1.0, (4000, n))
-    rejected = np.mean([(stats.mean(study).p or 1) < 0.05 / family for study in studies])
+    rejected = np.mean([(inference.mean(study).p or 1) < 0.05 / family for study in studies])
     assert rejected == pytest.approx(0.8, abs=3 * math.sqrt(0.16 / 4000))
 
 
@@ -185,7 +186,7 @@ def folds(n: int, images: int, rng: np.random.Generator, seed_sd: float = 0.007)
 def test_one_repetition_needs_no_correction() -> None:
     """Five folds test every image once: the plain paired t stands."""
     rows = folds(5, 200, np.random.default_rng(0))
-    assert stats.shared_images_variance(rows, np.arange(5) // 5) == 0.0
+    assert inference.shared_images_variance(rows, np.arange(5) // 5) == 0.0
 
 
 @pytest.mark.parametrize("r", [2, 3, 4])
@@ -196,14 +197,14 @@ def test_whole_repetitions_add_the_share_of_the_images(r: int) -> None:
     whole = np.array([np.nansum(rows[repetition == k], axis=0) for k in range(r)])
     covariances = [np.cov(whole[i], whole[j])[0, 1] for i in range(r) for j in range(i)]
     expected = (1 - 1 / r) * np.mean(covariances) / images
-    assert stats.shared_images_variance(rows, repetition) == pytest.approx(expected)
+    assert inference.shared_images_variance(rows, repetition) == pytest.approx(expected)
 
 
 def test_what_images_share_is_never_negative() -> None:
     """A covariance below 0 is noise: images can only add to the variance."""
     half = np.array([1.0, -1.0, 1.0, -1.0])
     rows = np.array([[1, -1, np.nan, np.nan], [np.nan, np.nan, 1, -1], -half])
-    assert stats.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
+    assert inference.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
 
 
 @pytest.mark.parametrize("n", [5, 7, 10, 20])
@@ -213,8 +214,8 @@ def test_repeated_folds_keep_their_coverage(n: int) -> None:
     hits = 0
     for _ in range(studies):
         rows = folds(n, 400, rng)
-        shared = stats.shared_images_variance(rows, np.arange(n) // 5)
-        low, high = stats.mean(np.nanmean(rows, axis=1), shared).interval() or (0, 0)
+        shared = inference.shared_images_variance(rows, np.arange(n) // 5)
+        low, high = inference.mean(np.nanmean(rows, axis=1), shared).interval() or (0, 0)
         hits += low <= 0 <= high
     assert 0.91 <= hits / studies <= 0.99
 
@@ -229,7 +230,7 @@ def test_crossed_interval_is_the_two_way_random_model() -> None:
     between_images = n * ((rows.mean(axis=0) - grand) ** 2).sum() / (m - 1)
     within = ((rows - grand) ** 2).sum() - (n - 1) * between_seeds - (m - 1) * between_images
     expected = (between_seeds + between_images - within / ((n - 1) * (m - 1))) / (n * m)
-    assert stats.crossed(rows).se == pytest.approx(math.sqrt(expected))
+    assert inference.crossed(rows).se == pytest.approx(math.sqrt(expected))
 
 
 def test_crossed_interval_contains_that_of_the_seeds() -> None:
@@ -237,7 +238,7 @@ def test_crossed_interval_contains_that_of_the_seeds() -> None:
     rng = np.random.default_rng(4)
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
-        outer, inner = stats.crossed(rows).interval(), stats.mean(rows.mean(axis=1)).interval()
+        outer, inner = inference.crossed(rows).interval(), inference.mean(rows.mean(axis=1)).interval()
         assert outer is not None
         assert inner is not None
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
@@ -248,9 +249,9 @@ def test_crossed_interval_covers_other_test_images() -> None:
     rng, studies, hits, seeds_only = np.random.default_rng(5), 400, 0, 0
     for _ in range(studies):
         rows = rng.normal(0, 0.25, 300) + rng.normal(0, 0.003, (5, 1)) + rng.normal(0, 0.1, (5, 300))
-        low, high = stats.crossed(rows).interval() or (0, 0)
+        low, high = inference.crossed(rows).interval() or (0, 0)
         hits += low <= 0 <= high
-        low, high = stats.mean(rows.mean(axis=1)).interval() or (0, 0)
+        low, high = inference.mean(rows.mean(axis=1)).interval() or (0, 0)
         seeds_only += low <= 0 <= high
     assert hits / studies >= 0.93
     assert seeds_only / studies < 0.8
@@ -264,8 +265,8 @@ def null_study(rng: np.random.Generator, arms: int, n: int, images: int) -> list
     seed = rng.normal(0, 0.01, n)  # what pairing shares
     accuracy = 0.93 + seed + rng.normal(0, 1, (arms + 1, n)) * rng.uniform(0.003, 0.02, (arms + 1, 1))
     discrete = np.round(accuracy * images) / images
-    p = [stats.mean(discrete[i] - discrete[0]).p for i in range(1, arms + 1)]
-    return [1.0 if value is None else value for value in stats.holm(p, arms)]
+    p = [inference.mean(discrete[i] - discrete[0]).p for i in range(1, arms + 1)]
+    return [1.0 if value is None else value for value in inference.holm(p, arms)]
 
 
 @pytest.mark.parametrize("images", [360, 10000])
@@ -339,7 +340,7 @@ def test_one_sided_p_is_that_of_scipy(bound: float) -> None:
     """That a mean is not below a bound."""
     for _, a, _ in TABLES:
         expected = scipy.stats.ttest_1samp(a - 0.9, bound, alternative="less").pvalue
-        assert stats.below(stats.mean(a - 0.9), bound) == pytest.approx(expected)
+        assert inference.below(inference.mean(a - 0.9), bound) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ def test_one_sided_p_is_that_of_scipy(bound: float) -> None:
 def test_fishers_test_is_that_of_scipy(k: int, n: int, others: int, of: int) -> None:
     """One-sided, of more failures in the first sample."""
     expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
-    assert stats.fisher(k, n, others, of) == pytest.approx(1.0 if math.isnan(expected) else expected)
+    assert inference.fisher(k, n, others, of) == pytest.approx(1.0 if math.isnan(expected) else expected)
 
 
 @pytest.mark.parametrize("arms", [2, 7])
@@ -358,7 +359,7 @@ def test_simultaneous_level_is_dunnetts_where_that_applies(arms: int) -> None:
     n = 100
     arm = rng.normal(size=(n, arms + 1))
     arm = np.linalg.qr(arm - arm.mean(axis=0))[0]  # uncorrelated: any two contrasts correlate by just 1/2
-    level = stats.simultaneous_level([arm[:, 1:] - arm[:, :1]])
+    level = inference.simultaneous_level([arm[:, 1:] - arm[:, :1]])
     control, *groups = rng.normal(size=(arms + 1, n))
     theirs = scipy.stats.dunnett(*groups, control=control, rng=np.random.default_rng(0))
     interval = theirs.confidence_interval(0.95)
@@ -371,7 +372,7 @@ def test_simultaneous_level_of_one_contrast_is_that_of_the_t_interval() -> None:
     """And of several that are one."""
     one = RNG.normal(size=(5, 1))
     for sample in (one, np.repeat(one, 4, axis=1)):
-        assert stats.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
+        assert inference.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
 
 
 def test_simultaneous_intervals_hold_all_differences() -> None:
@@ -380,8 +381,8 @@ def test_simultaneous_intervals_hold_all_differences() -> None:
     for _ in range(studies):
         arms = rng.normal(size=(8, 5))
         differences = (arms[1:] - arms[0]).T
-        for i, level in enumerate((stats.simultaneous_level([differences]), 0.95)):
-            intervals = [stats.mean(one).interval(level) or (1, 1) for one in differences.T]
+        for i, level in enumerate((inference.simultaneous_level([differences]), 0.95)):
+            intervals = [inference.mean(one).interval(level) or (1, 1) for one in differences.T]
             both[i] += all(low <= 0 <= high for low, high in intervals)
     assert both[0] / studies >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
     assert both[1] / studies < 0.85
@@ -390,10 +391,10 @@ def test_simultaneous_intervals_hold_all_differences() -> None:
 def test_one_value_far_from_the_others_lies_apart() -> None:
     """Of five or more, and only one; not where all samples vary as much."""
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
-    assert stats.apart(values) == 4
-    assert stats.apart(values, usual=0.05) is None
-    assert stats.apart(values[1:]) is None
-    assert stats.apart(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
+    assert inference.apart(values) == 4
+    assert inference.apart(values, usual=0.05) is None
+    assert inference.apart(values[1:]) is None
+    assert inference.apart(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
 
 
 # -- partially overlapping samples -------------------------------------------------------------------------------------
@@ -407,7 +408,7 @@ def test_partially_overlapping_samples_are_those_of_derrick() -> None:
     se = math.sqrt(s**2 / 7 + t**2 / 5 - 2 * r * s * t * pairs / (7 * 5))
     gamma = (s**2 / 7 + t**2 / 5) ** 2 / ((s**2 / 7) ** 2 / 6 + (t**2 / 5) ** 2 / 4)
     df = pairs - 1 + (gamma - pairs + 1) / (3 + 1 + 2 * pairs) * (3 + 1)
-    found = stats.overlapping(a, b, pairs)
+    found = inference.overlapping(a, b, pairs)
     assert found.value == pytest.approx(b.mean() - a.mean())
     assert (found.se, found.df) == (pytest.approx(se), pytest.approx(df))
 
@@ -423,12 +424,12 @@ def test_partially_overlapping_samples_of_one_mean_are_rarely_called_different(
         shared = math.sqrt(correlation) * rng.normal(size=a + b)
         own = math.sqrt(1 - correlation) * rng.normal(size=a + b)
         second = np.concatenate([shared[:pairs], shared[a : a + b - pairs]]) + own[a:]
-        false += (stats.overlapping(shared[:a] + own[:a], second, pairs).p or 1) < 0.05
+        false += (inference.overlapping(shared[:a] + own[:a], second, pairs).p or 1) < 0.05
     assert false / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
 
 
 def test_samples_that_are_the_same_or_shifted_have_no_interval() -> None:
     """No spread is left between them."""
     a = np.array([0.9, 0.91, 0.92])
-    assert stats.overlapping(a, a + 0.1, 3).p is None
-    assert stats.overlapping(np.full(3, 0.9), np.full(4, 0.9), 2).p is None
+    assert inference.overlapping(a, a + 0.1, 3).p is None
+    assert inference.overlapping(np.full(3, 0.9), np.full(4, 0.9), 2).p is None

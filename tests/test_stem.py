@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from vitcore import Config, ViT
+from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
-from vitcore.data import load
+from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.measure import measure
 from vitcore.options import ConfigError
-from vitcore.train import Training
+from vitcore.training.loop import Training
 
 SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results import lease, store
+from results import store
+from results.store import lease
 
 RESULT = {"status": "finished", "metrics": {"test_accuracy": 0.9}, "params": 10}
 

@@ -18,20 +18,22 @@ from in_process import called
 from photographs import photographs
 from torchvision.transforms.functional import center_crop
 
-from ablations.study import read_recipe
-from vitcore import Config, data, limits, memory, train
+from ablations.study.study import read_recipe
+from vitcore import Config, train
+from vitcore.analysis.evaluate import at_size, restored
+from vitcore.analysis.fewshot import few_shot
+from vitcore.analysis.interpret import inspect
 from vitcore.config import merge
 from vitcore.contracts import same_in_any_batch
-from vitcore.data import Data, load
-from vitcore.evaluate import at_size, restored
-from vitcore.fewshot import few_shot
-from vitcore.interpret import inspect
-from vitcore.model import build
-from vitcore.packing import Options, pack
-from vitcore.run import Memory
-from vitcore.sources import find_source
-from vitcore.stream import Stored
-from vitcore.train import Training, evaluation_batch
+from vitcore.data import splits
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
+from vitcore.data.splits import Data, load
+from vitcore.data.stream import Stored
+from vitcore.model.build import build
+from vitcore.runtime import memory, memory_limits
+from vitcore.training.loop import Training, evaluation_batch
+from vitcore.training.run import Memory
 
 COUNTS = {"train/cat": 40, "train/dog": 41, "test/cat": 9, "test/dog": 8}
 CPU = torch.device("cpu")
@@ -59,7 +61,7 @@ def tiny(**settings: Any) -> Config:
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "room", lambda device: 0.0)
+    monkeypatch.setattr(splits, "room", lambda device: 0.0)
 
 
 def both(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Data, Data]:
@@ -200,7 +202,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from vitcore import Config, data, train
-from vitcore.run import Memory
+from vitcore.training.run import Memory
 
 class OnDisk(Memory):
     def save_checkpoint(self, step, payload):
@@ -239,7 +241,7 @@ def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "slurm" / "job").mkdir(parents=True)
     (tmp_path / "slurm" / "memory.max").write_text("1000\n")
     (tmp_path / "slurm" / "job" / "memory.max").write_text("max\n")
-    assert list(limits.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
+    assert list(memory_limits.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
     assert min(memory.host_limits()) == 16e9
 
 
@@ -255,7 +257,7 @@ def test_a_new_pack_needs_no_more_than_its_manifest_to_be_described(home: Path) 
     shard.rename(home / "elsewhere")
     try:
         assert build(tiny()).config.classes == 2
-        data.opened.cache_clear()
+        splits.opened.cache_clear()
         with pytest.raises(ValueError, match=str(shard)):
             load(tiny())
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ablations import strict_yaml
+from ablations.study import strict_yaml
 
 CORE = {  # of the tables and examples of section 10.3.2 of the specification
     "0": 0,

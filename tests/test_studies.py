@@ -7,13 +7,13 @@ from textwrap import dedent
 import pytest
 from photographs import manifests
 
-from ablations import plan as planning
-from ablations.jobs import jobs as jobs_of
-from ablations.jobs import write as write_plan
-from ablations.prepare import prepare
-from ablations.study import Design, packaged, read_recipe, read_study
+from ablations.planning import plan as planning
+from ablations.planning.jobs import jobs as jobs_of
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.prepare import prepare
+from ablations.study.study import Design, packaged, read_recipe, read_study
+from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.measure import measure
 
 RECIPE = """
     description: A test.
@@ -89,7 +89,7 @@ def test_named_arm_may_begin_with_one_of_the_recipes(tmp_path: Path) -> None:
 
 def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
     """`position: all` is the dict in its order, a plugin's entry too; only slots have entries."""
-    from vitcore.position import POSITION, NoPosition
+    from vitcore.model.position import POSITION, NoPosition
 
     class Mine(NoPosition):
         """A plugin's."""

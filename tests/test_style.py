@@ -13,11 +13,13 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ablations import strict_yaml
-from results import plots, sentences, tables, unmatched
+from ablations.study import strict_yaml
 from results import style as styles
-from results.figures.style import style as drawing
-from results.study import StudyResults
+from results import style_check
+from results.figures import plots
+from results.figures.theme import style as drawing
+from results.study_results import StudyResults
+from results.tables import sentences, study_table
 
 PAPER = """
 size: {width: column, column: 3.25, dpi: 300}
@@ -36,7 +38,7 @@ def paper() -> styles.Style:
 
 def drawn(study: StudyResults, style: styles.Style) -> Figure:
     with styles.use(style), drawing():
-        figure = plots.figure(study, tables.table(study), style.width)
+        figure = plots.figure(study, study_table.table(study), style.width)
         figure.draw_without_rendering()
     return figure
 
@@ -53,8 +55,8 @@ def test_an_empty_file_is_the_usual_style() -> None:
     """Every key may be left out."""
     assert styles.parse({}) == styles.Style()
     with styles.use(styles.parse({})):
-        styled = tables.render(tables.table(position()), "md")
-    assert styled == tables.render(tables.table(position()), "md")
+        styled = study_table.render(study_table.table(position()), "md")
+    assert styled == study_table.render(study_table.table(position()), "md")
 
 
 WRONG = [
@@ -103,8 +105,8 @@ def test_what_is_wrong_in_a_file_is_one_line(
 def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() -> None:
     """One style for the cells, the caption, the footnotes and the answer."""
     with styles.use(paper()):
-        table = tables.table(position())
-        text = tables.render(table, "md")
+        table = study_table.table(position())
+        text = study_table.render(table, "md")
         answer = sentences.answer(table)
     rows = [line.split("|")[1:] for line in text.splitlines() if line.startswith("|")]
     arms = ["position=2d", "position=1d", "no position", "position=relative"]
@@ -123,19 +125,19 @@ def test_a_style_changes_no_number() -> None:
         return {row["arm"]: {k: v for k, v in row.items() if k != "notes"} for row in table["rows"]}
 
     with styles.use(paper()):
-        styled = tables.table(position())
-        csv = tables.render(styled, "csv")
-    assert rows(styled) == rows(tables.table(position()))
+        styled = study_table.table(position())
+        csv = study_table.render(styled, "csv")
+    assert rows(styled) == rows(study_table.table(position()))
     assert "position=none" in csv
     assert "no position" not in csv
 
 
 def test_the_style_ends_where_its_use_ends() -> None:
     """Also where something goes wrong under it."""
-    before = tables.render(tables.table(position()), "md")
+    before = study_table.render(study_table.table(position()), "md")
     with pytest.raises(RuntimeError), styles.use(paper()):
         raise RuntimeError
-    assert tables.render(tables.table(position()), "md") == before
+    assert study_table.render(study_table.table(position()), "md") == before
 
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
@@ -207,7 +209,7 @@ def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
     assert "average" in written
     assert "step size, log scale" in written
     with styles.use(paper()):
-        text = tables.render(tables.table(synthetic.results(synthetic.pooling())), "md")
+        text = study_table.render(study_table.table(synthetic.results(synthetic.pooling())), "md")
     assert "| average, lr=0.001" in text
 
 
@@ -275,7 +277,7 @@ def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
     plan = make()
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
     names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]
-    assert unmatched.told(styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names)), [plan]) == ""
+    assert style_check.told(styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names)), [plan]) == ""
 
 
 def test_plot_names_its_files_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

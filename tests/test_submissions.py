@@ -13,15 +13,19 @@ from typing import Any
 import pytest
 import synthetic
 
-from ablations import campaign as campaigns
-from ablations import cleaning, node, publishing, runner, stalling, status, submitting, tails
-from ablations.board import board
-from ablations.campaign import Campaign
-from ablations.launch import Place
-from results import lease, planned, store
-from slurm import intent, submission
-from slurm.ask import Unreachable
-from slurm.profile import Profile
+from ablations.cluster import campaign as campaigns
+from ablations.cluster import no_progress, node, submit
+from ablations.cluster.campaign import Campaign
+from ablations.execution import cleaning, runner
+from ablations.execution.launch import Place
+from ablations.reporting import log_tails, publish, status
+from ablations.reporting.status_view import board
+from results import store
+from results.store import lease, planned
+from slurm.profiles.profile import Profile
+from slurm.queries.ask import Unreachable
+from slurm.submission import arrays as submission
+from slurm.submission import intent
 
 ONE_TASK = submission.Tasks("module:name", [], [[]])
 TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
@@ -140,10 +144,10 @@ def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, s
     slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
     slurm.falls_silent()
     with pytest.raises(Unreachable, match="what waits once the same is said again"):
-        submitting.cancel(runs, {POSITION})
+        submit.cancel(runs, {POSITION})
     assert campaign.cancelled
     slurm.falls_silent(False)
-    assert "0 submissions cancelled, 2 jobs taken out" in submitting.cancel(runs, {POSITION})
+    assert "0 submissions cancelled, 2 jobs taken out" in submit.cancel(runs, {POSITION})
     assert slurm.tags == ["ablate:other:0001"]
 
 
@@ -152,7 +156,7 @@ def test_all_submissions_are_marked_before_slurm_is_asked(runs: Path, slurm: Fak
     both = [submitted(runs, POSITION), submitted(runs, POSITION)]
     slurm.falls_silent()
     with pytest.raises(Unreachable):
-        submitting.cancel(runs, {POSITION})
+        submit.cancel(runs, {POSITION})
     assert all(campaign.cancelled for campaign in both)
 
 
@@ -160,9 +164,9 @@ def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: P
     """The others are named, and nothing is done until they all are."""
     campaign = submitted(runs, POSITION, POOLING)
     with pytest.raises(ValueError, match=f"{POOLING}: submitted together"):
-        submitting.cancel(runs, {POSITION})
+        submit.cancel(runs, {POSITION})
     assert not campaign.cancelled
-    assert "1 submissions cancelled" in submitting.cancel(runs, {POSITION, POOLING})
+    assert "1 submissions cancelled" in submit.cancel(runs, {POSITION, POOLING})
     assert campaign.cancelled
 
 
@@ -170,7 +174,7 @@ def test_study_that_is_over_need_not_be_named(runs: Path, slurm: Fake) -> None:
     """Nothing of it is left to cancel."""
     synthetic.write(runs, synthetic.pooling())
     submitted(runs, POSITION, POOLING)
-    assert "1 submissions cancelled" in submitting.cancel(runs, {POSITION})
+    assert "1 submissions cancelled" in submit.cancel(runs, {POSITION})
 
 
 def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +214,8 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
     for name, continued in spelt.items():
-        assert submitting.same(campaign, [POSITION], Place(runs, Path(name)), TOY) is continued
-    assert not submitting.same(campaign, [POSITION], Place(runs, None), TOY)
+        assert submit.same(campaign, [POSITION], Place(runs, Path(name)), TOY) is continued
+    assert not submit.same(campaign, [POSITION], Place(runs, None), TOY)
 
 
 def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,16 +233,16 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     for number in range(1, 7):
         array = handed_over(campaign, campaign.jobs()[0].id, number=number)
         assert status.status(synthetic.position(), runs, status.Seen())["given_up"] == ""
-        assert stalling.stalled(campaign) is (number == 6)
+        assert no_progress.stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
-    stalling.give_up(campaign)
+    no_progress.give_up(campaign)
     view = status.status(synthetic.position(), runs, status.Seen())
     assert status.settled([view])
     said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
     assert f"stopped   {said}" in board([view]).plain
-    stalling.begin_anew(campaign)
-    assert stalling.given_up(runs, POSITION) == ""
-    assert not stalling.stalled(campaign)
+    no_progress.begin_anew(campaign)
+    assert no_progress.given_up(runs, POSITION) == ""
+    assert not no_progress.stalled(campaign)
 
 
 def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
@@ -247,7 +251,7 @@ def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     key = campaign.jobs()[0].id
     arrays = [handed_over(campaign, key, number=number) for number in (1, 2, 3)]
     (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
-    (text,) = tails.tails(runs, [key], 5, False)
+    (text,) = log_tails.tails(runs, [key], 5, False)
     assert text.endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
 
 
@@ -315,7 +319,7 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
     assert view["tables"] == answer
     assert status.settled([view]) is not last_job
     assert f"tables    {answer}" in board([view]).plain
-    publishing.publish_all(runs, [POSITION])
+    publish.publish_all(runs, [POSITION])
     view = status.status(synthetic.position(), runs, seen)
     assert view["tables"] == "written"
     assert status.settled([view])
@@ -367,7 +371,7 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
     """The campaigns of checks, which are handed to nobody."""
     found: list[Campaign] = []
-    monkeypatch.setattr(submitting, "preflight", lambda profile, runs: None)
+    monkeypatch.setattr(submit, "preflight", lambda profile, runs: None)
     monkeypatch.setattr(campaigns, "send", lambda campaign, tasks: [found.append(campaign)])
     return found
 
@@ -380,8 +384,8 @@ def test_check_waits_for_an_answer_that_is_not_seen_yet(
     def later(seconds: float) -> None:
         store.write_json(sent[0].folder / "probe.json", {"found": {"gpu": ""}})
 
-    monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=later))
-    lines, good = submitting.check(TOY, Place(runs, None))
+    monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=later))
+    lines, good = submit.check(TOY, Place(runs, None))
     assert (lines, good) == (["ok      gpu"], True)
     assert not sent[0].folder.exists()
 
@@ -397,9 +401,9 @@ def test_check_that_is_cut_short_leaves_nothing(
         slurm.falls_silent()  # squeue alone
         raise error
 
-    monkeypatch.setattr(submitting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+    monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
     with pytest.raises(error):
-        submitting.check(TOY, Place(runs, None))
+        submit.check(TOY, Place(runs, None))
     assert slurm.tags == ["ablate:other:0001"]
     assert not sent[0].folder.exists()
 
@@ -408,6 +412,6 @@ def test_check_whose_job_ends_without_a_word_says_so(
     runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some seconds, with the last line that it printed."""
-    monkeypatch.setattr(submitting, "VISIBLE_SECONDS", 0.0)
+    monkeypatch.setattr(submit, "VISIBLE_SECONDS", 0.0)
     with pytest.raises(ValueError, match="ended without an answer and printed nothing"):
-        submitting.check(TOY, Place(runs, None))
+        submit.check(TOY, Place(runs, None))

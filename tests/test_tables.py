@@ -15,9 +15,11 @@ import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
 
-from results import across, layout, sentences, stats, store
-from results.study import load
-from results.tables import render, table
+from results import store
+from results.load import load_studies
+from results.statistics import inference
+from results.tables import across_recipes, layout, sentences
+from results.tables.study_table import render, table
 
 ACCURACIES = {
     "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
@@ -188,7 +190,7 @@ def test_a_missing_contrast_stays_in_the_family() -> None:
 def test_divergence_is_an_outcome() -> None:
     """k of n diverged with its exact interval; the mean is over the rest; the verdict can only be worse."""
     row = of(with_hole("diverged"), "position=2d")
-    low, high = stats.clopper_pearson(1, 5)
+    low, high = inference.clopper_pearson(1, 5)
     assert f"1 of 5 diverged (95% interval {low:.0%} to {high:.0%})" in row["notes"]
     assert row["verdict"] == "not-resolved"
     assert of(with_hole("diverged", arm="position=none"), "position=none")["verdict"] == "worse"
@@ -460,11 +462,11 @@ def test_a_damaged_result_is_a_named_hole(runs: Path) -> None:
         if json_equal(damaged, whole):  # a space more or less says the same
             continue
         path.write_bytes(damaged)
-        row = of(table(load(runs)[0]), "position=2d")
+        row = of(table(load_studies(runs)[0]), "position=2d")
         assert (row["n"], row["missing"]) == (4, 1), damaged
         assert any(note.startswith("seed 1 missing: result.json") for note in row["notes"]), row["notes"]
     path.write_bytes(whole)
-    assert of(table(load(runs)[0]), "position=2d")["n"] == 5
+    assert of(table(load_studies(runs)[0]), "position=2d")["n"] == 5
 
 
 def json_equal(damaged: bytes, whole: bytes) -> bool:
@@ -482,12 +484,11 @@ def test_damaged_images_are_named_and_the_number_stays(runs: Path) -> None:
     whole = path.read_bytes()
     for damaged in mutations(whole, 20):
         path.write_bytes(damaged)
-        row = of(table(load(runs)[0]), "position=2d")
+        row = of(table(load_studies(runs)[0]), "position=2d")
         assert row["n"] == 5
     path.write_bytes(whole[:40])
-    assert any(
-        note.startswith("seed 2 finished: correct.npz") for note in of(table(load(runs)[0]), "position=2d")["notes"]
-    )
+    notes = of(table(load_studies(runs)[0]), "position=2d")["notes"]
+    assert any(note.startswith("seed 2 finished: correct.npz") for note in notes)
     path.write_bytes(whole)
 
 
@@ -497,12 +498,12 @@ def test_damage_elsewhere_does_not_touch_the_table(runs: Path, name: str) -> Non
     attempt = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=1d", 0)).state().attempt
     assert attempt is not None
     path = attempt / name
-    whole, before = path.read_bytes(), table(load(runs)[0])["rows"]
+    whole, before = path.read_bytes(), table(load_studies(runs)[0])["rows"]
     named = f"seed 0 finished: {name}: edited or damaged since its result was published"
     try:
         for damaged in mutations(whole, 5):
             path.write_bytes(damaged)
-            rows = table(load(runs)[0])["rows"]
+            rows = table(load_studies(runs)[0])["rows"]
             notes = [note for row in rows for note in row["notes"]]
             assert (named in notes) == (name != "released.json")
             for row in rows:
@@ -600,7 +601,7 @@ def test_other_numbers_can_be_columns() -> None:
     flat = next(csv.DictReader(io.StringIO(render(found, "csv", names))))
     assert list(flat) == [*names[:3], "train_seconds_ci95_low", "train_seconds_ci95_high"]
     assert json.loads(render(found, "json", names))["rows"][0].keys() == set(names)
-    assert across.render([found, found], "md", names).count("val accuracy |") == 2
+    assert across_recipes.render([found, found], "md", names).count("val accuracy |") == 2
     with pytest.raises(
         ValueError, match=r"digits: columns=val_acc: one of arm, .*, val_accuracy, .*did you mean 'val_acc"
     ):

@@ -12,11 +12,11 @@ import safetensors.torch
 import torch
 
 from vitcore import Config, ViT, train
-from vitcore.data import load
-from vitcore.device import SUBNORMAL, computing, in_precision
-from vitcore.run import Memory
-from vitcore.schedule import learning_rate
-from vitcore.train import Training, evaluation_steps
+from vitcore.data.splits import load
+from vitcore.runtime.device import SUBNORMAL, computing, in_precision
+from vitcore.training.loop import Training, evaluation_steps
+from vitcore.training.run import Memory
+from vitcore.training.schedules import learning_rate
 
 
 def tiny(**settings: Any) -> Config:

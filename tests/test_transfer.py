@@ -10,15 +10,15 @@ import torch
 from timm.layers.pos_embed import resample_abs_pos_embed
 
 from vitcore import Config, ViT, train
+from vitcore.analysis.evaluate import restored
 from vitcore.config import merge
 from vitcore.contracts import perturbed, tiny
-from vitcore.evaluate import restored
 from vitcore.identity import arm_key, trial_id
-from vitcore.model import build
+from vitcore.model.build import build
+from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
-from vitcore.position import POSITION
-from vitcore.run import Memory
-from vitcore.transfer import check, take_over
+from vitcore.training.run import Memory
+from vitcore.training.transfer import check, take_over
 
 SETTINGS = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "steps": 3, "batch": 8, "evaluations": 1}
 

@@ -11,13 +11,15 @@ import scipy.stats
 import synthetic
 from test_studies import RECIPE, design
 
-from ablations import plan as planning
-from ablations.jobs import write as write_plan
-from ablations.prepare import prepare
-from results import contrast, edge, export, report, rivals, sentences, tuning
-from results.compare import compare
-from results.record import Record
-from results.tables import render, table
+from ablations.planning import plan as planning
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.prepare import prepare
+from results import export, report
+from results.comparison.compare import compare
+from results.statistics import contrast, grid_edge, tuned_pairs, tuning
+from results.store.record import Record
+from results.tables import sentences
+from results.tables.study_table import render, table
 
 RATES = (0.001, 0.002, 0.004)
 TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
@@ -197,13 +199,13 @@ def test_of_a_loss_the_lower_one_is_ahead() -> None:
         for lr, values in of.items()
     }
     samples |= {f"pool={pool},lr=tuned": samples[f"pool={pool},lr=0.002"] for pool in ("gap", "cls")}
-    pair = rivals.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples)
-    assert rivals.p(pair, plan) == 1.0  # gap has lower losses at its other points than cls at its own
-    assert rivals.p(pair, plan | {"metric": "test_accuracy"}) == 1.0  # cls is as high at its other points
+    pair = tuned_pairs.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples)
+    assert tuned_pairs.p(pair, plan) == 1.0  # gap has lower losses at its other points than cls at its own
+    assert tuned_pairs.p(pair, plan | {"metric": "test_accuracy"}) == 1.0  # cls is as high at its other points
     gone = [name for name in samples if "tuned" not in name and "0.002" not in name]
-    alone = rivals.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples, gone)
+    alone = tuned_pairs.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples, gone)
     own = scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue
-    assert rivals.p(alone, plan) == rivals.p(alone, plan | {"metric": "test_accuracy"}) == pytest.approx(own)
+    assert tuned_pairs.p(alone, plan) == tuned_pairs.p(alone, plan | {"metric": "test_accuracy"}) == pytest.approx(own)
 
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
@@ -280,9 +282,9 @@ def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> Non
     rng = np.random.default_rng(0)
     for _ in range(50):
         a, b = rng.normal(0.01, 0.01, 5), rng.normal(0, 0.01, 5)
-        assert edge.exceeds(a, b) == (scipy.stats.ttest_rel(a, b, alternative="greater").pvalue < 0.025)
-    assert edge.exceeds(np.ones(3), np.zeros(3))
-    assert not edge.exceeds(np.ones(3), np.ones(3))
+        assert grid_edge.exceeds(a, b) == (scipy.stats.ttest_rel(a, b, alternative="greater").pvalue < 0.025)
+    assert grid_edge.exceeds(np.ones(3), np.zeros(3))
+    assert not grid_edge.exceeds(np.ones(3), np.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> Non
 )
 def test_a_grid_goes_on_in_its_own_steps(values: list[int | float], after: float | None) -> None:
     """By the ratio of its last two values, by their distance where one is zero, and never below that."""
-    assert edge.beyond(values) == after
+    assert grid_edge.beyond(values) == after
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:

@@ -25,15 +25,20 @@ from PIL import EpsImagePlugin, Image
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torchvision.datasets import CIFAR10
 
-from ablations import cli, jobs, launch
-from ablations.commands import figures
-from ablations.launch import Place
-from ablations.study import read_recipe
-from results import evals, export, lease, store, study
-from vitcore import compiling, datasets
-from vitcore.imagefolder import read_folder
+from ablations import cli
+from ablations.cli import figures
+from ablations.execution import launch
+from ablations.execution.launch import Place
+from ablations.planning import jobs
+from ablations.study.study import read_recipe
+from results import export, store
+from results.load import load_studies
+from results.store import evals, lease
+from vitcore.data import datasets
+from vitcore.data.imagefolder import read_folder
+from vitcore.data.pack_sources import find_source
 from vitcore.options import ConfigError
-from vitcore.sources import find_source
+from vitcore.runtime import compile_cache
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
 
@@ -179,8 +184,8 @@ def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folder for caches, and nothing said about the compiler's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setenv(compiling.CACHE, "")  # so that it is as before afterwards
-    monkeypatch.delenv(compiling.CACHE)
+    monkeypatch.setenv(compile_cache.CACHE, "")  # so that it is as before afterwards
+    monkeypatch.delenv(compile_cache.CACHE)
     return tmp_path / "caches"
 
 
@@ -190,10 +195,12 @@ def test_no_worker_takes_compiled_code_from_a_run_directory(
     """PyTorch unpickles its cache: it lies in the user's own folder, mode 0700, whatever the run directory holds."""
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     started_with = launch.environment(Place(tmp_path, None), {})
-    assert str(tmp_path) not in " ".join(started_with.get(name, "") for name in (compiling.CACHE, "TRITON_CACHE_DIR"))
-    compiling.compiled(torch.nn.Linear(2, 2), backend="eager")
-    cache = Path(os.environ[compiling.CACHE])
-    assert cache == caches / "vit-ablations" / "compiled" / compiling.processor()
+    assert str(tmp_path) not in " ".join(
+        started_with.get(name, "") for name in (compile_cache.CACHE, "TRITON_CACHE_DIR")
+    )
+    compile_cache.compiled(torch.nn.Linear(2, 2), backend="eager")
+    cache = Path(os.environ[compile_cache.CACHE])
+    assert cache == caches / "vit-ablations" / "compiled" / compile_cache.processor()
     assert (caches / "vit-ablations").stat().st_mode & 0o777 == 0o700
 
 
@@ -202,9 +209,9 @@ def test_a_place_that_the_user_gave_is_used_and_pytorchs_guessable_one_is_not(
 ) -> None:
     """PyTorch writes its own choice, in /tmp, into the environment, where it looks like the user's."""
     for given, used in (("/mine", "/mine"), (default_cache_dir(), str(caches))):
-        monkeypatch.setenv(compiling.CACHE, given)
-        compiling.use_private_cache()
-        assert os.environ[compiling.CACHE].startswith(used)
+        monkeypatch.setenv(compile_cache.CACHE, given)
+        compile_cache.use_private_cache()
+        assert os.environ[compile_cache.CACHE].startswith(used)
 
 
 def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,17 +220,17 @@ def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkey
     folder.mkdir(parents=True)
     folder.chmod(0o770)
     with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
-        compiling.use_private_cache()
+        compile_cache.use_private_cache()
     folder.chmod(0o700)
     folder.rename(caches / "elsewhere")
     folder.symlink_to(caches / "elsewhere")
     with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
-        compiling.use_private_cache()
+        compile_cache.use_private_cache()
     folder.unlink()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
-        compiling.use_private_cache()
-    assert compiling.CACHE not in os.environ
+        compile_cache.use_private_cache()
+    assert compile_cache.CACHE not in os.environ
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------
@@ -290,7 +297,7 @@ def test_plot_of_a_colleagues_export_stays_in_its_folder(
     published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of a study in an export is not taken for a path: refused in one line, nothing written."""
-    (found,) = study.load(published)
+    (found,) = load_studies(published)
     for name in ("../../escaped", str(tmp_path / "escaped")):
         export.write([dataclasses.replace(found, plan=found.plan | {"name": name})], tmp_path / "theirs.parquet")
         (tmp_path / "here").mkdir(exist_ok=True)

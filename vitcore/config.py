@@ -103,7 +103,7 @@ class Config(Options):
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Everything that is not written out, from what is."""
-        from vitcore.describe import describe  # late: says of unknown data what is wrong as a ConfigError
+        from vitcore.data.lookup import describe  # late: says of unknown data what is wrong as a ConfigError
 
         values = merge(values)
         if is_reference(model := values.get("model")) and (own := [key for key in values if of_architecture(key)]):
@@ -140,14 +140,14 @@ class Config(Options):
     @property
     def layers(self) -> int:
         """Blocks of the encoder: `depth`, less those that the stem stands for."""
-        from vitcore.stem import STEM
+        from vitcore.model.stem import STEM
 
         return self.depth - STEM[self.stem].blocks(self)
 
     @property
     def stem_width(self) -> int:
         """The width of the tokens that the stem gives: `width`, less what a concatenated position takes of it."""
-        from vitcore.position import POSITION
+        from vitcore.model.position import POSITION
 
         return POSITION[self.position].stem_width(self)
 

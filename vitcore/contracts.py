@@ -13,16 +13,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from vitcore.augment import AUGMENT
-from vitcore.compiling import use_private_cache
 from vitcore.config import Config
-from vitcore.data import load
-from vitcore.noise import image_keys
-from vitcore.run import Memory
-from vitcore.schedule import learning_rate
-from vitcore.train import Training, train
+from vitcore.data.augment import AUGMENT
+from vitcore.data.splits import load
+from vitcore.keyed_random import image_keys
+from vitcore.model.vit import ViT
+from vitcore.runtime.compile_cache import use_private_cache
+from vitcore.training.loop import Training, train
+from vitcore.training.run import Memory
+from vitcore.training.schedules import learning_rate
 from vitcore.variants import PARTS, VARIANTS
-from vitcore.vit import ViT
 
 Contract = Callable[[str, str], None]
 EQUAL = 1e-9  # of float64 numbers about 1

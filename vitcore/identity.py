@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from vitcore.config import Config
-from vitcore.describe import describe
-from vitcore.origin import fingerprint
-from vitcore.position import POSITION
+from vitcore.data.lookup import describe
+from vitcore.model.position import POSITION
 from vitcore.sizes import of_architecture
+from vitcore.training.init_from import fingerprint
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "attention", "micro_batch", "gpus"})

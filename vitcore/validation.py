@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from vitcore.describe import describe
-from vitcore.initial import INIT
-from vitcore.measure import measure
-from vitcore.model import check_micro_batch
+from vitcore.analysis.cost import measure
+from vitcore.data.lookup import describe
+from vitcore.model.build import check_micro_batch
+from vitcore.model.initialization import INIT
+from vitcore.model.position import POSITION
 from vitcore.options import ConfigError, listed, nearest
-from vitcore.origin import checked
-from vitcore.position import POSITION
-from vitcore.ranks import check_ranks
 from vitcore.sizes import REFERENCE, of_architecture
+from vitcore.training.distributed import check_ranks
+from vitcore.training.init_from import checked
 from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 

@@ -7,15 +7,15 @@ added in its own file, never here.
 from collections.abc import Mapping
 from typing import Any
 
-from vitcore.augment import AUGMENT, Augment
-from vitcore.head import HEAD, Head
-from vitcore.objective import OBJECTIVE, Objective
-from vitcore.optim import OPTIMIZER, Optimizer
-from vitcore.part import Part
-from vitcore.pooling import POOLING, Pooling
-from vitcore.position import POSITION, Position
-from vitcore.schedule import SCHEDULE, Schedule
-from vitcore.stem import STEM, Stem
+from vitcore.data.augment import AUGMENT, Augment
+from vitcore.model.head import HEAD, Head
+from vitcore.model.part import Part
+from vitcore.model.pooling import POOLING, Pooling
+from vitcore.model.position import POSITION, Position
+from vitcore.model.stem import STEM, Stem
+from vitcore.training.objectives import OBJECTIVE, Objective
+from vitcore.training.optimizers import OPTIMIZER, Optimizer
+from vitcore.training.schedules import SCHEDULE, Schedule
 from vitcore.variant import Variant
 
 SLOTS: Mapping[type[Variant], dict[str, Any]] = {

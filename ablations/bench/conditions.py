@@ -4,12 +4,12 @@ from typing import Any
 
 import torch
 
-from ablations.bench.clock import ends
 from ablations.bench.process import Source
-from ablations.machine import cores
-from ablations.provenance import environment
+from ablations.bench.timing import ends
+from ablations.execution.machine import cores
+from ablations.execution.provenance import environment
 from vitcore.config import Config
-from vitcore.device import device_of, hardware
+from vitcore.runtime.device import device_of, hardware
 
 Json = dict[str, Any]
 

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ablations.bench.clock import Call, timed
+from ablations.bench.timing import Call, timed
+from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.device import device_of, hardware
-from vitcore.measure import measure
+from vitcore.runtime.device import device_of, hardware
 
 EXACT = 1e-5  # relative error at which a product still counts as float32
 TRIALS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablations.bench.clock import interleaved, spread
 from ablations.bench.rivals import OURS
-from ablations.probing import with_steps
+from ablations.bench.timing import interleaved, spread
+from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
-from vitcore.data import Data
-from vitcore.train import Training
+from vitcore.data.splits import Data
+from vitcore.training.loop import Training
 
 Json = dict[str, Any]
 AUGMENT = "flip-crop"

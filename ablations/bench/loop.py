@@ -19,21 +19,21 @@ import numpy as np
 import torch
 
 from ablations.bench import step
-from ablations.bench.clock import Call, interleaved, spread
 from ablations.bench.process import Source, python, run
 from ablations.bench.rivals import OURS as VITCORE
 from ablations.bench.rivals import side_of
-from ablations.machine import cores
-from ablations.probing import with_steps
+from ablations.bench.timing import Call, interleaved, spread
+from ablations.execution.machine import cores
+from ablations.planning.measure_steps import with_steps
 from results import store
 from vitcore.config import Config, merge
-from vitcore.data import load
-from vitcore.describe import pack_of
-from vitcore.device import computing, device_of
-from vitcore.interop import timm_arguments
+from vitcore.data.lookup import pack_of
+from vitcore.data.splits import load
+from vitcore.interop.convert import timm_arguments
 from vitcore.options import ConfigError
+from vitcore.runtime.device import computing, device_of
 from vitcore.sizes import ARCHITECTURE
-from vitcore.train import evaluation_steps
+from vitcore.training.loop import evaluation_steps
 
 Json = dict[str, Any]
 POSITIONS = ("none", "1d")

@@ -7,9 +7,9 @@ import torch
 
 from ablations.bench.process import Source, answer, measure_in_process
 from ablations.bench.rivals import compiles, side_of
-from ablations.probing import with_steps
+from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config
-from vitcore.device import computing, device_of
+from vitcore.runtime.device import computing, device_of
 
 STEPS = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ablations import plugins
-from ablations.provenance import HOME
+from ablations.execution.provenance import HOME
+from ablations.study import plugins
 from vitcore.config import Config
-from vitcore.data import Data, Images, load
-from vitcore.device import device_of
+from vitcore.data.splits import Data, Images, load
+from vitcore.runtime.device import device_of
 
 BATCHES = 4  # of random images
 

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore.config import Config
-from vitcore.data import Data
-from vitcore.device import device_of, flushing, in_precision
-from vitcore.interop import to_timm, to_torchvision
-from vitcore.optim import Moments, decays, moments
-from vitcore.schedule import learning_rate
-from vitcore.train import Training
-from vitcore.vit import ViT
+from vitcore.data.splits import Data
+from vitcore.interop.convert import to_timm, to_torchvision
+from vitcore.model.vit import ViT
+from vitcore.runtime.device import device_of, flushing, in_precision
+from vitcore.training.loop import Training
+from vitcore.training.optimizers import Moments, decays, moments
+from vitcore.training.schedules import learning_rate
 
 OURS = "vitcore"
 DRAWN = ("dropout", "drop_path")  # each model draws its own random numbers for these

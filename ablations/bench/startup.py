@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ablations.bench.clock import progress, spread
 from ablations.bench.process import Source, answer, measure_in_process
-from ablations.probing import with_steps
+from ablations.bench.timing import progress, spread
+from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
-from vitcore.device import computing
-from vitcore.train import Training
+from vitcore.runtime.device import computing
+from vitcore.training.loop import Training
 
 Json = dict[str, Any]
 COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled"

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from ablations.bench.clock import Call, Seconds, interleaved, spread
 from ablations.bench.floor import Floor, matmul_precision, peak
 from ablations.bench.input import Input
 from ablations.bench.rivals import KINDS, OURS, Ours, Rival
-from ablations.probing import with_steps
+from ablations.bench.timing import Call, Seconds, interleaved, spread
+from ablations.planning.measure_steps import with_steps
+from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.data import Data
-from vitcore.device import device_of
-from vitcore.measure import measure
+from vitcore.data.splits import Data
+from vitcore.runtime.device import device_of
 
 Json = dict[str, Any]
 CHECKED = 5  # first steps, whose losses are compared

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ablations import paces
 from ablations.bench import memory
-from ablations.bench.clock import Seconds, interleaved, spread
 from ablations.bench.process import Source
 from ablations.bench.rivals import OURS
-from ablations.probing import with_steps
-from ablations.study import Arm, Design
+from ablations.bench.timing import Seconds, interleaved, spread
+from ablations.planning import step_times
+from ablations.planning.measure_steps import with_steps
+from ablations.study.study import Arm, Design
+from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.device import computing
-from vitcore.measure import measure
-from vitcore.train import Training
+from vitcore.runtime.device import computing
+from vitcore.training.loop import Training
 
 Json = dict[str, Any]
 WARM_UP = 5
@@ -88,4 +88,4 @@ def row(arm: Arm, baseline: Config, pairs: Pairs) -> Json:
 
 
 def pace(config: Config) -> str:
-    return paces.key(config.model_dump())
+    return step_times.key(config.model_dump())

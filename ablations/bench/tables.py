@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ablations.bench.rivals import OURS
-from results.grid import Cell, Grid, markdown
+from results.tables.grid import Cell, Grid, markdown
 
 Json = dict[str, Any]
 

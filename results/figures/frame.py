@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from results.study import StudyResults
+from results.study_results import StudyResults
 from results.style import current
-from results.tables import Table
+from results.tables.study_table import Table
 from results.units import name, unit
 
 Plan = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from results.figures.style import LIGHT
+from results.figures.theme import LIGHT
 
 
 def stretched(values: np.ndarray) -> np.ndarray:

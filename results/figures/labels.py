@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from results.figures.style import GREY, current
+from results.figures.theme import GREY, current
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points of paper

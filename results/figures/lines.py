@@ -13,7 +13,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 from results.figures.flops import log_ticks
 from results.figures.frame import each, is_number, metric_label
 from results.figures.page import wrapped
-from results.figures.style import DASHES, GREY, MARKERS, current
+from results.figures.theme import DASHES, GREY, MARKERS, current
 from results.units import is_accuracy
 
 NAMES = {

@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from results.figures.frame import each
-from results.figures.style import COLUMN, GREY, current
-from results.plain import plain
+from results.figures.theme import COLUMN, GREY, current
+from results.safe_text import plain
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size, at least

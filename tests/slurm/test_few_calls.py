@@ -6,7 +6,7 @@ from pathlib import Path
 
 from small_study import SUBMIT, Wrap, command, on, results, write
 
-from ablations import campaign as campaigns
+from ablations.cluster import campaign as campaigns
 from slurm.devcluster import Cluster, until
 
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo")

@@ -9,7 +9,7 @@ from disturbance import resume
 from small_study import PROFILE, SUBMIT, command, logs, on, published, results, run_here, write
 
 from slurm.devcluster import Cluster, Settings, until
-from slurm.queue import is_held
+from slurm.queries.queue import is_held
 
 pytestmark = pytest.mark.slow
 

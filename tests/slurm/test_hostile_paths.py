@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hostile import CANARY, TEXTS
 
-from slurm import submission
 from slurm.devcluster import Cluster, until
-from slurm.profile import Profile, submitit_parameters
+from slurm.profiles.profile import Profile, submitit_parameters
+from slurm.submission import arrays
 
 NAMES = [text for text in TEXTS if "/" not in text and "\0" not in text and text not in ("", ".", "..")]
 CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
@@ -19,9 +19,9 @@ def refused(folder: Path, tag: str) -> str:
     """Hands over a task that makes `folder`/ran; '' where it was taken, else why not."""
     array = folder / "submissions" / "0001"
     parameters: dict[str, Any] = submitit_parameters(CHEAP, tag)
-    tasks = submission.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
     try:
-        submission.send(array, tag, tasks, parameters, Path(__file__).parents[2])
+        arrays.send(array, tag, tasks, parameters, Path(__file__).parents[2])
     except ValueError as error:
         return str(error)
     return ""

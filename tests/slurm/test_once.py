@@ -18,10 +18,11 @@ import pytest
 from disturbance import processes
 from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
 
-from ablations.campaign import LASTS
-from slurm import profile, submission
+from ablations.cluster.campaign import LASTS
 from slurm.devcluster import Cluster, Settings, until
 from slurm.devcluster.processes import MARK
+from slurm.profiles import profile
+from slurm.submission import arrays
 
 pytestmark = pytest.mark.slow
 
@@ -103,13 +104,13 @@ def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> Non
     shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
     (code / "tiny.py").write_text(TINY)
     left.mkdir()
-    tasks = submission.Tasks("tiny:leave", [str(left)], [[str(number)] for number in range(TASKS)])
+    tasks = arrays.Tasks("tiny:leave", [str(left)], [[str(number)] for number in range(TASKS)])
     chosen = profile.Profile(gpus=0, memory="100M", time=5)
     with pytest.MonkeyPatch.context() as here:
         here.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
         began = time.monotonic()
         sent = list(
-            submission.send_all(
+            arrays.send_all(
                 tmp_path / "arrays",
                 "tiny",
                 tasks,

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from hostile import CANARY, TEXTS
 
-from slurm import clock, draft, environment, options, partitions, profile, queue, submission
-from slurm.partitions import Nodes
-from slurm.profile import Profile, submitit_parameters
+from slurm.profiles import draft, options, profile
+from slurm.profiles.profile import Profile, submitit_parameters
+from slurm.queries import durations, partitions, queue
+from slurm.queries.partitions import Nodes
+from slurm.submission import arrays, environment
 
 WORDS = ["partition", "account", "qos", "gpu_type", "memory", "time", "constraint", "checkpoints", "data_dir", "stage"]
 WORDS += ["dependency", "begin", "comment"]
@@ -48,8 +50,8 @@ FULL = {
 
 def script(chosen: Profile) -> str:
     """What sbatch is given for one task of the profile."""
-    tasks = submission.Tasks("module:name", [], [[]])
-    return submission.script(Path("/nowhere"), tasks, submitit_parameters(chosen, "vit:0"), Path("/nowhere/code"))
+    tasks = arrays.Tasks("module:name", [], [[]])
+    return arrays.script(Path("/nowhere"), tasks, submitit_parameters(chosen, "vit:0"), Path("/nowhere/code"))
 
 
 def directives(text: str) -> dict[str, str | bool]:
@@ -128,8 +130,8 @@ def test_the_container_gets_the_words_of_python(tmp_path: Path) -> None:
     """srun starts the container's command, which starts Python; what a shell would expand stays as it is written."""
     words = ["apptainer", "exec", "--bind", "$HOME:/x", "/images/my torch.sif", "$(touch canary)"]
     chosen = Profile(container=shlex.join(words))
-    tasks = submission.Tasks("module:name", [], [[]], container=chosen.prefix)
-    text = submission.script(tmp_path / "0001", tasks, submitit_parameters(chosen, "vit:0"), tmp_path / "code")
+    tasks = arrays.Tasks("module:name", [], [[]], container=chosen.prefix)
+    text = arrays.script(tmp_path / "0001", tasks, submitit_parameters(chosen, "vit:0"), tmp_path / "code")
     (line,) = [line for line in text.splitlines() if line.startswith("srun")]
     command = ["bash", "-c", line.replace("srun", "printf '%s\\0'", 1)]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split("\0")
@@ -157,7 +159,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
     """hours:minutes:seconds, with days, or minutes; SLURM is told whole minutes, rounded up."""
     assert Profile(time=time).seconds == seconds
     assert Profile(time=time).minutes == -(-seconds // 60)
-    assert clock.seconds(clock.span(seconds)) == seconds
+    assert durations.seconds(durations.span(seconds)) == seconds
 
 
 def test_short_jobs_get_no_early_signal() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from hostile import CANARY, TEXTS
 
-from slurm import limits, queue
-from slurm.ask import NoSlurm, Unreachable
 from slurm.devcluster import Cluster, until
-from slurm.profile import Profile
+from slurm.profiles.profile import Profile
+from slurm.queries import limits, queue
+from slurm.queries.ask import NoSlurm, Unreachable
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
 PLAIN = Profile(partition="main", gpus=0)

@@ -61,7 +61,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Clu
     words = command(*SUBMIT, *RANKS)
     subprocess.run(words, cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
     runs = tmp_path / "runs"
-    for victim in ("ablations.rank", "ablations.worker"):
+    for victim in ("ablations.execution.rank", "ablations.execution.worker"):
         saved = set(runs.glob("trials/*/attempts/*/checkpoints/*"))
         until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
         (pid,) = running(victim)
@@ -70,7 +70,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Clu
     causes = [store.read_json(path)["cause"] for path in runs.glob("trials/*/attempts/*/failure.json")]
     assert len(causes) == 1
     assert causes[0].startswith("RankLost: rank 1 was lost")
-    assert not running("ablations.rank")
+    assert not running("ablations.execution.rank")
 
 
 def running(module: str) -> list[int]:

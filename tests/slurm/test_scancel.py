@@ -10,7 +10,7 @@ import pytest
 from small_study import PROFILE, SUBMIT, Ablate, command, logs, on, results, write
 
 from slurm.devcluster import Cluster, Settings, until
-from slurm.ending import is_cancelled
+from slurm.submission.ending import is_cancelled
 
 STATUS = ("status", "s", "--recipe", "r.yaml")
 AFTER_SECONDS = 15.0  # far more than a dying share needs to hand over a last job

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from small_study import PROFILE, RECIPE, SUBMIT, Ablate, logs, results, run_here
 
-from ablations import plan as planning
-from ablations import provenance
-from ablations.jobs import jobs as jobs_of
-from ablations.study import Design, read_recipe, read_study
-from results import lease, store
+from ablations.execution import provenance
+from ablations.planning import plan as planning
+from ablations.planning.jobs import jobs as jobs_of
+from ablations.study.study import Design, read_recipe, read_study
+from results import store
+from results.store import lease
 from slurm.devcluster import Cluster, until
 
 STUDY = """

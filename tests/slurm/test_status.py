@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from disturbance import processes
 
-from ablations import status
-from ablations.faults import BUG
-from ablations.retrying import advice
+from ablations.execution.faults import BUG
+from ablations.execution.retry import advice
+from ablations.reporting import status
 from slurm.devcluster import Cluster, until
 
 BROKEN = """
-from vitcore.position import POSITION, Learned1D
+from vitcore.model.position import POSITION, Learned1D
 
 class Broken(Learned1D):
     def tokens(self, x, layer, grid):

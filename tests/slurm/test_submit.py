@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, results, run_here, write
 
-from ablations import campaign as campaigns
+from ablations.cluster import campaign as campaigns
 from results import store
 from slurm.devcluster import Cluster, until
 
@@ -177,5 +177,5 @@ def test_dry_run_shows_the_script_and_writes_nothing(tmp_path: Path, ablate: Abl
     """--dry-run prints the batch script."""
     shown = ablate(*SUBMIT, "--dry-run").stdout
     assert "#SBATCH --partition=main" in shown
-    assert "slurm.job" in shown
+    assert "slurm.submission.job" in shown
     assert not (tmp_path / "runs").exists()

@@ -8,10 +8,11 @@ import pytest
 from in_process import called
 from small_study import CANCEL, PROFILE, SUBMIT, Wrap, command, on, results, write
 
-from slurm import executor, intent, limits, partitions, policy, queue, submission
-from slurm.ask import Refused, Unreachable
 from slurm.devcluster import Cluster, until
-from slurm.profile import Profile, submitit_parameters
+from slurm.profiles.profile import Profile, submitit_parameters
+from slurm.queries import limits, partitions, policy, queue
+from slurm.queries.ask import Refused, Unreachable
+from slurm.submission import arrays, executor, intent
 
 ROOT = Path(__file__).parents[2]
 CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
@@ -21,8 +22,8 @@ BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"
 def send(folder: Path, profile: Profile = CHEAP) -> int:
     """Hands over a task that makes `folder`/ran, and fails where it was made before."""
     tag = f"ablate:{folder.name}:0001"
-    tasks = submission.Tasks("os:mkdir", [str(folder / "ran")], [[]])
-    return submission.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
+    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    return arrays.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
 
 
 @pytest.mark.parametrize(

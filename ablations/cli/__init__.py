@@ -1,0 +1,103 @@
+"""The command `ablate`: its commands in the order of their help; what is wrong with one, as a line."""
+
+import os
+import sys
+import tempfile
+import traceback
+from typing import Any, NoReturn
+
+import typer
+
+from ablations.cli import (
+    benches,
+    checks,
+    cluster,
+    data,
+    figures,
+    listing,
+    planning,
+    profiles,
+    running,
+    tables,
+    watching,
+)
+from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
+from ablations.extras import to_install
+from ablations.reporting.output import plain_output
+from results.safe_text import one_line
+
+USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
+
+app = typer.Typer(
+    help="Ablation studies for Vision Transformers: declare, run, compare.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(benches.app, name="bench")
+app.add_typer(data.app, name="data")
+app.add_typer(profiles.app, name="profile")
+for command in (
+    *(listing.list_, planning.plan),
+    *(running.run, running.train, running.retry),
+    *(cluster.submit, watching.status, watching.logs, cluster.cancel, watching.clean),
+    *(tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
+    checks.check,
+):
+    app.command(command.__name__.rstrip("_"))(command)
+
+
+def main() -> None:
+    """The command: bad input is one line on standard error and status 2."""
+    with plain_output():
+        run()
+
+
+def run() -> NoReturn:
+    try:
+        sys.exit(app(prog_name="ablate", standalone_mode=False))
+    except USAGE as error:
+        refuse_usage(error)
+    except (ValueError, OSError) as error:
+        if os.environ.get("ABLATE_TRACEBACK"):
+            raise
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except ModuleNotFoundError as error:
+        told = to_install(error)
+        print(f"ablate: {told or one_line(unexpected(error))}", file=sys.stderr)
+        sys.exit(BAD_INPUT if told else FAILED)
+    except KeyboardInterrupt:
+        print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except Exception as error:  # a mistake of ours: nobody is shown a traceback
+        if os.environ.get("ABLATE_TRACEBACK"):
+            raise
+        print(f"ablate: {one_line(unexpected(error))}", file=sys.stderr)
+        sys.exit(FAILED)
+
+
+def unexpected(error: Exception) -> str:
+    """One line for a mistake of ours; the traceback goes to a file that the line names."""
+    with tempfile.NamedTemporaryFile("w", prefix="ablate-", suffix=".log", delete=False) as log:
+        log.write("".join(traceback.format_exception(error)))
+    return f"unexpected {type(error).__name__}: {str(error)[:200]}; the traceback is in {log.name}: please report it"
+
+
+def refuse_usage(error: Any) -> NoReturn:
+    """Words that no command takes: one line; the help where a command that needs words was given none."""
+    asked = error.ctx.command_path if error.ctx else "ablate"
+    if error.ctx and error.message == error.ctx.get_help():
+        print(error.message, file=sys.stderr)
+    else:
+        told = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # a word of pydantic's
+        print(f"{asked}: {told} (see {asked} -h)", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+entry = main  # the name that console scripts of versions before 0.12 call
+
+if __name__ == "__main__":
+    main()

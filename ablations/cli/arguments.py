@@ -1,0 +1,165 @@
+"""What the words of a command mean: studies and settings, a recipe, plans, trials, a SLURM profile."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablations.study import settings
+from ablations.study.naming import plan_name, stem
+
+if TYPE_CHECKING:
+    from ablations.execution.launch import Place
+    from ablations.study.study import Design, Record
+    from slurm.profiles.profile import Profile
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The studies and settings that the words of a command name."""
+
+    studies: list[str]
+    overrides: Json
+
+
+def split(words: Iterable[str]) -> Asked:
+    """Words with '=' are settings, the others studies. Raises ValueError for a setting given twice."""
+    studies, overrides = [], {}
+    for word in words:
+        if "=" in word and not word.endswith((".yaml", ".yml")):
+            from ablations.study import strict_yaml  # late: most words are names
+
+            key, value = strict_yaml.assignment(word)
+            if key in overrides:
+                raise ValueError(f"{key} is set twice")
+            overrides[key] = value
+        else:
+            studies.append(word)
+    return Asked(studies, overrides)
+
+
+def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
+    """What the words of a command and its --data-dir mean."""
+    from ablations.study.study import Design, read_recipe, read_study
+
+    names = study_names(asked)
+    images = settings.places(settings.read(Path()), data_dir).images
+    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
+    fields = ("baseline", "stages", "arms", "co_changes")
+    studies = [with_data(read_study(name), fields, images) for name in names]
+    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
+
+
+def study_names(asked: Asked) -> list[str]:
+    """The studies that are asked for, by name or file, each once. Raises ValueError where there is none."""
+    from ablations.study.study import packaged
+
+    if not asked.studies:
+        raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
+    names = (name for word in asked.studies for name in (packaged("studies") if word == "all" else [word]))
+    return list(dict.fromkeys(names))
+
+
+def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
+    """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
+    return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
+
+
+def named_data(config: Json, data_dir: Path | None = None) -> Json:
+    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names. data_dir: --data-dir."""
+    mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
+    return mapped
+
+
+def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
+    """What the words of a command name; none: all that are planned."""
+    asked = split(words or [])
+    if "all" in asked.studies:
+        return []
+    overrides = named_data(asked.overrides)
+    return [name if "@" in name else plan_name(stem(name), stem(recipe_name), overrides) for name in asked.studies]
+
+
+def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name: str, source: Path) -> None:
+    """Raises ValueError for a study that was not run with the settings of the words, and for a file that is not there.
+
+    By the settings, as plans are called by a hash of them. Where nothing is planned, somebody else says so.
+    """
+    asked, there = split(words or []), {plan["name"]: plan for plan in plans}
+    with_them = plan_names(words, recipe_name)
+    for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
+        study, said = stem(word), ", ".join(f"{key}={value}" for key, value in asked.overrides.items())
+        base = there.get(plan_name(study, stem(recipe_name), {}))
+        if name not in there and base and said and "@" not in word:
+            raise ValueError(f"{said}: nothing of '{study}' was run with it in {source}{varied(base, asked.overrides)}")
+        if study != word and not Path(word).exists() and study not in {plan["study"] for plan in there.values()}:
+            raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
+
+
+def varied(plan: Json, overrides: Json) -> str:
+    """That the study's own table has what was set, where the study varies it."""
+    own = [key for key in overrides if key in {**plan["factors"], **plan["curves"]}]
+    return f": {' and '.join(own)} is what the study varies, its table has every value" if own else ""
+
+
+def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
+    """The plans that a command asks for."""
+    from results import store
+    from results.store import planned as plans
+
+    refuse_unplanned(store.plans(runs), words, recipe_name, runs)
+    return plans.plans(runs, plan_names(words, recipe_name))
+
+
+def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") -> list[str]:
+    """The trials that the words of a command name, by their ids or by their studies."""
+    from ablations.planning.jobs import jobs
+
+    ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
+    studies = [word for word in words if word not in ids]
+    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arm)]
+
+
+def prepared(
+    asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
+) -> list[Json]:
+    """The plans to run: what the words ask for, and whatever was planned under the same names before.
+
+    `asked` in a plan: what else than its settings the command takes that makes it again.
+    """
+    from ablations.planning.prepare import prepare
+
+    made = designs(asked, recipe_name, data_dir)
+    plans = [prepare(design, place.runs, seeds, prune, place.code) for design in counted(made)]
+    shared = {
+        "recipe": anywhere(recipe_name),
+        "plugins": [str(path) for path in place.plugins],
+        "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
+    }
+    names = map(anywhere, study_names(asked))
+    return [plan | {"asked": {"study": name, **shared}} for name, plan in zip(names, plans, strict=True)]
+
+
+def counted(made: "Sequence[Design]") -> "Iterable[Design]":
+    """The studies, with a bar on a terminal's standard error: all of them take 10 s to plan."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(made, "planning", console=console, transient=True, disable=not console.is_terminal)
+
+
+def anywhere(name: str) -> str:
+    """A study or recipe as it is named in any working directory."""
+    return str(Path(name).absolute()) if stem(name) != name else name
+
+
+def slurm_profile(name: str, recipe: str) -> "Profile":
+    """A SLURM profile, where the recipe's resources fill what it leaves open."""
+    from ablations.cluster.submit import read_profile
+    from ablations.study.study import read_recipe
+
+    return read_profile(name, read_recipe(recipe).resources)

@@ -1,0 +1,271 @@
+"""`ablate bench step|study|loop|input|startup`: speed beside what others write."""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablations.cli import options
+from ablations.cli.answer import INTERRUPTED, show_json
+from ablations.cli.arguments import Asked, designs, named_data, split
+from ablations.cli.directories import data_folder, load_plugins
+
+if TYPE_CHECKING:
+    from ablations.bench.process import Source
+    from ablations.study.study import Arm, Design
+    from vitcore.config import Config
+
+Json = dict[str, Any]
+app = typer.Typer(
+    help="Speed as ratios of what is measured in turn, in one run: median and quartiles; lowest and highest with fewer "
+    "than five rounds.",
+    no_args_is_help=True,
+)
+
+Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings beside the recipe's.")]
+Rounds = Annotated[int, typer.Option(min=2, help="Turns of each side.")]
+Steps = Annotated[int, typer.Option(min=1, help="Train steps a turn.")]
+Gpu = Annotated[bool, typer.Option("--gpu", help="On a GPU.")]
+RandomImages = Annotated[
+    bool, typer.Option("--random-images", help="Random ones of the data's size, where those are not at hand.")
+]
+Out = Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the words and options of a bench come to."""
+
+    asked: Asked
+    settings: Json
+    source: "Source"
+    digests: dict[str, str]
+
+    def config(self) -> "Config":
+        from vitcore.config import Config
+
+        return Config(**self.settings)
+
+    def conditions(self, bench: str, rounds: int, calls: int, config: "Config | None" = None) -> Json:
+        from ablations.bench.conditions import conditions
+
+        return {"bench": bench, **conditions(config or self.config(), self.source, self.digests, rounds, calls)}
+
+
+@app.command()
+def step(
+    words: Settings = None,
+    recipe: options.RecipeName = "digits",
+    rounds: Rounds = 15,
+    steps: Steps = 20,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
+    ] = False,
+    gpu: Gpu = False,
+    random_images: RandomImages = False,
+    out: Out = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """The train step of a config beside its rivals, its floor, its input and its memory.
+
+    Rivals: timm's and torchvision's models with our weights in the usual script's step. Floor: the step's matrix
+    products and attention alone. Memory: what steps add to model and images. On a GPU also the share of its peak, and
+    how often a step waits for it. Example: ablate bench step width=192 heads=3 --rounds 5
+    """
+    from ablations.bench import memory
+    from ablations.bench import step as benches
+    from vitcore.runtime.device import computing
+
+    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
+
+    def measure() -> Json:
+        config = made.config()
+        with computing(config):
+            found = benches.bench(config, made.source.images(config), rounds, steps, compiled)
+        names = [side["name"] for side in found["sides"]]
+        found["memory_bytes"] = memory.of_sides(config, names, made.source, found["left_out"])
+        return made.conditions("step", rounds, steps) | found
+
+    show([measure], out, as_json)
+
+
+@app.command()
+def study(
+    words: Annotated[list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Studies, and settings.")],
+    recipe: options.RecipeName = "digits",
+    arm: options.ArmGlob = "*",
+    rounds: Rounds = 15,
+    steps: Steps = 20,
+    gpu: Gpu = False,
+    random_images: RandomImages = False,
+    out: Out = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """What a step of each arm of a study takes beside its baseline's."""
+    from ablations.bench import study as benches
+
+    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
+    chosen = designs(Asked(made.asked.studies, made.asked.overrides | device(gpu)), recipe, data_dir)
+    arms = [(design, benches.chosen(design, arm)) for design in chosen]
+
+    def measure(design: "Design", some: "list[Arm]") -> Json:
+        rows = benches.bench(design, some, rounds, steps, made.source)
+        return made.conditions("arms", rounds, steps, design.reference) | {"study": design.name, "arms": rows}
+
+    show([partial(measure, *pair) for pair in arms], out, as_json)
+
+
+@app.command()
+def loop(
+    words: Settings = None,
+    recipe: options.RecipeName = "digits",
+    rounds: Rounds = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each of its two arms.")] = 2,
+    gpu: Gpu = False,
+    out: Out = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """A whole small study of two positions beside one process a trial; minutes."""
+    from ablations.bench import loop as benches
+
+    made = set_up(words, recipe, gpu, False, out, plugin, data_dir)
+    if "position" in made.asked.overrides:
+        raise ValueError(f"position={made.asked.overrides['position']}: is what the study varies: leave it out")
+
+    def measure() -> Json:
+        return made.conditions("loop", rounds, 1) | benches.bench(made.settings, seeds, rounds, made.source)
+
+    show([measure], out, as_json)
+
+
+@app.command(name="input")
+def input_(
+    words: Settings = None,
+    recipe: options.RecipeName = "digits",
+    rounds: Rounds = 15,
+    steps: Steps = 20,
+    gpu: Gpu = False,
+    random_images: RandomImages = False,
+    out: Out = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """The batches alone; flipped and cropped ones beside torchvision's with PIL."""
+    from ablations.bench import input as benches
+    from vitcore.runtime.device import computing
+
+    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
+
+    def measure() -> Json:
+        config = made.config()
+        with computing(config):
+            found = benches.bench(config, made.source.images(config), rounds, steps)
+        return made.conditions("input", rounds, steps) | found
+
+    show([measure], out, as_json)
+
+
+@app.command()
+def startup(
+    words: Settings = None,
+    recipe: options.RecipeName = "digits",
+    rounds: Rounds = 2,
+    gpu: Gpu = False,
+    random_images: RandomImages = False,
+    out: Out = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """A process's first step, with an empty and a full compile cache; minutes."""
+    from ablations.bench import startup as benches
+
+    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
+    show(
+        [lambda: made.conditions("start", rounds, 1) | benches.bench(made.config(), rounds, made.source)], out, as_json
+    )
+
+
+def device(gpu: bool) -> Json:
+    return {"device": "cuda" if gpu else "cpu"}
+
+
+def set_up(
+    words: list[str] | None,
+    recipe: str,
+    gpu: bool,
+    random_images: bool,
+    out: Path | None,
+    plugin: list[Path] | None,
+    data_dir: Path | None,
+    studies: bool = False,
+) -> Setup:
+    """Raises ValueError for what cannot be measured, before minutes are spent on it."""
+    from ablations.bench.process import Source
+    from ablations.execution.worker import require_gpu
+    from ablations.study.study import read_recipe
+    from vitcore.config import merge
+
+    asked = split(words or [])
+    if asked.studies and not studies:
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: studies are for `ablate bench study`")
+    if studies and not asked.studies:
+        raise ValueError("a study to measure: `ablate list` has their names")
+    refuse_elsewhere(asked, device(gpu))
+    if gpu:
+        require_gpu()
+    if out:
+        refuse_unwritable(out)
+    files, digests = load_plugins(plugin)
+    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device(gpu)), data_dir)
+    source = Source(data_folder(data_dir), random_images, tuple(files))
+    return Setup(asked, settings, source, dict(zip(map(str, files), digests, strict=True)))
+
+
+def refuse_elsewhere(asked: Asked, device: Json) -> None:
+    """Raises ValueError for another device than the one that is measured, or for several."""
+    if asked.overrides.get("device", device["device"]) != device["device"]:
+        raise ValueError(f"device={asked.overrides['device']}: a bench is of the CPU, with --gpu of a GPU")
+    if asked.overrides.get("gpus", 1) != 1:
+        raise ValueError(f"gpus={asked.overrides['gpus']}: a bench is of one process: leave it out")
+
+
+def refuse_unwritable(out: Path) -> None:
+    """Raises OSError where the file cannot be written; a file that is there stays as it is."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.is_dir():
+        raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
+    with tempfile.TemporaryFile(dir=out.parent):
+        pass
+
+
+def show(measurements: Iterable[Callable[[], Json]], out: Path | None, as_json: bool) -> None:
+    """Make the measurements, printing a table after each, or all as JSON at the end."""
+    from ablations.bench.tables import render
+    from results import store
+
+    found: list[Json] = []
+    try:
+        for measure in measurements:
+            found.append(measure())
+            if not as_json:
+                print("\n" * (len(found) > 1) + render(found[-1]), flush=True)
+    except KeyboardInterrupt:
+        print("ablate: interrupted; what was not printed yet is lost", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        show_json(found)
+    if out:
+        store.write_json(out, found[0] if len(found) == 1 else found)

@@ -1,0 +1,82 @@
+"""`ablate submit`, `cancel`: trials on a SLURM cluster."""
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablations.cli import guards, options
+from ablations.cli.arguments import planned, prepared, slurm_profile, split
+from ablations.cli.directories import found_at, make_place, runs_folder
+
+if TYPE_CHECKING:
+    from ablations.execution.launch import Place
+    from slurm.profiles.profile import Profile
+
+Json = dict[str, Any]
+
+
+def submit(
+    words: options.Words,
+    profile: options.ProfileName,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    seeds: options.Seeds = None,
+    prune: options.Prune = False,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    checkpoints: options.Checkpoints = None,
+    keep_weights: options.Keeping = None,
+    max_hours: options.MaxHours = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
+) -> None:
+    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
+
+    Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
+    waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
+    """
+    from ablations.cluster import submit as submitting
+    from ablations.planning import jobs
+
+    chosen = slurm_profile(profile, recipe)
+    keep = keep_weights.value if keep_weights else chosen.keep_weights
+    place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
+    plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
+    ensure_submittable(plans, place, chosen, max_hours)
+    if dry_run:
+        print(submitting.preview(plans, place, chosen))
+        return
+    if submitting.left(plans, place) and (warning := submitting.preflight(chosen, place.runs)):
+        print(f"ablate: {warning}", file=sys.stderr)
+    guards.ensure_writable(place.runs)
+    for plan in plans:
+        jobs.write(place.runs, plan)
+    names = [plan["name"] for plan in plans]
+    print(submitting.submit(plans, place, chosen))
+    print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
+
+
+def ensure_submittable(plans: list[Json], place: "Place", profile: "Profile", max_hours: float | None) -> None:
+    """Raises ValueError, before anything is written, for what its jobs could not train, or in no more hours."""
+    from ablations.cluster import submit as submitting
+    from ablations.cluster.campaign import device
+    from ablations.planning import estimate
+    from ablations.planning.jobs import jobs
+
+    guards.ensure_data(jobs(plans), place)
+    submitting.check_gpus(profile, plans, place)
+    if max_hours is not None:
+        estimate.refuse_beyond(max_hours, plans, jobs(plans), place.runs, device(profile))
+
+
+def cancel(words: options.Words, recipe: options.RecipeName = "digits", runs: options.Runs = None) -> None:
+    """Take a study's jobs out of SLURM; nothing goes on until `ablate submit` is given again.
+
+    scancel does the same for the jobs that it is given. Preempted, timed-out and killed jobs are continued.
+    """
+    from ablations.cluster import submit as submitting
+
+    folder = runs_folder(runs)
+    names = {plan["name"] for plan in planned(folder, words, recipe)}
+    print(submitting.cancel(folder, names))

@@ -1,0 +1,126 @@
+"""`ablate data`: fetching, packing and verifying data sets."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablations.cli import options
+from ablations.cli.answer import FAILED
+from ablations.cli.directories import data_folder, data_home
+from ablations.study import settings
+
+if TYPE_CHECKING:
+    from vitcore.data.pack_sources import Source
+
+app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
+
+
+class PackFormat(StrEnum):
+    bytes = "bytes"
+    jpeg = "jpeg"
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(help="cifar10, cifar100, mnist or fashion-mnist.")],
+    data_dir: options.DataDir = None,
+) -> None:
+    """Fetch a data set, once, where there is a network."""
+    from vitcore.data.datasets import download as fetch
+
+    target = data_home(data_dir)
+    fetch(name, target)
+    print(target)
+
+
+@app.command()
+def pack(
+    name: Annotated[str, typer.Argument(help="What the data are to be called: data=NAME.")],
+    source: Annotated[str, typer.Argument(help="A folder of class folders, a .tar of them, or timm:DATASET.")],
+    data_dir: options.DataDir = None,
+    size: Annotated[
+        int | None, typer.Option(help="The side of the stored squares, which crops are cut from.  [default: 256]")
+    ] = None,
+    crop: Annotated[
+        int | None, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]")
+    ] = None,
+    format: Annotated[
+        PackFormat | None, typer.Option(help="Decoded, or a fifth of the disk.  [default: bytes]")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: all cores]")] = None,
+) -> None:
+    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on.
+
+    Of a pack that is there already, it writes again what is damaged, from the same source.
+    """
+    from vitcore.data.pack import MANIFEST, find
+    from vitcore.data.pack_sources import find_source
+    from vitcore.data.pack_writer import chosen
+    from vitcore.data.pack_writer import pack as pack_anew
+
+    asked = {"size": size, "crop": crop, "format": format.value if format else None}
+    home, threads = data_home(data_dir), jobs or len(os.sched_getaffinity(0))
+    folder = (find(name) if data_dir is None else None) or home / name
+    how = chosen(name, folder, {key: value for key, value in asked.items() if value is not None})
+    found_source = find_source(source, home)
+    if (folder / MANIFEST).is_file():
+        repair_data(name, folder, found_source, threads)
+        return
+    with progress("images", len(found_source.labels)) as advance:
+        print(pack_anew(name, found_source, home, how, threads, advance))
+
+
+def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
+    """What is damaged of a pack, written again."""
+    from vitcore.data.pack import manifest, verify
+    from vitcore.data.pack_writer import repair, rewritten
+
+    known = manifest(folder, name)
+    with progress("bytes", known.bytes) as advance:
+        damaged = verify(folder, known, advance)
+    for line in damaged.values():
+        print(line, file=sys.stderr)
+    with progress("images", sum(shard.images for shard in rewritten(known, damaged))) as advance:
+        repair(folder, known, source, damaged, threads, advance)
+    done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
+    print(f"{folder}: {done}")
+
+
+@app.command()
+def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: options.DataDir = None) -> None:
+    """Read all of a pack, and name each file that is damaged."""
+    from vitcore.data.pack import find, manifest, names
+    from vitcore.data.pack import verify as read
+    from vitcore.options import nearest
+
+    looked_in = settings.looked_in(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
+    data_folder(data_dir)
+    folder = find(name)
+    if folder is None:
+        raise ValueError(f"no pack '{name}' in {looked_in}{nearest(name, names())}")
+    known = manifest(folder, name)
+    with progress("bytes", known.bytes) as advance:
+        damaged = read(folder, known, advance)
+    if damaged:
+        print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes what is damaged again"]))
+        raise typer.Exit(FAILED)
+    print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's standard error; what is yielded adds to it, from any thread."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ablations.reporting.console import PlainConsole
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=PlainConsole(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,89 @@
+"""Where a command reads and writes: run directory, data, scratch space; --option, else ablate.toml."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablations.study import settings
+
+if TYPE_CHECKING:
+    from ablations.execution.cleaning import Keep
+    from ablations.execution.launch import Place
+    from slurm.profiles.profile import Profile
+
+
+def source_path(source: Path | None) -> Path:
+    """--runs, else ablate.toml: where results are read."""
+    return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
+
+
+def runs_folder(runs: Path | None) -> Path:
+    """Where results are written too: a folder, there or to be made. Raises ValueError for a file."""
+    folder = source_path(runs)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--runs {folder}: is a file, not a run directory")
+    return folder
+
+
+def found_at(runs: Path | None) -> str:
+    """What a command needs to find the same run directory."""
+    return f" --runs {shlex.quote(str(runs))}" if runs else ""
+
+
+def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
+    """Where data lie that have no folder of their own: `settings.places`; None: where ABLATE_DATA says.
+
+    This process and those it starts are told where packs lie in the environment's own words: what a config is depends
+    on their manifests. data_dir: --data-dir; profile: the data_dir of a profile.
+    """
+    places = settings.places(settings.read(Path()), data_dir, profile)
+    if places.folder:
+        os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
+        os.environ["ABLATE_DATA"] = str(places.folder.absolute())
+    if places.packs:
+        os.environ["ABLATE_PACKS"] = json.dumps(places.packs)
+    return places.folder
+
+
+def data_home(data_dir: Path | None) -> Path:
+    """Where data are written. Raises ValueError."""
+    data_folder(data_dir)
+    if not os.environ.get("ABLATE_DATA"):
+        raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
+    return Path(os.environ["ABLATE_DATA"])
+
+
+def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The plugins of ablate.toml and of the command line, loaded; their digests."""
+    named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
+    paths = tuple(dict.fromkeys(path.resolve() for path in named))
+    if not paths:
+        return (), ()
+    from ablations.study import plugins
+
+    return paths, tuple(plugins.load(paths).values())
+
+
+def make_place(
+    runs: Path | None,
+    data_dir: Path | None,
+    plugin: list[Path] | None,
+    checkpoints: str | None = None,
+    keep_weights: "Keep | None" = None,
+    profile: "Profile | None" = None,
+) -> "Place":
+    from ablations.execution.launch import Place
+
+    files, digests = load_plugins(plugin)
+    here = settings.read(Path())
+    checkpoints = checkpoints or here.checkpoints
+    return Place(
+        runs_folder(runs).absolute(),
+        data_folder(data_dir, profile.data_dir if profile else None),
+        files,
+        digests,
+        checkpoints=settings.scratch(checkpoints) if checkpoints else None,
+        keep_weights=keep_weights or here.keep_weights,
+    )

@@ -1,0 +1,181 @@
+"""`ablate plot`, `report`, `inspect`: results as pictures."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablations.cli import options
+from ablations.cli.answer import show_json
+from ablations.cli.arguments import plan_names, split
+from ablations.cli.directories import make_place, source_path
+from ablations.cli.sources import found, styled
+
+
+class FigureFormat(StrEnum):
+    png = "png"
+    pdf = "pdf"
+    svg = "svg"
+
+
+class Axis(StrEnum):
+    step = "step"
+    epoch = "epoch"
+    images = "images"
+    seconds = "seconds"
+
+
+def plot(
+    words: options.Names = None,
+    recipe: options.RecipeName = "digits",
+    runs: options.Source = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder, or the file of one figure.  [default: each study's own, in the run directory]"),
+    ] = None,
+    format: Annotated[
+        FigureFormat | None, typer.Option(help="How to draw it.  [default: as --out says, else png]")
+    ] = None,
+    x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
+    style: options.StyleFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """The figure of each study, or its training curves; prints the files written.
+
+    What a style's `notes: false` leaves off a figure goes to standard error, for the caption.
+    """
+    from results.figures import plots
+    from results.style import current
+
+    folder, drawn, over = source_path(runs), [], x.value if x else None
+    file = out if out and names_a_file(out, format) else None
+    drawn_as = file.suffix[1:].lower() if file else (format or FigureFormat.png).value
+    with styled(style, folder):
+        studies = found(runs, words, recipe)
+        if file and len(studies) > 1:
+            raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
+        for study in studies:
+            own = own_figures(folder, study.name) if folder.is_dir() else Path("figures")
+            path = plots.draw(study, file or (out or own) / plots.file_name(study, drawn_as, over), over)
+            caption = [] if current().notes else plots.caption(study, over)
+            named = {"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)}
+            drawn.append(named | ({"caption": caption} if caption else {}))
+            if not as_json:
+                print(path)
+                print("".join(f"{line}\n" for line in caption), end="", file=sys.stderr)
+    if as_json:
+        show_json(drawn)
+
+
+def names_a_file(out: Path, format: FigureFormat | None) -> bool:
+    """Whether --out is a file for one figure. Raises ValueError for one of another format than those, or --format."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kind = out.suffix[1:].lower()
+    if out.is_dir() or kind not in FigureCanvasBase.get_supported_filetypes():
+        return False
+    if kind not in {*FigureFormat}:
+        raise ValueError(f"--out {out}: .{kind}: one of {', '.join(FigureFormat)}")
+    if format and format != kind:
+        raise ValueError(f"--out {out} and --format {format}: leave one of them out")
+    return True
+
+
+def own_figures(runs: Path, study: str) -> Path:
+    """A study's folder of figures in its run directory. Raises ValueError for what is no name, or a link."""
+    from results import store
+    from results.store.paths import refuse_links
+
+    folder = store.study_folder(runs, study) / "figures"
+    refuse_links(runs, folder)
+    return folder
+
+
+def report(
+    words: options.Names = None,
+    recipe: options.RecipeName = "digits",
+    runs: options.Source = None,
+    out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
+    style: options.StyleFile = None,
+) -> None:
+    """One HTML file with every table and figure, that opens without a network."""
+    from results import report as reports
+    from results.load import load_inspections
+
+    folder = source_path(runs)
+    target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
+    studies = found(runs, words, recipe)
+    with styled(style, folder):
+        reports.write(studies, target, load_inspections(folder, studies))
+    print(target)
+
+
+def inspect(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRIAL|STUDY...",
+            help="Finished trials: the id of each, or how that begins; of a study the first seed of every arm. "
+            "Several: their positions side by side too.",
+        ),
+    ],
+    recipe: options.RecipeName = "digits",
+    arm: options.ArmGlob = "*",
+    runs: options.Source = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder, of several trials with one for each.  [default: figures/ in the trial's own]"),
+    ] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="Test images to look at.  [default: 128]")] = None,
+    format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    style: options.StyleFile = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Figures from trials' weights: filters, position, attention distance, rollout; their layers in a table.
+
+    Of an exported file: from what it carries of trials that were inspected before, without torch.
+    """
+    from ablations.reporting.inspect_trial import of_export, of_folder, told_apart
+    from results.figures import inspection
+
+    source = source_path(runs)
+    if source.is_file() and images is not None:
+        raise ValueError(f"--images {images}: not of {source}, which holds what was computed before")
+    if out and names_a_file(out, None):
+        raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
+    with styled(style, source):
+        asked = split(words).studies
+        names = dict(zip(asked, plan_names(words, recipe) or asked, strict=True))
+        if source.is_file():
+            here = of_export(source, names, arm)
+        else:
+            here = of_folder(make_place(runs, data_dir, plugin), names, arm, images)
+        found = [inside for inside, _ in here]
+        folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
+        drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]
+        beside = inspection.draw_beside(found, told_apart(here), out or Path("figures"), format.value)
+    if as_json:
+        written = [[str(path) for path in (*paths, *beside)] for paths in drawn]
+        show_json([{"trial": a.trial, "figures": b, **a.facts} for a, b in zip(found, written, strict=True)])
+        return
+    for inside, paths in zip(found, drawn, strict=True):
+        print(inspection.table(inside))
+        print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
+    for path in beside:
+        print(path)
+
+
+def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
+    """The folder for the figures of one of `count` trials. Raises ValueError for what is no name, or a link."""
+    from results.store.paths import refuse_links, safe_name
+
+    if source.is_file() or out:
+        folder = out or Path("figures")
+        return folder / safe_name(trial) if count > 1 else folder
+    folder = source.absolute() / "trials" / safe_name(trial) / "figures"
+    refuse_links(source.absolute(), folder)
+    return folder

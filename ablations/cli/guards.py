@@ -1,0 +1,64 @@
+"""What must hold before anything is written or trained. Each raises ValueError: one line on what to mend."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ablations.execution.launch import Place
+    from ablations.planning.jobs import Job
+
+
+def ensure_data(jobs: "list[Job]", place: "Place") -> None:
+    """Raises ValueError before anything is written where a trial's data are not there, or its files not whole."""
+    from results import store
+    from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
+    from vitcore.data.imagefolder import check_images
+    from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of
+    from vitcore.data.pack import opened
+
+    left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().over}
+    for name in sorted({job.config["data"] for job in jobs}):
+        if name in TORCHVISION:
+            read_torchvision(name, data_home(name, place.data_dir))
+        elif (folder := pack_of(name)) is not None:
+            opened(folder, describe(name).fingerprint["sha256"])
+        elif name.startswith(FOLDER) and name in left:  # every image is decoded, which results no longer need
+            check_images(folder_of(name), describe(name).channels)
+
+
+def ensure_gpus(jobs: "list[Job]") -> None:
+    """Raises ValueError before anything is written for a trial of more GPUs than there are."""
+    from ablations.execution import machine, slots
+
+    slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
+
+
+def ensure_memory(jobs: "list[Job]") -> None:
+    """Raises ValueError before anything is written for a trial that this machine's memory cannot hold."""
+    from ablations.execution import machine
+    from vitcore.runtime.memory_limits import check_memory, host_limits
+
+    limit = min(host_limits())
+    for job in jobs:
+        if job.cost is not None and (job.config["device"] == "cpu" or not machine.gpus()):
+            check_memory(job.config, job.cost, limit)
+
+
+def ensure_writable(runs: Path) -> None:
+    try:
+        (runs / "trials").mkdir(parents=True, exist_ok=True)
+        probe = runs / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
+
+
+def ensure_scratch(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise ValueError(f"--checkpoints {folder}: cannot be written ({error.strerror})") from None

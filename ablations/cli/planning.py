@@ -1,0 +1,105 @@
+"""`ablate plan`: what a run would do."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablations.cli import guards, options
+from ablations.cli.answer import show_json
+from ablations.cli.arguments import counted, designs, slurm_profile, split
+from ablations.cli.directories import make_place
+from ablations.study import settings
+
+if TYPE_CHECKING:
+    from ablations.execution.launch import Place
+    from ablations.planning.step_times import Device
+    from ablations.study.study import Design
+    from slurm.profiles.profile import Profile
+
+Json = dict[str, Any]
+
+
+def plan(
+    words: options.Words,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    seeds: options.Seeds = None,
+    prune: options.Prune = False,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    workers: options.Workers = None,
+    keep_weights: options.Keeping = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="The hours of jobs of this SLURM profile.  [default: here]"),
+    ] = None,
+    max_hours: options.MaxHours = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the figures.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """What a run would do: trials finished, shared and to do; confounds; cost; what it could resolve."""
+    from ablations.planning import estimate
+    from ablations.planning.jobs import jobs
+    from ablations.planning.overview import overview, render
+    from ablations.planning.prepare import prepare
+
+    if probe and profile is not None:
+        raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
+    chosen = slurm_profile(profile, recipe) if profile is not None else None
+    place = make_place(runs, data_dir, plugin, profile=chosen)
+    made = designs(split(words), recipe, data_dir)
+    stated = take_as_stated(made, data_dir, probe)
+    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in counted(made)]
+    device = estimate.here(plans) if chosen is None else profile_device(chosen)
+    if probe:
+        measure_paces(plans, place)
+    if max_hours is not None:
+        estimate.refuse_beyond(max_hours, plans, jobs(plans), place.runs, device)
+    keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
+    views = [overview(plan, place.runs, plans[:position], device, keep, workers) for position, plan in enumerate(plans)]
+    if as_json:
+        show_json(views)
+    else:
+        for view, planned in zip(views, plans, strict=True):
+            print(render(view, planned), end="\n\n")
+
+
+def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
+    """Whether the pack that the recipe names is not there; then, in this process, what the recipe states of it.
+
+    A line on standard error says so. Raises ValueError where a probe needs it.
+    """
+    from vitcore.data.lookup import STATED, unpacked
+    from vitcore.data.pack import find
+
+    recipe = made[0].recipe
+    name = str(recipe.config.get("data"))
+    used = any(name == design.data for design in made)
+    if recipe.pack is None or not used or find(name, data_dir) is not None:
+        return False
+    missing = f"data={name}: not packed here: {unpacked(name)}"
+    if probe:
+        raise ValueError(f"--probe measures on the data: {missing}")
+    print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)
+    STATED[name] = recipe.pack.about(name)
+    return True
+
+
+def measure_paces(plans: list[Json], place: "Place") -> None:
+    """Of every arm on this machine, with a line each on standard error."""
+    from ablations.planning.jobs import jobs
+    from ablations.planning.measure_steps import probe
+
+    guards.ensure_data(jobs(plans), place)
+    probe(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
+
+
+def profile_device(profile: "Profile") -> "Device":
+    """What its jobs run on."""
+    from ablations.cluster.campaign import device  # late: submitit
+
+    return device(profile)

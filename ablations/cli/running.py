@@ -1,0 +1,217 @@
+"""`ablate run`, `train`, `retry`: trials on this machine."""
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablations.cli import guards, options
+from ablations.cli.answer import FAILED, INTERRUPTED, show_json
+from ablations.cli.arguments import named_data, prepared, split, trial_ids
+from ablations.cli.directories import make_place, runs_folder
+
+if TYPE_CHECKING:
+    from ablations.execution.launch import Place
+    from ablations.execution.runner import Tally
+    from ablations.planning.jobs import Job
+    from vitcore.config import Config
+
+Json = dict[str, Any]
+MANY = 3  # failed trials that are named one by one
+
+
+def run(
+    words: options.Words,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    seeds: options.Seeds = None,
+    arm: options.ArmGlob = "*",
+    workers: options.Workers = None,
+    prune: options.Prune = False,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    checkpoints: options.Checkpoints = None,
+    keep_weights: options.Keeping = None,
+    max_hours: options.MaxHours = None,
+) -> None:
+    """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
+    from ablations.planning import jobs
+
+    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
+    plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
+    todo = jobs.jobs(plans, arm)
+    ensure_trainable(todo, plans, place, max_hours)
+    for planned in plans:
+        jobs.write(place.runs, planned)
+    tally = train_here(todo, place, workers, publishing(plans, arm, place.runs))
+    finish(tally, len(todo), plans)
+
+
+def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
+    """Raises ValueError, before anything is written, for what cannot be trained here, or in no more hours."""
+    from ablations.execution import retry as retrying
+    from ablations.planning import estimate
+
+    todo = retrying.to_do(place.runs, jobs, place.code)
+    guards.ensure_gpus(todo)
+    guards.ensure_memory(todo)
+    if max_hours is not None:
+        estimate.refuse_beyond(max_hours, plans, jobs, place.runs, estimate.here(plans))
+    guards.ensure_data(jobs, place)
+    guards.ensure_writable(place.runs)
+    if place.checkpoints:
+        guards.ensure_scratch(place.checkpoints)
+
+
+def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
+    """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
+    from ablations.planning import jobs
+
+    open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
+
+    def over(job: "Job") -> None:
+        for name, ids in list(open_trials.items()):
+            ids.discard(job.id)
+            if not ids:
+                from ablations.reporting.publish import publish
+                from results.study_results import of_plans
+
+                del open_trials[name]
+                own = next(planned for planned in plans if planned["name"] == name)
+                print(publish(of_plans(runs, [own])[0], runs), end="\n\n", flush=True)
+
+    return over
+
+
+def train(
+    words: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="The config; what is left out, the recipe's.")
+    ],
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    plugin: options.Plugins = None,
+    data_dir: options.DataDir = None,
+    checkpoints: options.Checkpoints = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """One trial, by the same code path as a study's; prints where it is and how it ended."""
+    from ablations.execution import retry as retrying
+    from ablations.planning import init_checks
+    from ablations.planning.jobs import Job
+    from results import store
+    from vitcore.analysis.cost import measure
+    from vitcore.data.splits import check
+    from vitcore.identity import trial_id
+
+    place = make_place(runs, data_dir, plugin, checkpoints)
+    config = one_config(words, recipe, data_dir)
+    check(config)
+    before = init_checks.ancestors(config, place.runs)
+    job = Job(
+        trial_id(config), config.model_dump(), "train", "", parents=init_checks.called(before), cost=measure(config)
+    )
+    todo = retrying.to_do(place.runs, [*before, job], place.code)
+    guards.ensure_data([job, *todo], place)
+    guards.ensure_gpus(todo)
+    guards.ensure_memory(todo)
+    guards.ensure_writable(place.runs)
+    tally = train_here([*before, job], place, 1)
+    state = store.trial(place.runs, job.id).state()
+    if as_json and state.result is not None:
+        show_json([state.result])
+    elif state.result is not None:
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result["metrics"].items())
+        print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
+    finish(tally, len(todo))
+
+
+def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
+    """The recipe's with the settings of the command. Raises ValueError for the name of a study."""
+    from ablations.study.study import read_recipe
+    from vitcore.config import Config, merge
+
+    asked = split(words)
+    if asked.studies:
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
+    return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
+
+
+def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
+    from ablations.execution import login_node, runner, slots
+    from ablations.execution import retry as retrying
+    from ablations.reporting.console import PlainConsole
+    from ablations.reporting.progress import Live
+
+    renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
+    todo = retrying.to_do(place.runs, jobs, place.code)
+    with Live(PlainConsole(stderr=True), len(todo)) as display:
+        if renewed:
+            display.say(renewed)
+        wanted = max((len(slots.slots(group, workers)) for group in slots.by_ranks(todo)), default=0)
+        if login_node.here() and wanted > login_node.MOST:
+            display.say(login_node.told(wanted))
+            workers = login_node.MOST
+        return runner.run(jobs, place, display, workers, on_over)
+
+
+def finish(tally: "Tally", asked: int, plans: Sequence[Json] = ()) -> None:
+    """Exit status 0 only if all that was asked is done. plans: what the trials are of, if of studies."""
+    if tally.stopped:
+        left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
+        print(
+            f"interrupted: {len(tally.done)} trials done, {left} left; the same command goes on",
+            file=sys.stderr,
+        )
+        raise typer.Exit(INTERRUPTED)
+    if tally.interrupted:
+        causes = "; ".join(dict.fromkeys(tally.interrupted.values()))
+        print(f"{len(tally.interrupted)} trials interrupted ({causes}): the same command goes on", file=sys.stderr)
+    if tally.failed:
+        print(failures(tally.failed, plans), file=sys.stderr)
+    if tally.blocked:
+        causes = "; ".join(dict.fromkeys(tally.blocked.values()))
+        print(f"{len(tally.blocked)} trials blocked ({causes})", file=sys.stderr)
+    if tally.failed or tally.interrupted or tally.blocked:
+        raise typer.Exit(FAILED)
+
+
+def failures(failed: Mapping[str, str], plans: Sequence[Json]) -> str:
+    """How many failed, of which most often, and the command after which they run again: by study, if they are many."""
+    from ablations.planning import jobs
+
+    cause, count = Counter(failed.values()).most_common(1)[0]
+    of = cause if count == len(failed) else f"{count} of them: {cause}"
+    names = [shlex.quote(plan["name"]) for plan in plans if failed.keys() & {job.id for job in jobs.jobs([plan])}]
+    again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
+    return f"{len(failed)} trials failed ({of}): `ablate retry {again}` lets them run again"
+
+
+def retry(
+    words: options.StudiesOrTrials,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    arm: options.ArmGlob = "*",
+    failed: Annotated[bool, typer.Option("--failed", help="All that failed: the default.")] = False,
+    oom: Annotated[bool, typer.Option("--oom", help="Those that ran out of memory.")] = False,
+    diverged: Annotated[bool, typer.Option("--diverged", help="Those that diverged; old results stay.")] = False,
+) -> None:
+    """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
+    from ablations.execution import retry as retrying
+    from ablations.planning.jobs import jobs
+    from results import store
+
+    folder = runs_folder(runs)
+    ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
+    evals_too = failed or not (oom or diverged)
+    wanted = retrying.wanted(failed=evals_too, oom=oom, diverged=diverged)
+    reopened = retrying.retry([store.trial(folder, key) for key in ids], wanted, evals_too)
+    meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
+    renewed = retrying.renewed(retrying.renew(folder, meant))
+    if reopened or not renewed:
+        print(retrying.told(len(ids), reopened, oom=oom, diverged=diverged))
+    if renewed:
+        print(renewed)

@@ -1,0 +1,79 @@
+"""What the reading commands read: the results of the studies that their words name, and how they are to look."""
+
+import contextlib
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablations.cli.arguments import plan_names, refuse_unplanned
+from ablations.cli.directories import source_path
+from ablations.study.naming import stem
+from results.safe_text import one_line
+
+if TYPE_CHECKING:
+    from results.study_results import StudyResults
+
+Json = dict[str, Any]
+
+
+def found(
+    source: Path | None, words: list[str] | None, recipe_name: str, *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The results that a reading command asks for, or what tables need of them."""
+    from results.load import load_studies
+    from results.store import record
+
+    parts = record.FOR_TABLES if for_tables else record.PARTS
+    try:
+        return load_studies(source_path(source), plan_names(words, recipe_name), parts)
+    except ValueError:
+        if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
+            refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
+        raise
+
+
+def found_on(
+    source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
+) -> "list[StudyResults]":
+    """The same of several recipes: one study after the other, each on the recipes in their order."""
+    if len(recipes) == 1:
+        return found(source, words, recipes[0], for_tables=for_tables)
+    asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
+    named = bool(plan_names(words, asked[0]))
+    wanted = asked if named else asked[:1]
+    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
+    meant = {study.name: study for study in studies if study.plan["recipe"] in asked}
+    order = list(dict.fromkeys(study.plan["study"] for study in meant.values()))
+    return sorted(meant.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
+
+
+def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
+    """Puts the style of a file to use; a line on standard error says which of its names no study of `source` has.
+
+    Raises ValueError: one line with the file, the key and what is allowed.
+    """
+    if file is None:
+        return contextlib.nullcontext()
+    from ablations.study import strict_yaml
+    from results import style, style_check
+
+    content = strict_yaml.read(file)
+    try:
+        chosen = style.parse(content)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if odd := style_check.told(chosen, plans_at(source)):
+        print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
+    return style.use(chosen)
+
+
+def plans_at(source: Path) -> list[Json]:
+    """Every plan of a run directory or an exported file."""
+    from results import store
+
+    if source.is_file():
+        from results.export import read_plans  # late: pulls in the Parquet reader
+
+        return read_plans(source)
+    return list(store.plans(source))

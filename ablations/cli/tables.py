@@ -1,0 +1,154 @@
+"""`ablate table`, `compare`, `export`: results as numbers."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablations.cli import options
+from ablations.cli.answer import FAILED, show_json
+from ablations.cli.directories import source_path
+from ablations.cli.sources import found, found_on, styled
+
+
+class Intervals(StrEnum):
+    marginal = "marginal"
+    simultaneous = "simultaneous"
+
+
+def table(
+    words: options.Names = None,
+    recipe: options.RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
+    runs: options.Source = None,
+    format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Names, joined by commas; also of other numbers, as val_accuracy, test_accuracy@12, train_seconds.  "
+            "[default: the usual ones]",
+            show_default=False,
+        ),
+    ] = None,
+    notes: Annotated[
+        options.Notes | None,
+        typer.Option(
+            help="What is said below it. short: footnotes of the columns shown; none: only those without which a "
+            "number would mislead.  [default: short for latex, else all]",
+            show_default=False,
+        ),
+    ] = None,
+    intervals: Annotated[
+        Intervals,
+        typer.Option(help="simultaneous: also intervals that hold all differences of a family at once (95%, max-t)."),
+    ] = Intervals.marginal,
+    interim: Annotated[
+        bool, typer.Option("--interim", help="Verdicts, marked, even where planned trials are not over.")
+    ] = False,
+    style: options.StyleFile = None,
+    as_json: options.AsJson = False,
+    strict: options.Strict = False,
+) -> None:
+    """Means with intervals, paired differences to the baseline, verdicts once all planned trials are over."""
+    studies = found_on(runs, words, recipe, for_tables=True)
+    from results.tables import across_recipes, layout, study_table  # late: SciPy, while the trials are read
+
+    with styled(style, source_path(runs)):
+        chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+        at_once = intervals is Intervals.simultaneous
+        shown = [study_table.table(study, layout.besides(chosen), interim, at_once) for study in studies]
+        said = notes.value if notes else None
+        if as_json or format is options.TableFormat.json:
+            show_json([json.loads(study_table.render(one, "json", chosen, said)) for one in shown])
+        elif format is options.TableFormat.csv and len(shown) > 1:
+            print(across_recipes.render(shown, "csv", chosen, said))
+        elif len(set(recipe)) > 1:
+            print(
+                "\n\n".join(
+                    across_recipes.render(same, format.value, chosen, said) for same in across_recipes.by_study(shown)
+                )
+            )
+        else:
+            print("\n\n".join(study_table.render(one, format.value, chosen, said) for one in shown))
+    if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
+        raise typer.Exit(FAILED)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
+    b: Annotated[str, typer.Argument(help="Another: the verdicts are of this one against A. Or 'published'.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Only these.  [default: all]", show_default=False)
+    ] = None,
+    format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
+    as_json: options.AsJson = False,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="With --fail-on worse: exit with 1 unless every arm of both is shown to be worse by less than this, "
+            "in the metric (0.01 of an accuracy is a point).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
+    from results.comparison import compare as comparing
+    from results.comparison import summary as told
+    from results.did_you_mean import nearest
+    from results.load import load_studies
+    from results.tables import published
+
+    if fail_on not in (None, "worse"):
+        raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
+    if margin is not None and (not fail_on or not margin > 0):
+        raise ValueError(f"--margin {margin:g}: allowed is a number above 0, with --fail-on worse")
+    shown = options.TableFormat.json if as_json else format
+    if b == published.NAME:
+        if fail_on:
+            raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
+        print(published.render(published.beside(load_studies(a, words or [])), shown.value))
+        return
+    first = load_studies(a, words or [])
+    if not Path(b).exists():
+        raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
+    comparison = comparing.compare(first, load_studies(Path(b), words or []))
+    print(told.render(comparison, shown.value))
+    if fail_on:
+        if not told.was_compared(comparison):
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison, margin)})")
+        print(f"--fail-on {fail_on}: {told.gate(comparison, margin)}", file=sys.stderr)
+        if told.failing(comparison, margin):
+            raise typer.Exit(FAILED)
+
+
+def export(
+    words: options.Names = None,
+    recipe: options.RecipeName = "digits",
+    runs: options.Source = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+    ] = None,
+) -> None:
+    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    from results import export as exports
+    from results import tensorboard
+    from results.load import load_inspections
+
+    if to not in (None, "tensorboard"):
+        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
+    studies = found(runs, words, recipe)
+    target = out or Path("tensorboard" if to else "results.parquet")
+    if to:
+        tensorboard.mirror(studies, target)
+    else:
+        exports.write(studies, target, load_inspections(source_path(runs), studies))
+    print(target)

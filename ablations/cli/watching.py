@@ -1,0 +1,104 @@
+"""`ablate status`, `logs`, `clean`: what became of trials, and what they leave."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ablations.cli import options
+from ablations.cli.answer import show_json
+from ablations.cli.arguments import planned, trial_ids
+from ablations.cli.directories import found_at, runs_folder
+from ablations.study import settings
+
+Json = dict[str, Any]
+
+
+def status(
+    words: options.Names = None,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all is over or Ctrl-C.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too.
+
+    The disk first, then SLURM's queue, then its accounting; what does not answer within seconds is called unknown.
+    --watch reads the disk every few seconds and asks SLURM once a minute.
+    """
+    from ablations.reporting import status as statuses
+    from ablations.reporting import status_view
+    from results import store
+
+    folder = runs_folder(runs)
+    names = [plan["name"] for plan in planned(folder, words, recipe)]
+    asker = statuses.Asker(folder)
+
+    def views() -> list[Json]:
+        seen = asker()
+        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
+
+    def look() -> tuple[Any, bool]:
+        now = views()
+        return status_view.board(now, found_at(runs)), statuses.settled(now)
+
+    if as_json and watch:
+        raise ValueError("--watch is for a person: without --json")
+    if as_json:
+        show_json(views())
+    elif watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            status_view.watch(look)
+    else:
+        status_view.show(look()[0])
+
+
+def logs(
+    words: options.StudiesOrTrials,
+    recipe: options.RecipeName = "digits",
+    runs: options.Runs = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="The last lines of each.")] = 20,
+) -> None:
+    """The end of each trial's log, and the traceback of what failed.
+
+    Of a trial that never began or was interrupted, also the log of the SLURM task that was to train it.
+    """
+    from ablations.reporting import log_tails
+
+    folder = runs_folder(runs)
+    printed = False
+    for text in log_tails.tails(folder, trial_ids(folder, words, recipe), lines, failed):
+        print(text)
+        printed = True
+    if not printed:
+        print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
+
+
+def clean(
+    runs: options.Runs = None,
+    keep_weights: options.Keeping = None,
+    checkpoints: options.Checkpoints = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
+) -> None:
+    """What a run directory can do without. Lists it; removes it with --yes. Results always stay."""
+    from ablations.execution import cleaning
+    from results import store
+
+    folder = runs_folder(runs)
+    here = settings.read(Path())
+    scratch = [settings.scratch(named)] if (named := checkpoints or here.checkpoints) else []
+    found_waste = cleaning.waste(
+        folder,
+        list(store.plans(folder)),
+        keep_weights.value if keep_weights else here.keep_weights,
+        *scratch,
+    )
+    for one in found_waste:
+        print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+    if yes:
+        cleaning.remove(found_waste, folder, *scratch)
+    total = sum(one.size for one in found_waste) / 1e6
+    print(f"{total:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))

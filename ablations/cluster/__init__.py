@@ -1,0 +1,1 @@
+"""Studies on a SLURM cluster: submission, reconciliation, work on the nodes."""

@@ -1,0 +1,43 @@
+"""Nodes that trials are kept away from: those whose hardware or drivers ended two attempts within a day.
+
+What counts: a fault of the machine on record (ablations.execution.faults), or a loss that was NaN and finite when
+recomputed. A killed worker does not count: preemption looks the same.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ablations.execution.attempts import known, node_of
+from ablations.execution.faults import MACHINE
+from results import store
+from results.store.schemas import Environment, Failure, Result
+
+FAULTS = 2
+SECONDS = 24 * 3600.0  # a node that was mended meanwhile is as good as any
+
+
+def shunned(trials: Iterable[store.Trial]) -> list[str]:
+    """The nodes, by SLURM's names."""
+    counts = Counter(node for trial in trials for node in faulty_nodes(trial))
+    return sorted(node for node, count in counts.items() if count >= FAULTS)
+
+
+def faulty_nodes(trial: store.Trial) -> Iterator[str]:
+    """The node of each recent attempt that its machine ended or miscomputed."""
+    for attempt in trial.attempts():
+        for name, schema in (("failure.json", Failure), ("result.json", Result)):
+            if lately(attempt / name) and is_fault(ended := known(attempt / name, schema)):
+                node = node_of(ended, known(attempt / "env.json", Environment))
+                if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
+                    yield node
+
+
+def lately(path: Path) -> bool:
+    return path.exists() and time.time() - path.stat().st_mtime < SECONDS
+
+
+def is_fault(ended: store.Json) -> bool:
+    return ended.get("kind") == MACHINE or ended.get("suspect_hardware") is not None

@@ -1,0 +1,74 @@
+"""What `ablate profile check` tries on a node: everything that a share of trials will need there."""
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from ablations.cluster import campaign as campaigns
+from ablations.cluster.campaign import Campaign
+from ablations.execution import faults
+from results import store
+from slurm.queries.ask import ask
+
+
+def probe(folder: str) -> int:
+    """Runs on the node; writes probe.json: what was tried -> '' or why it failed."""
+    campaign = campaigns.load(Path(folder))
+    found = {name: tried(test, campaign) for name, test in PROBES.items()}
+    store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
+    return 0
+
+
+def tried(test: Callable[[Campaign], None], campaign: Campaign) -> str:
+    try:
+        test(campaign)
+    except Exception as error:  # whatever a node answers is the result
+        return faults.line(error)
+    return ""
+
+
+def imports(campaign: Campaign) -> None:
+    import safetensors  # noqa: F401 - that it imports is the test
+    import sklearn  # noqa: F401 - that it imports is the test
+    import timm  # noqa: F401 - that it imports is the test
+    import torch  # noqa: F401 - that it imports is the test
+    import torchvision  # noqa: F401 - that it imports is the test
+
+
+def gpu(campaign: Campaign) -> None:
+    if campaign.profile.gpus:
+        from ablations.execution.worker import require_gpu
+
+        require_gpu()
+
+
+def data(campaign: Campaign) -> None:
+    if campaign.data_dir and not os.listdir(campaign.data_dir):
+        raise ValueError(f"--data-dir {campaign.data_dir}: is empty as seen from the node")
+
+
+def link(campaign: Campaign) -> None:
+    """Results are published with link(): once, whoever comes first."""
+    one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
+    one.touch()
+    try:
+        os.link(one, other)
+    finally:
+        one.unlink()
+        other.unlink(missing_ok=True)
+
+
+def sbatch(campaign: Campaign) -> None:
+    """Last jobs submit from a node."""
+    (script,) = (campaign.folder / "arrays").glob("*/script.sh")
+    ask("sbatch", "--test-only", str(script), timeout=30)
+
+
+PROBES: dict[str, Callable[[Campaign], None]] = {
+    "imports": imports,
+    "gpu": gpu,
+    "data": data,
+    "link() in the run directory": link,
+    "sbatch from the node": sbatch,
+}

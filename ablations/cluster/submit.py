@@ -1,0 +1,246 @@
+"""What `ablate submit`, `cancel` and `profile check` do, and say when they have done it."""
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ablations.cluster import campaign as campaigns
+from ablations.cluster import no_progress, submitted_arrays, termination, written_reports
+from ablations.cluster.campaign import Campaign, Look
+from ablations.execution import provenance, retry, runner, slots
+from ablations.execution.launch import Place
+from ablations.planning import estimate
+from ablations.planning.jobs import Job, jobs
+from ablations.reporting.durations import clock
+from ablations.study import strict_yaml
+from results import store
+from results.store import dependencies
+from slurm.profiles import profile as profiles
+from slurm.queries import queue
+from slurm.queries.ask import NoSlurm, Refused, Unreachable
+from slurm.submission import arrays
+
+Json = dict[str, Any]
+VISIBLE_SECONDS = 15.0  # how long a file written on a node may take to be seen, and a job to be in the queue
+
+
+def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
+    """A file, or a name in the user's configuration; what it leaves open is as `resources` say. Raises ValueError."""
+    path = profiles.path_of(name)
+    said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
+    return profiles.Profile.of({**(resources or {}), **said}, str(path))
+
+
+def left(plans: Sequence[Json], place: Place) -> list[Job]:
+    """The trials that a submission would train."""
+    return retrying.to_do(place.runs, jobs(plans), place.code)
+
+
+def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
+    """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
+    asked = left(plans, place)
+    slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
+    if profile.nodes > 1 and profile.stage:
+        raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
+    if profile.nodes > 1 and any(job.ranks == 1 for job in asked):
+        raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
+
+
+def preflight(profile: profiles.Profile, runs: Path) -> str:
+    """Why SLURM would start no job of the profile now; '' where it would. Raises ValueError naming a wrong key."""
+    from slurm.profiles.preflight import check
+
+    arrays.require_folder(runs)
+    return check(profile)
+
+
+def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
+    """The script that a submission would hand over; nothing is written_reports."""
+    if not (asked := left(plans, place)):
+        return "# 0 trials: nothing is left to submit"
+    look = dependencies.on_disk(place.runs, place.code)
+    seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
+    generations = filter(None, campaigns.generations(place.runs, asked, look))
+    apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    shares = [share for some in apart for share in some]
+    folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
+    campaign = Campaign(folder.parent.parent, tuple(plan["name"] for plan in plans), profile, (), None)
+    parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label)
+    tasks = campaigns.share_tasks(campaign, shares)
+    text = arrays.script(folder, tasks, parameters, campaign.code)
+    after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
+    price = cost(sum(seconds[job.id] * job.ranks for job in asked), profile)
+    return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
+
+
+def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
+    """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
+    with campaigns.turn(place.runs):
+        found = handed_over(plans, place, profile) if left(plans, place) else campaigns.ended(place, jobs(plans))
+        published = publish_pending(place.runs, plans) if found.settled else ""
+    return "\n".join(filter(None, [told(found, profile), published]))
+
+
+def handed_over(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> Look:
+    """Continues the newest submission of the same plans, or makes one."""
+    names = [plan["name"] for plan in plans]
+    known = [one for one in campaigns.campaigns(place.runs) if same(one, names, place, profile)]
+    campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place)
+    stalling.begin_anew(campaign)
+    return reconciled(campaign)
+
+
+def publish_pending(runs: Path, plans: Sequence[Json]) -> str:
+    """Writes the tables and the report that no last job wrote; says where, '' where they are there."""
+    if not any(written_reports.is_pending(runs, plan) for plan in plans):
+        return ""
+    from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
+
+    publish_all(runs, [plan["name"] for plan in plans])
+    return f"tables and report written: {runs / 'report.html'}"
+
+
+def reconciled(campaign: Campaign) -> Look:
+    """What `reconcile` found. An error says what is queued all the same; a submission without a job is removed."""
+    before = campaigns.acknowledged(campaign)
+    try:
+        return campaigns.reconcile(campaign)
+    except (Refused, Unreachable) as error:
+        if not any(campaigns.intents(campaign.folder)):
+            shutil.rmtree(campaign.folder)
+        if queued := len(campaigns.acknowledged(campaign) - before):
+            raise type(error)(f"{error}; {queued} trials are queued, `ablate submit` adds the rest") from None
+        raise
+
+
+def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile) -> bool:
+    """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
+    mine = (tuple(plans), profile, *kept(place))
+    theirs = (campaign.plans, campaign.profile, *kept(campaign.place()))
+    return mine == theirs and not campaign.cancelled and provenance.sources(campaign.code) == provenance.sources()
+
+
+def kept(place: Place) -> tuple[Any, ...]:
+    """What of a place a submission keeps."""
+    data_dir = place.data_dir.absolute() if place.data_dir else None
+    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
+
+
+def told(look: Look, profile: profiles.Profile) -> str:
+    parts = [
+        f"{look.over} over",
+        f"{look.queued} queued already",
+        f"{look.submitted} submitted in {look.arrays} arrays",
+    ]
+    if look.failed:
+        parts.append(f"{look.failed} failed (`ablate retry`)")
+    if look.blocked:
+        parts.append(f"{look.blocked} blocked by what they start from (`ablate status` says why)")
+    if look.waiting:
+        parts.append(f"{look.waiting} wait for free slots: the last job submits them")
+    lines = [", ".join(parts), *filter(None, [retry.renewed(look.renewed)])]
+    if look.submitted or look.waiting:
+        lines.append(f"cost: {cost(3600 * look.hours, profile)}")
+    if look.shunned:
+        lines.append(f"away from {', '.join(look.shunned)}: hardware or drivers there ended trials within a day")
+    if look.no_last_job:
+        lines.append(f"the trials are queued, a last job is not ({look.no_last_job}): their tasks hand one over")
+    if look.last_job:
+        lines.append("a last job looks again when these have ended, then writes tables and report")
+    return "\n".join(lines)
+
+
+def cost(seconds: float, profile: profiles.Profile) -> str:
+    """Of so many seconds of one GPU, or one core."""
+    unit = "GPU" if profile.gpus else "core"
+    return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
+
+
+def cancel(runs: Path, names: set[str]) -> str:
+    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue.
+
+    Those marked before too: SLURM may not have answered then. Raises ValueError where plans that are not named would
+    go along; Unreachable, NoSlurm, with all of them marked.
+    """
+    found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
+    fresh = [one for one in found if not one.cancelled]
+    if others := sorted({name for one in fresh for name in also_open(one, names)}):
+        raise ValueError(f"{', '.join(others)}: submitted together, would be cancelled too: name all of them, or none")
+    for one in fresh:
+        campaigns.mark_cancelled(one)
+    try:
+        removed = queue.cancel(*(one.tags for one in found)) if found else 0
+    except Unreachable as error:
+        raise Unreachable(f"{error}; what runs stops by itself, what waits once the same is said again") from None
+    return f"{len(fresh)} submissions cancelled, {removed} jobs taken out of the queue; their finished trials stay"
+
+
+def also_open(campaign: Campaign, names: set[str]) -> list[str]:
+    """The campaign's plans beside these that still have trials to do."""
+    place = campaign.place()
+    return [
+        plan["name"]
+        for plan in campaign.read_plans()
+        if plan["name"] not in names
+        and any(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan]))
+    ]
+
+
+def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
+    """Submits a job of a minute that tries on a node what trials need there; a line a try, and whether all went well.
+
+    Raises Refused, Unreachable, NoSlurm; ValueError where the job does not start within `patience` seconds.
+    """
+    short = profile.model_copy(update={"time": 1, "parallel": None})
+    preflight(short, place.runs)
+    campaign = campaigns.create(place.runs, (), short, place, "check")
+    try:
+        with termination.told_to_leave():
+            probe = arrays.Tasks(
+                "ablations.cluster.node_check:probe", [str(campaign.folder)], [[]], container=profile.prefix
+            )
+            campaigns.send(campaign, probe)
+            found = answer(campaign, patience)
+    finally:  # also after Ctrl-C
+        take_out(campaign)
+        shutil.rmtree(campaign.folder)
+    lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
+    return lines, not any(found.values())
+
+
+def take_out(campaign: Campaign) -> None:
+    """Ends the one job of a check, which is called as it would be, whether sbatch told its id or not.
+
+    scancel finds it itself: where squeue hangs, it may answer. Says what to do where it does not.
+    """
+    name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
+    try:
+        queue.cancel_named(name)
+    except (NoSlurm, Unreachable) as error:
+        print(f"{error}; the job of the check may be there still: scancel --name={name}", file=sys.stderr)
+
+
+def answer(campaign: Campaign, patience: float) -> dict[str, str]:
+    """What the job found. Raises ValueError where it ends without a word, or does not start within `patience` s."""
+    began = in_queue = time.monotonic()
+    while True:
+        with suppress(FileNotFoundError):
+            found: dict[str, str] = store.read_json(campaign.folder / "probe.json")["found"]
+            return found
+        waiting, now = queue.jobs(campaign.tags), time.monotonic()
+        in_queue = now if waiting else in_queue
+        if now - in_queue > VISIBLE_SECONDS:
+            raise ValueError(f"the job ended without an answer{last_words(campaign)}")
+        if waiting and now - began > patience:
+            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
+        time.sleep(2)
+
+
+def last_words(campaign: Campaign) -> str:
+    """The end of what the job printed, which is removed with its folder."""
+    printed = [line for task in submitted_arrays.of_campaign(campaign) for line in task.lines()]
+    return f": {printed[-1].strip()}" if printed else " and printed nothing"

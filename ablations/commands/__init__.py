@@ -1,1 +1,0 @@
-"""The commands of `ablate`, a file a group. What is heavy is imported where it is used."""

@@ -1,0 +1,1 @@
+"""Running trials: the pool of workers, the worker, faults and retries."""

@@ -1,0 +1,30 @@
+"""What a process prints, libraries and crashes of C code included, in a file."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablations.reporting.output import plain_output
+from results.store.paths import no_follow
+
+
+@contextlib.contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Standard output and error of the process go to the file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    with open(path, "ab", opener=no_follow) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            with plain_output():
+                yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for target, source in zip((1, 2), saved, strict=True):
+                os.dup2(source, target)
+                os.close(source)

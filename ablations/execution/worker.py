@@ -1,0 +1,294 @@
+"""A worker: one process that imports torch once and serves many trials, one after the other.
+
+It reads a job a line on standard input and writes an event a line on standard output; whatever a trial prints goes
+to the log of its attempt. It stops at a step boundary, with a checkpoint, on SIGTERM and when its parent is gone.
+Its pulse tells the pool that it runs, and ends it where it reaches no step boundary after its parent is gone.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from ablations.execution import attempts, evaluations, faults, heartbeat, machine, provenance, rank_processes
+from ablations.execution.cleaning import Keep, keeps
+from ablations.execution.faults import RankLost
+from ablations.execution.logs import logged
+from ablations.study import plugins
+from results import store
+from results.store import evals, lease
+from results.store.disk_full import FULL, Patience
+from vitcore.analysis.cost import remember
+from vitcore.config import Config
+from vitcore.identity import identity, trial_id
+from vitcore.options import ConfigError
+from vitcore.runtime import memory
+from vitcore.runtime.device import device_of, hardware
+from vitcore.runtime.memory import OutOfMemory
+from vitcore.training.init_from import is_trial
+from vitcore.training.loop import train
+from vitcore.training.run import Outcome
+
+Json = dict[str, Any]
+REPORT_SECONDS = 0.5
+FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long a full disk is waited for
+EVAL_SECONDS = 90.0  # one worker waits so long for another that computes evals of the same trial
+
+
+class Worker:
+    """What all trials of one process share."""
+
+    def __init__(self, order: Json, channel: TextIO) -> None:
+        self.runs = Path(order["runs"])
+        self.data_dir = Path(order["data_dir"]) if order["data_dir"] else None
+        self.scratch = Path(order["checkpoints"]) if order["checkpoints"] else None
+        self.keep: Keep = order["keep_weights"]
+        self.gpu: bool = order["gpu"]
+        self.channel = channel
+        self.turn = threading.Lock()  # the pulse writes to the channel too
+        self.plugins = plugins.load([Path(file) for file in order["plugins"]])
+        self.broken = False  # nothing more can be done in this process
+        self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
+        self.watch = lease.Watch()
+        self.parent = os.getppid()
+        self.told_to_stop = False
+        self.last_report = 0.0
+
+    def stop(self) -> bool:
+        return self.told_to_stop or os.getppid() != self.parent
+
+    def emit(self, event: str, **content: object) -> None:
+        with self.turn, contextlib.suppress(BrokenPipeError):
+            self.channel.write(json.dumps({"event": event, **content}) + "\n")
+            self.channel.flush()
+
+    def report(self, step: int, accuracy: float | None) -> None:
+        if time.monotonic() - self.last_report >= REPORT_SECONDS:
+            self.last_report = time.monotonic()
+            self.emit("progress", step=step, accuracy=accuracy)
+
+    def serve(self, job: Json) -> None:
+        """One trial, and the event that says how it ended.
+
+        finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
+        attempt; interrupted: the run directory cannot be written.
+        """
+        trial = store.trial(self.runs, job["id"], self.scratch)
+        try:
+            if (attempt := self.claimed(job, trial)) is None:
+                return self.evaluate(job, trial)
+            with attempt:
+                if (past := self.past(trial, attempt)) is not None:
+                    self.attempt(job, trial, attempt, past)
+        except OSError as error:  # of the run directory: the trial has no attempt, or none that can be written
+            self.emit("interrupted", cause=str(error))
+
+    def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
+        """A new attempt; None where the trial is over, or another's."""
+        attempt = self.patience(lambda: trial.claim(self.watch))
+        if attempt is not None:
+            attempt.patience = self.patience
+            attempt.keep_weights = bool(job["evals"]) or keeps(self.keep, trial.id, store.plans(self.runs))
+        return attempt
+
+    def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.Ended] | None:
+        """The attempts before this one; None, and the trial has failed, where they leave no chance."""
+        self.emit("started", attempt=attempt.path.name)
+        past = attempts.earlier(trial, attempt.path, self.code)
+        if cause := attempts.spent(trial, past):
+            attempt.fail(cause, "", self.code, kind=faults.MACHINE)
+            self.emit("failed", cause=cause)
+            return None
+        return past
+
+    @property
+    def code(self) -> str:
+        return provenance.code(self.plugins)
+
+    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
+        with self.guarded(trial, attempt, past):
+            with logged(attempt.path / "log"):
+                config = self.prepared(job, trial, attempt)
+                outcome = self.train(config, trial, attempt, past)
+            self.conclude(job, trial, attempt, outcome)
+
+    @contextlib.contextmanager
+    def guarded(self, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Iterator[None]:
+        """One bad trial never stops the others: its cause is recorded."""
+        try:
+            yield
+        except store.Superseded as error:
+            self.emit("held", cause=str(error))
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            self.fail(error, trial, attempt, past)
+
+    def prepared(self, job: Json, trial: store.Trial, attempt: store.Attempt) -> Config:
+        """What is to be trained, on record with where. Raises ValueError where it is not what was planned."""
+        config = Config(**job["config"])
+        if trial_id(config) != job["id"]:
+            raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
+        if job.get("cost"):
+            remember(config, job["cost"])
+        self.ensure_device(config)
+        content = {"config": config.model_dump(), "identity": identity(config)}
+        self.patience(lambda: trial.create(content))
+        device, accelerator = hardware(config), device_of(config)
+        before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
+        attempt.write_env(provenance.environment(config, device, accelerator, self.plugins) | before)
+        attempt.on_progress = self.report
+        return config
+
+    def conclude(self, job: Json, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
+        """A result, where the training came to one, and what the trial owes besides."""
+        if outcome.micro_batch:
+            attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
+        if outcome.status != "stopped":
+            attempt.publish(asdict(outcome))
+        if outcome.status == "finished" and job["evals"]:
+            return self.evaluate(job, trial, outcome.train_seconds)
+        self.emit(outcome.status, **summary(outcome))
+
+    def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Outcome:
+        """By as many ranks as the config asks for. One that is lost ends this process too where it would hang."""
+
+        def hung(lost: RankLost) -> None:
+            self.fail(lost, trial, attempt, past)
+
+        with rank_processes.together(config, self.plugins, self.data_dir, hung) as all_ranks:
+            return train(
+                config,
+                attempt,
+                data_dir=self.data_dir,
+                parent=self.parent_of(config),
+                stop=self.stop,
+                ranks=all_ranks,
+            )
+
+    def parent_of(self, config: Config) -> bytes | None:
+        """The weights of the trial that this one starts from, verified. Raises ConfigError where they are not there."""
+        if not is_trial(config.init_from):
+            return None
+        trial = store.trial(self.runs, config.init_from)
+        if trial.state().status != "finished":
+            raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
+        try:
+            return evaluations.weights(trial)
+        except ValueError as error:
+            raise ConfigError(f"init_from={config.init_from}: {error}") from None
+
+    def ensure_device(self, config: Config) -> None:
+        """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""
+        if self.gpu and config.device != "cpu" and device_of(config) != "cuda":
+            raise RuntimeError("the GPU is lost: it was there when this worker began")
+        if config.device == "cuda":
+            require_gpu()
+        if config.gpus > 1 and config.device != "cpu":
+            require_gpus(config.gpus // machine.nodes())
+
+    def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
+        """Records what went wrong, and whether the trial is tried again."""
+        fault, place = faults.classify(error), faults.where(error)
+        cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
+        again, pause, left = fault.kind == faults.BUG and attempts.again(past, place), 0.0, ""
+        trace, elsewhere = traceback.format_exc(), dict[str, str]()
+        if isinstance(error, RankLost):
+            trace = error.trace or trace
+            elsewhere = {} if error.node is None else {"node": error.node}
+        if fault.kind == faults.MACHINE:
+            origin, node = attempt.env.get("resumed_from", {}), attempts.node_of(elsewhere, attempt.env)
+            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
+            spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
+            cause, again = spent or cause, not spent
+        self.broken |= fault.fatal
+        attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
+        if again and left:
+            return self.emit(
+                "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
+            )
+        self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
+
+    def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
+        """The evals that a trained trial owes, and the event that says how that ended, after `seconds` of training."""
+        result = trial.state().result
+        if result is None:
+            return self.emit("held")
+        name = ""
+        try:
+            with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), logged(evals.folder(trial) / "log"):
+                for name in evals.left(trial, job["evals"], result):
+                    if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
+                        raise ValueError(f"its worker was killed {killed} times")
+                    evaluations.evaluate(trial, name, self.data_dir, self.code)
+            self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
+        except TimeoutError as error:
+            self.emit("held", cause=str(error))
+        except Exception as error:  # as of an attempt: the cause is recorded, the others go on
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
+            evals.fail(trial, name, cause, traceback.format_exc(), self.code)
+            self.emit("failed", cause=cause)
+
+
+class NoGpu(ConfigError):
+    """A GPU is asked for where none can be used."""
+
+
+def require_gpu() -> None:
+    """Raises NoGpu naming driver and CUDA."""
+    if not torch.cuda.is_available():
+        with contextlib.suppress(OSError):
+            driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+            raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
+        raise NoGpu(f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})")
+
+
+def require_gpus(number: int) -> None:
+    """Raises NoGpu where this process sees fewer."""
+    if (there := torch.cuda.device_count()) < number:
+        raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
+
+
+def summary(outcome: Outcome) -> Json:
+    return {"accuracy": outcome.metrics.get("test_accuracy"), "seconds": outcome.train_seconds}
+
+
+def main() -> None:
+    parent, order = os.getppid(), json.loads(sys.argv[1])
+    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        worker = Worker(order, channel)
+        if order["gpu"]:
+            require_gpu()
+    except ValueError as error:
+        sys.exit(str(error))
+
+    def stop(*_: object) -> None:
+        worker.told_to_stop = True
+
+    signal.signal(signal.SIGTERM, stop)
+    heartbeat.start(parent, lambda: worker.emit("alive"))
+    worker.emit("ready")
+    for line in sys.stdin:
+        worker.serve(json.loads(line))
+        memory.release()
+        if worker.stop() or worker.broken:
+            break
+
+
+if __name__ == "__main__":
+    main()

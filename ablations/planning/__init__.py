@@ -1,0 +1,1 @@
+"""Plans: arms and trials written out, what is missing, what it will cost."""

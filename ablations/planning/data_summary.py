@@ -1,0 +1,67 @@
+"""What a plan says of its data, and of its setting where the recipe speaks of other data."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from results.units import unit
+from vitcore.data.lookup import FOLDER, describe
+
+if TYPE_CHECKING:
+    from ablations.study.study import Design
+    from vitcore.config import Config
+
+Json = dict[str, Any]
+
+
+def data(design: "Design") -> Json:
+    """Of the baseline's data, for plan.json. of_recipe: whether the recipe's statements are about these data."""
+    about = describe(design.data)
+    return {
+        "name": called(design.data),
+        "train": about.train_size,
+        "test": about.test_size,
+        "folds": about.folds,
+        "classes": about.classes,
+        "image_size": about.image_size,
+        "channels": about.channels,
+        "of_recipe": design.on_its_data,
+    }
+
+
+def called(name: str) -> str:
+    """ "digits"; of a folder of images its own name."""
+    return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
+
+
+def told(data: Json) -> str:
+    """ "pets: 240 images to train on and 60 to test on, 10 classes" """
+    images = f"{data['train']:,} images to train on and {data['test']:,} to test on"
+    if data["folds"]:
+        images = f"{data['train'] + data['test']:,} images in {data['folds']} folds"
+    return f"{data['name']}: {images}, {data['classes']:,} classes"
+
+
+def description(design: "Design") -> str:
+    """The data, the model and the length of training: what a recipe describes of its own."""
+    config = design.reference
+    seen = f"{told(data(design))}, seen at {config.image_size} x {config.image_size} pixels"
+    length = f"{config.steps:,} steps of {config.batch} images"
+    return f"{seen}. {model(config)}, {length}; all else as in the recipe {design.recipe.name}."
+
+
+def model(config: "Config") -> str:
+    """ "A ViT of width 32 and depth 3 with patches of 2 pixels" """
+    if config.model:
+        return config.model
+    return f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"
+
+
+def notes(design: "Design") -> list[str]:
+    """What a reader would miss of the recipe's statements."""
+    own = design.recipe.margin
+    if own is None or own == design.stated.margin or design.study.margin is not None:
+        return []
+    return [
+        f"no arm is called equivalent: the recipe {design.recipe.name} states its margin of "
+        f"{unit(design.metric).size(own)} for its own data, not for {called(design.data)}; a margin in the study counts"
+    ]

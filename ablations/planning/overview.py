@@ -1,0 +1,131 @@
+"""What a plan will do before it does it: trials, hours and where they come from, disk, and what it could resolve."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ablations.execution import retry
+from ablations.execution.cleaning import Keep, kept
+from ablations.execution.machine import at_once, cores, gpus
+from ablations.planning import data_summary, estimate, past_trials, resolution
+from ablations.planning.jobs import jobs
+from ablations.planning.step_times import Device
+from results import store, units
+from results.store import evals
+from results.store.planned import objective, trained
+
+Json = dict[str, Any]
+BYTES_A_PARAMETER = 4
+CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's weight and its two moments
+CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: those kept, and the one being written
+FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images were right
+
+
+def overview(
+    plan: Json, runs: Path, earlier: Sequence[Json], device: Device, keep: Keep = "all", workers: int | None = None
+) -> Json:
+    """The JSON of `ablate plan`. `earlier`: plans of the same command whose trials this one shares.
+
+    device: what the hours are of; keep: whose weights stay; workers: trials at a time, by default as many as this
+    machine would run.
+    """
+    before = {job.id for other in earlier for job in jobs([other])}
+    mine = jobs([plan])
+    ids, again = [job.id for job in mine], retry.lost(runs, mine)
+    finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
+    shared = [key for key in ids if key in before and key not in finished]
+    todo = [key for key in ids if key not in before and key not in finished]
+    untrained = {key for key in todo if key in again or not store.trial(runs, key).state().over}
+    cost = estimate.cost([plan], runs, device, untrained)
+    resolved = resolution.resolution(plan, runs)
+    return {
+        "study": plan["study"],
+        "recipe": plan["recipe"],
+        "trials": {"planned": len(ids), "finished": len(finished), "shared": len(shared), "todo": len(todo)},
+        "hours": cost.hours,
+        "hours_from": {"device": device.name, "unit": cost.unit, "sources": dict(cost.sources)},
+        "disk_bytes": sum((disk := peak_disk(plan, len(todo), keep, workers)).values()),
+        "disk": disk,
+        "resolvable_difference": resolved["difference"],
+        "resolution": resolved,
+        "confounds": {arm["name"]: arm["notes"] for arm in plan["arms"] if arm["notes"]},
+    }
+
+
+def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
+    """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
+    stay = kept(keep, [plan])
+    trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
+    ranks = max((past_trials.ranks(arm["config"]) for arm in trained(plan)), default=1)
+    running = min(todo, workers or max(1, at_once(ranks, len(gpus()), cores())))
+    return {
+        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
+        "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
+        "files": FILES * len(trials),
+    }
+
+
+def render(view: Json, plan: Json) -> str:
+    """For a person."""
+    trials = view["trials"]
+    lines = [
+        f"{plan['name']}: {plan['question']}",
+        f"  {arms_text(plan)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
+        f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
+        f"  time    {time_text(view, plan)}",
+        f"  disk    {disk_text(view)}",
+        f"  resolves {resolution_text(view, plan)}",
+    ]
+    lines += [f"  data    {data_summary.told(plan['data'])}"] if "data" in plan else []  # not in plans of before
+    lines += [f"  note    {note}" for note in plan.get("notes", [])]
+    lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
+    notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}
+    width = max(map(len, notes))
+    lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
+    return "\n".join(lines)
+
+
+def arms_text(plan: Json) -> str:
+    """How many arms, and how many trainings a seed they start from."""
+    arms, stages = f"{len(plan['arms'])} arms", len(plan.get("stages", []))
+    return f"({stages} to start from + {arms})" if stages else arms
+
+
+def disk_text(view: Json) -> str:
+    weights, checkpoints, files = (f"{view['disk'][name] / 1e6:,.1f}" for name in ("weights", "checkpoints", "files"))
+    return (
+        f"{view['disk_bytes'] / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
+        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
+    )
+
+
+def time_text(view: Json, plan: Json) -> str:
+    """The hours and whose word they are."""
+    about = view["hours_from"]
+    origin = estimate.told(about["sources"])
+    if "recipe" in about["sources"]:
+        took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
+        origin += f" ({took['how']}: {took['source']}, {took['device']})"
+    return f"{hours_text(view['hours'])} {about['unit']} on {about['device'] or 'any'}" + (
+        f", from {origin}" if origin else ""
+    )
+
+
+def hours_text(hours: float) -> str:
+    """Two digits, as people write them."""
+    if 0 < hours < 0.01:
+        return "under 0.01"
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+
+
+def expected_text(stated: Json) -> str:
+    """What the recipe's own config reached where that was measured; else what others did, who had other settings."""
+    about = units.unit(stated["metric"])
+    seeds = f" (n = {stated['n']})" if stated["n"] else ""
+    reached = f"{about.value(stated['mean'])}{about.of_value} {units.name(stated['metric'])}{seeds}"
+    whose = "expects" if stated["how"] == "measured" else "others reached"
+    return f"{whose} {reached}, {stated['how']}: {stated['source']}"
+
+
+def resolution_text(view: Json, plan: Json) -> str:
+    return "\n           ".join(resolution.told(view["resolution"], plan["metric"], objective(plan)))

@@ -1,0 +1,413 @@
+"""The plan of a study: its arms and trials written out, and what of it is still to do.
+
+`plan.json` holds what tables, plots, reports, comparisons and exports need, so that they load neither torch nor the
+YAML. Plans persist: seeds and arms only grow, unless pruned.
+"""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ablations.planning import data_summary, init_checks
+from ablations.planning.jobs import refuse_other
+from ablations.study import recipe_facts
+from ablations.study.budget import training_flops
+from ablations.study.confounds import enlarged, footnotes, refuse_undeclared, sizes
+from ablations.study.contrasts import interactions, settled, tuned
+from ablations.study.stages import Stage, lineage
+from ablations.study.study import Arm, Design, Study, at, claim_arms
+from results import store, units
+from results.names import FIGURES, METRICS
+from results.store import dependencies, evals
+from vitcore.analysis.cost import measure
+from vitcore.config import Config, merge
+from vitcore.data import splits
+from vitcore.data.lookup import describe
+from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
+from vitcore.options import ConfigError, listed, nearest
+
+Json = dict[str, Any]
+
+
+def build(design: Design, seeds: Sequence[int]) -> Json:
+    """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
+    study, recipe = design.study, design.stated
+    check(design)
+    measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
+    made = {arm.name: arm for arm in design.arms}
+    stages = stage_entries(design, seeds)
+    arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds, stages) for arm in design.arms]
+    at_own_values = tuned(design)
+    plan = {
+        "schema": store.SCHEMA,
+        "name": design.name,
+        "study": study.name,
+        "recipe": recipe.name,
+        "overrides": design.overrides,
+        "question": study.question,
+        "source": study.source,
+        "published_of": study.published_of or study.source,
+        "found": study.found,
+        "description": recipe.description or data_summary.description(design),
+        "data": data_summary.data(design),
+        "departures": departures(design, main_baseline(design)),
+        "metric": design.metric,
+        "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
+        "margin": margin(design),
+        "claims": claims(design),
+        "caveats": [*recipe.caveats, *enlarged_evals(design)],
+        "notes": data_summary.notes(design),
+        "cost": recipe_facts.cost(recipe.cost, recipe.config),
+        "expected": expected(design),
+        "spread": None if design.overrides or study.stages or recipe.spread is None else recipe.spread.model_dump(),
+        "figure": study.figure,
+        "factors": design.factors,
+        "crosses": design.crosses,
+        "curves": design.curves,
+        "tune": design.tune,
+        "budget": study.budget,
+        "baseline": design.main_baseline,
+        "split": describe(design.data).split,
+        "seeds": list(seeds),
+        "looks": [len(seeds)],
+        "stages": list(stages.values()),
+        "arms": arms,
+        "family": contrasts(at_own_values or arms),
+        "tuned": at_own_values,
+        "points_family": contrasts(arms) if at_own_values else 0,
+        "interactions": interactions(design),
+    }
+    refuse_undeclared(plan)
+    return plan
+
+
+def check(design: Design) -> None:
+    """Every arm can be built, trained and evaluated as is asked for, before anything is. Raises ValueError."""
+    check_names(design)
+    check_shares(design)
+    check_sizes(design)
+    check_data(design)
+    check_families(design)
+    check_starts(design)
+
+
+def contrasts(entries: Sequence[Json]) -> int:
+    """How many arms have a baseline to be compared with."""
+    return sum(entry["name"] != entry["baseline"] for entry in entries)
+
+
+def check_names(design: Design) -> None:
+    """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
+    study, arms = design.study, [arm.name for arm in design.arms]
+    sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
+    metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
+    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
+    wanted.append(("figure", study.figure, FIGURES))
+    own = [change.name + at(point) for change in design.changes for point in settled(design)] if design.tune else []
+    wanted += [("published", name, [*arms, *own]) for name in design.published]
+    claimed = [name for claim in design.claims for name in claim_arms(claim, study.name)]
+    wanted += [("claims", name, claimable(design)) for name in claimed]
+    for key, name, known in wanted:
+        if name not in known and not (key in ("claims", "published") and elsewhere(study, name)):
+            raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+
+
+def check_shares(design: Design) -> None:
+    """Accuracies are shares of 1: in a margin of 3, meant as points, every arm would tie. Raises ValueError."""
+    if not units.is_accuracy(design.metric):
+        return
+    own, where = margin(design), f"study '{design.study.name}'"
+    if own is not None and own >= 1:
+        raise ValueError(f"{where}: margin={own:g}: below 1, as a share of the images (0.03 is 3 points)")
+    for arm, value in design.study.published.items():
+        if value > 1:
+            raise ValueError(
+                f"{where}: published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)"
+            )
+
+
+def margin(design: Design) -> float | None:
+    """Within which arms are equivalent: the study's, else the recipe's."""
+    return design.study.margin if design.study.margin is not None else design.stated.margin
+
+
+def claimable(design: Design) -> list[str]:
+    """What a claim may name: arms, each at its own value of what is tuned, and where there are curves of no point."""
+    found = [*(arm.name for arm in design.arms), *(entry["name"] for entry in tuned(design))]
+    return [*found, *(change.name for change in design.changes)] if design.curves else found
+
+
+def claims(design: Design) -> list[str]:
+    """The study's, but for those about arms that only other recipes have."""
+    there = {*claimable(design)}
+    return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
+
+
+def elsewhere(study: Study, name: str) -> bool:
+    """Whether an arm of that name is one of the study's where a recipe has other values on an axis."""
+    varied: Json = {}
+    for axes in (study.factors, *study.crosses, study.curves):
+        varied |= axes
+    pieces = [piece.partition("=") for piece in name.split(",")]
+    free = {key for key, values in varied.items() if values == "axis" or "axis" in values}
+    return any(key in free for key, _, _ in pieces) and all(
+        key in free or value in map(str, varied[key]) if key in varied else key in study.arms
+        for key, _, value in pieces
+    )
+
+
+def check_families(design: Design) -> None:
+    """Every family of models that a study names has an arm. Raises ValueError."""
+    there = {family_of(design, arm) for arm in design.arms}
+    for name in design.study.families:
+        if name not in there:
+            raise ValueError(f"study '{design.study.name}': families: no arm is of {name}")
+
+
+def check_sizes(design: Design) -> None:
+    """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
+    from vitcore.analysis.evaluate import check_size  # late: most studies ask for none
+
+    for name in evals.owed(design.evals, design.metric):
+        for arm in design.arms if name.startswith("test@") else ():
+            try:
+                check_size(arm.config, int(name.removeprefix("test@")))
+            except ConfigError as error:
+                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
+
+
+def enlarged_evals(design: Design) -> list[str]:
+    """What is to be said of evaluations at sizes above those of the images as they are stored."""
+    names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
+    sizes = [int(name.removeprefix("test@")) for name in names]
+    return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
+
+
+def check_data(design: Design) -> None:
+    """Every arm is made for the images of its data. Raises ValueError."""
+    for arm in design.arms:
+        try:
+            splits.check(arm.config)
+        except ConfigError as error:
+            raise ValueError(f"arm {arm.name}: {error}") from None
+
+
+def check_starts(design: Design) -> None:
+    """Every arm and stage fits what it starts from, which saw none of its test images. Raises ValueError."""
+    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
+    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
+    for entry in entries:
+        try:
+            splits.check(entry.config)
+            init_checks.check(entry.config, entry.parent.config if entry.parent else None)
+        except ConfigError as error:
+            raise ValueError(f"study '{design.study.name}', {entry.name}: {error}") from None
+
+
+def expected(design: Design) -> list[Json]:
+    """What the recipe says of trials with the settings of the command line; how they run does not matter."""
+    asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
+    fits = [one for one in design.stated.expected if one.settings == asked]
+    return [] if design.study.stages else [one.model_dump() for one in fits]
+
+
+def measured_arm(name: str, config: Config) -> Json:
+    try:
+        return measure(config)
+    except Exception as error:  # a user's part may do anything
+        raise ValueError(f"arm {name} cannot be built: {type(error).__name__}: {error}") from error
+
+
+def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, Json]:
+    """What arms start from, by name, each after what it starts from itself. Probed as the arms are, where they are."""
+    found: dict[str, Json] = {}
+    for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
+        if stage.name in found:
+            continue
+        written = settings(stage)
+        found[stage.name] = {
+            "name": stage.name,
+            "stage": stage.stage,
+            "parent": stage.parent.name if stage.parent else "",
+            "key": arm_key(stage.config),
+            "config": written,
+            "departures": departures(design, stage),
+            "evals": [name for name in evals.owed(design.evals, design.metric) if of_stages(design, name)],
+            **measured_arm(stage.name, stage.config),
+            "trials": trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
+        }
+    return found
+
+
+def main_baseline(design: Design) -> Arm:
+    return next(arm for arm in design.arms if arm.name == design.main_baseline)
+
+
+def departures(design: Design, entry: Arm | Stage) -> Json:
+    """The written settings in which an arm or stage differs from the recipe's config, as the recipe describes it.
+
+    None where that is no config by itself.
+    """
+    own, recipe = entry.config.model_dump(), design.recipe.config
+    try:
+        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other images bring their own size
+    except ConfigError:
+        return {}
+    plain["data"] = recipe.get("data", own["data"])
+    own |= {"init_from": entry.parent.name} if entry.parent else {}
+    written = ["steps" if key == "epochs" else key for key in (*entry.settings, "init_from")]
+    mine, its = ({**config, **config["options"]} for config in (own, plain))
+    return {key: mine[key] for key in written if key not in HOW_IT_RUNS and key in mine and mine[key] != its.get(key)}
+
+
+def of_stages(design: Design, eval_name: str) -> bool:
+    """Whether an eval is of what arms start from: few shots probe pre-trained weights, unless they are the metric."""
+    return eval_name == "fewshot" and bool(design.study.stages) and evals.of_metric(design.metric) != "fewshot"
+
+
+def arm_entry(
+    design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Sequence[int], stages: Mapping[str, Json]
+) -> Json:
+    written, parent = settings(arm), arm.parent.name if arm.parent else ""
+    return {
+        "name": arm.name,
+        "baseline": arm.baseline,
+        "change": arm.change.name,
+        "values": arm.values,
+        "declared": arm.change.declared,
+        "model_family": family_of(design, arm),
+        "parent": parent,
+        "key": arm.key,
+        "config": written,
+        "published": published(design, arm),
+        "at_twice_the_steps": at_twice_the_steps(design, arm, baseline),
+        **measured,
+        "train_flops": training_flops(arm.config) * arm.config.steps,
+        "notes": footnotes(arm, baseline, design.study.budget),
+        "notes_about": sizes(arm, baseline),
+        "trials": trials(arm.config, written, seeds, stages.get(parent)),
+    }
+
+
+def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
+    """What the recipe states of the arm, where it is compared with the recipe's own config as it was there."""
+    known, study = design.stated.at_twice_the_steps, design.study
+    stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
+    if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
+        return None
+    return known.of(arm.name) if baseline.key == design.recipe_key and not arm.change.co_changes else None
+
+
+def family_of(design: Design, arm: Arm) -> str:
+    """The first family of models that the arm's settings are of; "" for none."""
+    own = settings(arm)
+    for name, wanted in design.study.families.items():
+        if all(any_of(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()):
+            return name
+    return ""
+
+
+def any_of(own: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a setting is one of these; "timm/*" is all that begin so."""
+    return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
+
+
+def settings(arm: Arm | Stage) -> Json:
+    """The resolved config of an arm, to which a seed is added, and where it starts from a stage its trial of that seed.
+
+    A data_seed only where one is written.
+    """
+    left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
+    left_out |= {"init_from"} if arm.parent else set()
+    return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
+
+
+def trials(config: Config, settings: Json, seeds: Sequence[int], parent: Json | None = None) -> list[Json]:
+    """`config` is that of `settings`, with any seed; `parent` has the trials that they start from."""
+    before = {one["seed"]: one["id"] for one in parent["trials"]} if parent else None
+    ids = trial_ids(config, seeds, settings.get("data_seed"), before)
+    return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
+
+
+def published(design: Design, arm: Arm) -> float | None:
+    """The published number of the arm, by its whole name or without the point of the curve."""
+    numbers = design.published
+    short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
+    return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
+
+
+def grown(old: Json, new: Json) -> Json:
+    """The plan with every arm and seed of the old one. Raises ValueError where the two cannot be one table."""
+    refuse_other(old, new)
+    names = {arm["name"] for arm in new["arms"]}
+    gone = [arm for arm in old["arms"] if arm["name"] not in names]
+    stages, called = kept_stages(old, gone, new)
+    kept = [extended(arm, new["seeds"], stages, called) for arm in gone]
+    plan = new | {"looks": looked(old, new), "stages": list(stages.values()), "arms": new["arms"] + kept}
+    plan |= kept_contrasts(old, new)
+    plan["family"] = contrasts(plan["tuned"] or plan["arms"])
+    plan["points_family"] = contrasts(plan["arms"]) if plan["tuned"] else 0
+    refuse_undeclared(plan)
+    return plan
+
+
+def pruned(old: Json, new: Json) -> Json:
+    """The plan without what only the old one has. What was looked at stays looked at: some of its results remain."""
+    before = {trial["id"] for arm in old["arms"] for trial in arm["trials"]}
+    remain = any(trial["id"] in before for arm in new["arms"] for trial in arm["trials"])
+    return new | {"looks": looked(old, new) if remain else new["looks"], "pruned": store.now()}
+
+
+def looked(old: Json, new: Json) -> list[int]:
+    """With how many seeds tables were, or will be, looked at."""
+    return sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
+
+
+def kept_contrasts(old: Json, new: Json) -> Json:
+    """Interactions of an earlier plan that this one no longer lists, and its arms tuned on the same grid."""
+    found = {}
+    for key in ("interactions", "tuned"):
+        listed_now = {entry["name"] for entry in new[key]}
+        same = key == "interactions" or old.get("tune") == new["tune"]
+        earlier = old.get(key, []) if same else []
+        found[key] = [*new[key], *(entry for entry in earlier if entry["name"] not in listed_now)]
+    return found
+
+
+def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, Json], dict[str, str]]:
+    """By name the stages of today and those that earlier `arms` start from; what the latter are called, by old name.
+
+    A stage is known by its trials: one that was edited meanwhile is another one, and both are there.
+    """
+    found = {stage["name"]: stage for stage in new["stages"]}
+    before = dependencies.by_name(old)
+    needed = {stage["name"] for arm in arms for stage in dependencies.lineage(arm, before)}
+    names: dict[str, str] = {}
+    for name, stage in before.items():
+        if name in needed:
+            kept = extended(stage, new["seeds"], found, names)
+            same = [one for one in (name, *found) if one in found and found[one]["trials"] == kept["trials"]]
+            names[name] = same[0] if same else another_name(kept, found)
+            found[names[name]] = found[same[0]] if same else kept | {"name": names[name]}
+    return found, names
+
+
+def another_name(stage: Json, taken: Mapping[str, Json]) -> str:
+    """Its own where nothing of today is called so; else with the beginning of its first trial's id."""
+    name = stage["name"]
+    return f"{name.partition('#')[0]}#{stage['trials'][0]['id'][:6]}" if name in taken else name
+
+
+def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names: Mapping[str, str]) -> Json:
+    """An arm or stage of an earlier plan with the seeds and the parts of today, or as it was where it cannot be now.
+
+    names: what the stages that it may start from are called today.
+    """
+    arm = arm | {"parent": names.get(arm.get("parent", ""), "")}
+    parent = stages.get(arm["parent"])
+    own = [seed for seed in seeds if parent is None or seed in dependencies.seeds(parent)]
+    try:
+        config = Config(**arm["config"], seed=0)
+        return arm | measured_arm(arm["name"], config) | {"trials": trials(config, arm["config"], own, parent)}
+    except ValueError:  # its plugin is not loaded, or is another
+        return arm

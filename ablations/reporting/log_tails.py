@@ -1,0 +1,50 @@
+"""`ablate logs`: the end of each trial's newest log, with the traceback of what failed.
+
+Of a trial that SLURM's task never began, or left unfinished, the task's own log too: what killed it stands there.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ablations.cluster import submitted_arrays
+from ablations.cluster.submitted_arrays import Handed
+from ablations.planning.jobs import jobs
+from results import store
+
+NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
+
+
+def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
+    """A text a log: a heading, then its last lines. Tasks that several of the trials share are told once."""
+    names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
+    tasks = submitted_arrays.all_of(runs)
+    told: set[tuple[str, int]] = set()
+    for key in ids:
+        trial = store.trial(runs, key)
+        state = trial.state()
+        if only_failed and state.status != "failed":
+            continue
+        heading = f"== {key}  {names.get(key, '')}  {state.status}"
+        if state.attempt is not None:
+            yield "\n".join([f"{heading}  {state.attempt}", *of_attempt(trial, state.attempt)[-lines:]])
+        if state.status not in ("missing", "interrupted") or key not in tasks:
+            continue
+        task, later = with_log(tasks[key])
+        if (task.tag, task.index) not in told:
+            told.add((task.tag, task.index))
+            which = f" (the {later} after it printed nothing)" if later else ""
+            yield "\n".join([f"{heading}, its task:  {task.array}{which}", *(task.lines() or [NO_LOG])[-lines:]])
+
+
+def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
+    log = attempt / "log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
+
+
+def with_log(tasks: Sequence[Handed]) -> tuple[Handed, int]:
+    """The newest task that printed anything, else the newest, and how many after it did not."""
+    for later, task in enumerate(reversed(tasks)):
+        if task.lines():
+            return task, later
+    return tasks[-1], 0

@@ -1,0 +1,115 @@
+"""What a person sees while trials run: a bar and a line a worker on a terminal, a line a trial elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from ablations.planning.jobs import Job
+from ablations.reporting.durations import clock
+from results import units
+
+Json = dict[str, Any]
+
+
+class Live:
+    """Implements runner.Display. A context manager; `total` counts the trials that are not over at the start."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.console = console
+        self.total = total
+        self.done = 0.0  # whole trials
+        self.partial: dict[int, float] = {}  # slot -> share of its trial done in this run
+        self.first: dict[int, tuple[str, int]] = {}  # slot -> trial, its step when first seen
+        self.began = time.monotonic()
+        self.finished_here = 0.0
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.all = self.progress.add_task("trials", total=max(total, 1), note="")
+        self.lines: dict[int, TaskID] = {}
+
+    def __enter__(self) -> "Live":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+        """One line a worker, with the time since its trial began."""
+        label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
+        line = self.line(slot)
+        if step is None:
+            compiles = job.config.get("compile", False)
+            note = "compiling the first step" if compiles else "starting"
+            self.progress.reset(line, description=label, total=None, note=note, visible=True)
+            if compiles and not self.console.is_terminal:
+                self.say(f"{label}: {note}")
+            return
+        if self.first.get(slot, ("", 0))[0] != job.id:
+            self.first[slot] = (job.id, step)
+        self.partial[slot] = (step - self.first[slot][1]) / steps
+        note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
+        self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
+        self.refresh()
+
+    def line(self, slot: int) -> TaskID:
+        """The line of a worker, added where there is none."""
+        if slot not in self.lines:
+            self.lines[slot] = self.progress.add_task("", note="")
+        return self.lines[slot]
+
+    def idle(self, slot: int) -> None:
+        self.partial.pop(slot, None)
+        self.first.pop(slot, None)
+        if slot in self.lines:
+            self.progress.update(self.lines[slot], visible=False)
+
+    def over(self, job: Job, event: str, detail: Json) -> None:
+        self.done += 1
+        self.finished_here += not detail.get("elsewhere")
+        what = f"{job.arm} seed {job.config['seed']}"
+        if event in ("failed", "blocked"):
+            self.console.print(Text.assemble((event, "red"), f" {what}: {detail.get('cause')}"), soft_wrap=True)
+        elif not self.console.is_terminal and not detail.get("elsewhere"):
+            accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
+            named = units.name("test_accuracy", job.config.get("objective", ""))
+            shown = f"{named} {accuracy:.1%}" if accuracy is not None else event
+            self.console.print(
+                f"[{self.done:.0f}/{self.total}] {what}: {shown}, {seconds or 0:.1f} s{self.left()}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+        self.refresh()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def left(self) -> str:
+        """The time left, from the share of trials done since the start."""
+        share = self.finished_here + sum(self.partial.values())
+        remaining = self.total - self.done - sum(self.partial.values())
+        if share < 0.5 or remaining <= 0:
+            return ""
+        seconds = (time.monotonic() - self.began) / share * remaining
+        return f", about {clock(seconds)} left"
+
+    def refresh(self) -> None:
+        self.progress.update(
+            self.all,
+            completed=self.done + sum(self.partial.values()),
+            note=f"{self.done:.0f} done, {self.total - self.done:.0f} to do{self.left()}",
+        )

@@ -1,0 +1,32 @@
+"""What a complete study leaves in its folder: its tables in every format, and its figure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from results import report, store
+from results.figures import plots
+from results.load import load_inspections, load_studies
+from results.store.paths import refuse_links
+from results.study_results import StudyResults
+from results.tables import study_table
+
+FORMATS = {"md": "md", "latex": "tex", "csv": "csv", "json": "json", "html": "html"}  # format: suffix
+
+
+def publish(study: StudyResults, runs: Path) -> str:
+    """Writes them; returns the table for a person."""
+    folder = store.study_folder(runs, study.name)
+    refuse_links(runs, folder / "tables", folder / "figures")
+    table = study_table.table(study)
+    for format, suffix in FORMATS.items():
+        store.write_bytes(folder / "tables" / f"table.{suffix}", f"{study_table.render(table, format)}\n".encode())
+    plots.draw(study, folder / "figures" / plots.file_name(study))
+    return study_table.render(table, "md")
+
+
+def publish_all(runs: Path, plans: Sequence[str]) -> None:
+    """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
+    studies = load_studies(runs, plans)
+    for study in studies:
+        publish(study, runs)
+    report.write(studies, runs / "report.html", load_inspections(runs, studies))

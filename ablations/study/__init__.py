@@ -1,0 +1,1 @@
+"""Studies, recipes and plug-ins: what varies, and on what."""

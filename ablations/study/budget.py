@@ -1,0 +1,43 @@
+"""Budgets: what the arms of a study are given alike. Each arm meets it by a schedule of its own: its `steps`.
+
+Never by reading a longer run's curve midway: the learning rate has to have come down.
+"""
+
+from typing import Literal
+
+from vitcore.config import Config
+
+Budget = Literal["steps", "epochs", "flops"]
+TOLERANCE = 0.02  # how far the budgets of compared arms may lie apart: steps are whole
+MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
+
+
+def steps_of(budget: Budget, reference: Config, config: Config) -> int:
+    """The steps that give `config` the budget of `reference`.
+
+    Raises ValueError where no whole number of steps comes within 2% of it.
+    """
+    if budget == "steps":
+        return reference.steps
+    spent = epochs if budget == "epochs" else training_flops
+    exact = reference.steps * spent(reference) / spent(config)
+    steps = max(1, round(exact))
+    if abs(steps - exact) > TOLERANCE * exact:
+        wanted = f"the same {MEANT[budget]} as the baseline's are {exact:.2f} steps"
+        raise ValueError(f"budget={budget}: {wanted}, and no whole number is within {TOLERANCE:.0%}: give more steps")
+    return steps
+
+
+def epochs(config: Config) -> float:
+    """Passes over the training images in a step."""
+    from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
+
+    train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
+    return config.batch / train
+
+
+def training_flops(config: Config) -> int:
+    """In a step: 6 x the multiply-adds of a forward pass x images. A backward pass is twice a forward pass."""
+    from vitcore.analysis.cost import measure  # late: loads torch
+
+    return 3 * int(measure(config)["flops"]) * config.batch

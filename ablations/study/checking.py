@@ -1,0 +1,105 @@
+"""`ablate check`: a user's plugin, study or recipe against what the suite promises, before anything is trained."""
+
+import re
+import traceback
+from pathlib import Path
+
+from ablations.planning.plan import check
+from ablations.study import plugins, strict_yaml
+from ablations.study.confounds import footnotes
+from ablations.study.study import Design, read_recipe, read_study
+from vitcore.analysis.cost import measure
+from vitcore.config import Config, merge
+from vitcore.contracts import contracts
+from vitcore.data import splits
+from vitcore.variants import VARIANTS
+
+
+def check_file(file: Path, recipe: str) -> bool:
+    """Prints a line a check; whether all hold. Raises ValueError for a file that is none of the three."""
+    if file.suffix == ".py":
+        return check_plugin(file)
+    if file.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"{file}: is neither a plugin (.py) nor a study or recipe (.yaml)")
+    if "question" in strict_yaml.read(file):
+        return check_study(str(file), recipe)
+    return check_recipe(str(file))
+
+
+def check_plugin(file: Path) -> bool:
+    """That it loads, and the contract tests on every part that it adds."""
+    before = {(slot, name) for slot, parts in VARIANTS.items() for name in parts}
+    try:
+        plugins.load([file])
+    except plugins.Refused as error:
+        print(file)
+        print(f"  FAILED  {said(error)}")
+        return False
+    added = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if (slot, name) not in before]
+    if not added:
+        raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in VARIANTS)}")
+    print(file)
+    return all([check_part(slot, name, file) for slot, name in added])
+
+
+def check_part(slot: str, name: str, file: Path) -> bool:
+    passed = True
+    for title, contract in contracts(slot, name):
+        try:
+            contract(slot, name)
+            print(f"  ok      {slot}={name}: {title}")
+        except (Exception, SystemExit) as error:  # whatever a user's part raises is the answer, not a crash
+            passed = False
+            print(f"  FAILED  {slot}={name}: {title}: {said(error)}{hint(error)}{last_place(error, file)}")
+    return passed
+
+
+def hint(error: BaseException) -> str:
+    """What a part that fixes a dtype is not told by PyTorch's message: which one it met."""
+    raised = error.__cause__ or error
+    if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
+        return ""
+    return " (the check runs in float64: follow x.dtype)"
+
+
+def last_place(error: BaseException, file: Path) -> str:
+    """Where in the plugin's own file it was raised, or what raised it was called."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    return f" [{file}:{own[-1].lineno}]" if own else ""
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def check_study(file: str, recipe: str) -> bool:
+    """Every arm is built; what else moves in it is said."""
+    design = Design(read_study(file), read_recipe(recipe), {})
+    check(design)
+    arms = {arm.name: arm for arm in design.arms}
+    print(file)
+    for arm in design.arms:
+        notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
+        role = "baseline" if arm.name == arm.baseline else notes or "nothing else moves"
+        print(f"  ok      {arm.name}: {role}")
+    return True
+
+
+def check_recipe(file: str) -> bool:
+    recipe = read_recipe(file)
+    config = Config(**recipe.config)
+    splits.check(config)
+    size = measure(config)
+    print(file)
+    print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")
+    for name in recipe.arms:
+        config = Config(**merge(recipe.config, recipe.arms[name]))
+        splits.check(config)
+        print(f"  ok      arm {name}: {measure(config)['flops'] / size['flops']:.2g} times the FLOPs")
+    for name in recipe.stages:
+        config = Config(**merge(recipe.config, recipe.stages[name]))
+        splits.check(config)
+        print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")
+    return True

@@ -1,0 +1,207 @@
+"""The confound guard: what else moved between an arm and its baseline, besides the declared factor.
+
+What moves with it by nature is a footnote of the table; a difference of the recipe that nobody declared is an error.
+Device, code and kernels are the trials' own: results/tables/provenance.py says where those differ.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ablations.study import stages
+from ablations.study.budget import MEANT, Budget
+from ablations.study.study import Arm, assigned
+from vitcore.analysis.cost import initial_weights, measure
+from vitcore.config import Config
+from vitcore.data.lookup import FOLDER, describe
+from vitcore.identity import HOW_IT_RUNS
+from vitcore.sizes import of_architecture
+
+Json = dict[str, Any]
+Measured = dict[str, Any]
+
+# What a setting brings along: choosing a position chooses its place, other data have other images.
+BRINGS: Mapping[str, tuple[str, ...]] = {
+    "position": ("position_at",),
+    "data": ("image_size", "channels", "classes"),
+    "epochs": ("steps",),
+}
+COUNTS = (("tokens", "tokens", "flops"), ("params", "parameters", "params"), ("flops", "FLOPs", "flops"))
+
+
+def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
+    """What is to be said of an arm; of a baseline, only what is not about a difference."""
+    stored = list(enlarged(arm.config.data, arm.config.image_size))
+    if arm.name == baseline.name:
+        return stored
+    start = [*started(arm, baseline), *initial(arm, baseline)]
+    goal = list(objective(arm, baseline))
+    return [*declared(arm, baseline), *goal, *sizes(arm, baseline), *schedule(arm, baseline, budget), *start, *stored]
+
+
+def enlarged(data: str, size: int) -> Iterator[str]:
+    """A line where images are stored smaller than what is made of them; a folder's are read at the size asked for."""
+    about = describe(data)
+    if data.startswith(FOLDER) or size <= about.image_size:
+        return
+    stored = f"of them that {data} is packed with" if "pack" in about.fingerprint else f"that {data} has"
+    yield f"images of {size} px are enlarged from the {about.image_size} px {stored}"
+
+
+def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """What a named arm stands for; what the study says to change along."""
+    if arm.change.named:
+        yield f"is {assigned(arm.change.settings)}"
+    for key, value in arm.change.co_changes.items():
+        yield f"with {key} {value} against {stages.value(baseline.config, baseline.parent, key)}, declared"
+
+
+def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """Where the two do not learn the same: accuracies of different things cannot be compared."""
+    if arm.config.objective != baseline.config.objective:
+        yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
+
+
+def sizes(arm: Arm, baseline: Arm) -> dict[str, str]:
+    """What is to be said of the models themselves -> the column of a table that it is about."""
+    return dict(moved(measure(arm.config), measure(baseline.config)))
+
+
+def moved(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
+    """Tokens, parameters, FLOPs, class token and bias, as `vitcore.analysis.cost` has them, where both have one.
+
+    Each with the column of a table that it is about.
+    """
+    for key, label, column in COUNTS:
+        if differ(arm, baseline, key):
+            yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}", column
+    if differ(arm, baseline, "class_token"):
+        yield "has a class token" if arm["class_token"] else "has no class token", "params"
+    if differ(arm, baseline, "attention_bias"):
+        yield "a bias in its attention" if arm["attention_bias"] else "no bias in its attention", "arm"
+
+
+def differ(arm: Measured, baseline: Measured, key: str) -> bool:
+    """None is what a reference model has no word for."""
+    return None not in (arm[key], baseline[key]) and arm[key] != baseline[key]
+
+
+def change(value: float, reference: float) -> str:
+    """' (+12%)' or ' (x 3.9)', whichever reads better; nothing for a change that rounds to none."""
+    ratio = value / reference
+    if 0.5 < ratio < 2:
+        percent = f"{ratio - 1:+.1%}"
+        return "" if percent in ("+0.0%", "-0.0%") else f" ({percent})"
+    return f" (× {ratio:,.0f})" if ratio >= 10 else f" (× {ratio:.2g})"
+
+
+def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
+    """Steps, warm-up and images, where the arm does not say itself that they differ."""
+    own, other = arm.config, baseline.config
+    said = arm.change.declared
+    if own.steps != other.steps and "steps" not in said:
+        why = f", for equal {MEANT[budget]}" if budget != "steps" else ""
+        yield f"steps {own.steps:,} against {other.steps:,}{why}"
+    if warmup(own) != warmup(other) and "warmup" not in said:
+        yield f"warm-up steps {warmup(own):,} against {warmup(other):,}"
+    if own.batch != other.batch and own.steps * own.batch != other.steps * other.batch:
+        yield f"images seen in training {own.steps * own.batch:,} against {other.steps * other.batch:,}"
+
+
+def warmup(config: Config) -> int:
+    return round(config.warmup * config.steps)
+
+
+def started(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """What was trained before, where it is not what the baseline starts from too."""
+    if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
+        return
+    own = arm.parent.config
+    on = f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
+    learned = "" if own.objective == "classification" else f", objective {own.objective}"
+    yield f"starts from {arm.parent.name}: {on}{learned}{labels(own, arm.config)}"
+
+
+def labels(start: Config, own: Config) -> str:
+    """That what an arm starts from saw more labels of the arm's own task: its difference is of these too."""
+    if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
+        return ""
+    more = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
+    return f"; it saw labels of more images of the same task ({more}), which the difference measures too"
+
+
+def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """The share of the arm's initial weights that the baseline has too, at the same seed, where it is not all."""
+    own, other = initial_weights(arm.config), initial_weights(baseline.config)
+    if own is None or other is None or arm.parent or baseline.parent:
+        return
+    total = sum(count for count, _ in own.values())
+    same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
+    if same / total < 0.001:  # constants, as biases that start at zero
+        yield "next to none of its initial weights are the baseline's"
+    elif same < total:
+        yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"
+
+
+# -- what nobody declared ---------------------------------------------------------------------------------------------
+
+
+def refuse_undeclared(plan: Json) -> None:
+    """Raises ValueError for an arm of a plan that differs from its baseline in what neither it nor the study declares.
+
+    Of arms planned before it was written down what they declare, that is what they are named by.
+    """
+    arms = {arm["name"]: arm for arm in plan["arms"]}
+    for arm in plan["arms"]:
+        baseline = arms.get(arm["baseline"])
+        allowed = None if baseline is None else allowance(arm, baseline, plan)
+        if baseline is None or allowed is None:
+            continue
+        refuse_undeclared_start(plan, arm, baseline, allowed)
+        own, other = flat(arm["config"]), flat(baseline["config"])
+        for key in sorted(own.keys() | other.keys()):
+            if own.get(key) != other.get(key) and not any(covers(one, key) for one in allowed):
+                raise ValueError(
+                    f"{plan['name']}: {arm['name']} differs from {arm['baseline']} in {key}, {own.get(key)} against "
+                    f"{other.get(key)}, which the study does not declare: name it in `with`, or plan anew with --prune"
+                )
+
+
+def refuse_undeclared_start(plan: Json, arm: Json, baseline: Json, allowed: set[str]) -> None:
+    """The same of what the two start from, unless it is another stage, which is declared as a whole."""
+    there = {entry["name"]: entry for entry in plan.get("stages", [])}
+    own, other = (there.get(one.get("parent", "")) for one in (arm, baseline))
+    while own is not None and other is not None and own["stage"] == other["stage"]:
+        prefix = f"{own['stage']}."
+        mine, theirs = flat(own["config"]), flat(other["config"])
+        declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
+        declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
+        declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of what starts from it
+        for key in sorted(mine.keys() | theirs.keys()):
+            if mine.get(key) != theirs.get(key) and not any(covers(one, key) for one in declared):
+                raise ValueError(
+                    f"{plan['name']}: {own['name']}, from which {arm['name']} starts, differs from {other['name']} in "
+                    f"{key}, {mine.get(key)} against {theirs.get(key)}, which the study does not declare"
+                )
+        own, other = there.get(own["parent"]), there.get(other["parent"])
+
+
+def allowance(arm: Json, baseline: Json, plan: Json) -> set[str] | None:
+    """The settings in which the arm may differ; None where that was never written down."""
+    said = arm.get("declared")
+    if said is None:
+        said = [key for key, value in arm["values"].items() if value != baseline["values"].get(key)]
+        if arm["name"] != arm["baseline"] and not said:
+            return None  # a named arm
+    budget = {"steps"} if plan.get("budget", "steps") != "steps" else set()
+    return {*said, *budget, *(brought for key in said for brought in BRINGS.get(key, ()))}
+
+
+def covers(declared: str, key: str) -> bool:
+    """An option goes with its variant, and the architecture with a model."""
+    return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
+
+
+def flat(config: Json) -> Json:
+    """The settings that decide what is learned, the options of variants beside the others."""
+    whole = {**config, **config.get("options", {})}
+    return {key: value for key, value in whole.items() if key != "options" and key not in HOW_IT_RUNS}

@@ -1,0 +1,105 @@
+"""A user's own parts: Python files, outside of the packages, that add entries to the dicts of vitcore.
+
+The file's digest identifies the parts that it adds. Modules that it imports are not in it: a part whose computation
+stands in one of them declares `numerics`.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from vitcore.variant import Variant
+from vitcore.variants import BASES, VARIANTS
+
+
+class Refused(ValueError):
+    """A plugin that was read and cannot be used: one line that names the file and why."""
+
+
+def load(paths: Iterable[Path]) -> dict[str, str]:
+    """Runs each file once a process; returns file -> digest, for provenance.
+
+    Raises ValueError where a file cannot be read; Refused where it does not import, redefines a name that exists or
+    adds what is no part. Then the dicts are as they were.
+    """
+    return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
+
+
+def load_one(path: Path) -> str:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"plugin {path}: cannot be read ({error.strerror})") from None
+    digest = hashlib.sha256(source).hexdigest()[:12]
+    name = f"plugin_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return digest
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise ValueError(f"plugin {path}: is not a Python file")
+    before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        run(path, source, sys.modules[name])
+        refuse_redefinition(path, before)
+        identify(added(path, before), path, digest)
+    except BaseException:
+        del sys.modules[name]
+        for slot, parts in VARIANTS.items():
+            parts.clear()
+            parts.update(before[slot])
+        raise
+    return digest
+
+
+def run(path: Path, source: bytes, module: ModuleType) -> None:
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except SystemExit as end:
+        raise Refused(f"plugin {path}: does not import: it ends the program (exit status {end.code})") from None
+    except ModuleNotFoundError as error:
+        raise Refused(f"plugin {path}: does not import: {moved(error)}") from error
+    except Exception as error:  # importing a user's file may raise anything
+        raise Refused(f"plugin {path}: does not import: {type(error).__name__}: {error}") from error
+
+
+def moved(error: ModuleNotFoundError) -> str:
+    """Why the import failed; for a module of vitcore's that moved, where its public names are."""
+    if (error.name or "").partition(".")[0] == "vitcore":
+        return f"no module {error.name} (public names come from vitcore itself: from vitcore import Position, POSITION)"
+    return f"{type(error).__name__}: {error}"
+
+
+def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Variant]]]) -> None:
+    for slot, parts in VARIANTS.items():
+        for name, part in before[slot].items():
+            if parts.get(name) is not part:
+                raise Refused(f"plugin {path}: redefines {slot}={name}: choose another name")
+
+
+def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
+    """The classes that are new in the dicts, each of its slot's base class."""
+    new = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if name not in before[slot]]
+    for slot, name in new:
+        part: object = VARIANTS[slot][name]
+        if not isinstance(name, str):
+            raise Refused(f"plugin {path}: {slot}={name!r}: a name is a string")
+        if not (isinstance(part, type) and issubclass(part, BASES[slot])):
+            raise Refused(f"plugin {path}: {slot}={name} is {part!r}, not a {BASES[slot].__name__} class")
+        if unknown := part.neutral.keys() - part.Options.model_fields:
+            raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
+    return [VARIANTS[slot][name] for slot, name in new]
+
+
+def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
+    """Parts that declare no `numerics` carry the digest of the file that added them, wherever the class stands."""
+    own = [part for part in parts if "numerics" not in part.__dict__]
+    for part in own:
+        if part.__dict__.get("digest", digest) != digest:
+            raise Refused(f"plugin {path}: adds {part.__name__}, which another plugin adds: let it declare numerics")
+    for part in own:
+        part.digest = digest

@@ -1,0 +1,159 @@
+"""ablate.toml: what a working directory sets once for all commands.
+
+runs = "runs"                # default of --runs
+data_dir = "~/datasets"      # default of --data-dir, before the environment variable ABLATE_DATA
+plugins = ["mine.py"]        # beside those named by --plugin
+checkpoints = "/scratch/me"  # where checkpoints go, else into the run directory; default of --checkpoints
+keep_weights = "baseline"    # all, baseline or none; default of --keep-weights
+
+[data]                       # names for folders, of images or packs: data=pets
+pets = "~/datasets/pets"
+
+Where a pack lies, the first that has it: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data
+lie in the first of these that is given.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+FOLDER = "imagefolder:"  # as in vitcore.data.lookup, which loads numpy
+
+
+class Settings(BaseModel):
+    """The content of an ablate.toml; every key may be left out."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    runs: str = "runs"
+    data_dir: str | None = None
+    plugins: list[str] = []
+    checkpoints: str | None = None
+    keep_weights: Literal["all", "baseline", "none"] = "all"
+    data: dict[str, str] = {}
+
+
+def read(folder: Path) -> Settings:
+    """Raises ValueError, naming the file and the key, where there is an ablate.toml that cannot be read."""
+    path = folder / "ablate.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    try:
+        return Settings(**tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        known = ", ".join(Settings.model_fields)
+        raise ValueError(f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})") from None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where data lie: the folder of whatever is not named (None: where ABLATE_DATA says); names for folders.
+
+    more: where a pack is looked for that is not in that folder, in this order. packs: those of the names that are no
+    folders of images; where there is no pack yet, the next place counts. images: those that are.
+    """
+
+    folder: Path | None
+    more: tuple[str, ...]
+    packs: dict[str, str]
+    images: dict[str, str]
+
+
+def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
+    """The one order of all commands: `explicit` (--data-dir), [data], `profile`'s data_dir, data_dir, ABLATE_DATA."""
+    named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
+    if explicit:
+        own = {name: str(explicit / name) for name in named}
+        named |= {name: folder for name, folder in own.items() if is_pack(folder)}
+    images = {name: folder for name, folder in named.items() if not is_pack(folder) and has_folders(folder)}
+    packs = {name: os.path.abspath(folder) for name, folder in named.items() if name not in images}
+    said = [Path(os.path.expanduser(folder)) for folder in (explicit, profile, settings.data_dir) if folder]
+    if not said:
+        return Places(None, (), packs, images)
+    from vitcore.data.datasets import more_homes  # late: numpy
+
+    below = [*map(str, said[1:]), os.environ.get("ABLATE_DATA"), *more_homes()]
+    _, *more = dict.fromkeys(os.path.abspath(folder) for folder in [str(said[0]), *below] if folder)
+    return Places(said[0], tuple(more), packs, images)
+
+
+def looked_in(name: str, settings: Settings, explicit: Path | None = None) -> str:
+    """Where a command without a profile looks for a pack, in the order of `places`, and why each has none."""
+    from vitcore.data.pack import lacking  # late: numpy
+
+    said = {
+        "--data-dir": explicit and explicit / name,
+        "[data] of ablate.toml": settings.data.get(name),
+        "data_dir of ablate.toml": settings.data_dir and Path(settings.data_dir) / name,
+        "ABLATE_DATA": os.environ.get("ABLATE_DATA") and Path(os.environ["ABLATE_DATA"]) / name,
+    }
+    found = [
+        f"{what} ({lacking(Path(os.path.expanduser(folder))) if folder else 'says nothing'})"
+        for what, folder in said.items()
+    ]
+    found.insert(2, "a profile's data_dir (give it as --data-dir)")
+    return ", ".join(found)
+
+
+def is_pack(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "manifest.json"))
+
+
+def has_folders(folder: str) -> bool:
+    """As a folder of images has, a class each; one that packing was begun in has none."""
+    try:
+        with os.scandir(folder) as inside:
+            return any(one.is_dir() for one in inside)
+    except OSError:
+        return False
+
+
+def named(content: Any, images: Mapping[str, str]) -> Any:
+    """Settings, also inside of others (stages, arms), with data=NAME as one of these folders of images.
+
+    `pretrain.data=NAME` too. Packs keep their names. images: those of `places`.
+    """
+    if isinstance(content, dict):
+        return {
+            key: folder_of(value, images) if is_data(key, value) else named(value, images)
+            for key, value in content.items()
+        }
+    return content
+
+
+def is_data(key: str, value: Any) -> bool:
+    return key.rpartition(".")[2] == "data" and isinstance(value, str)
+
+
+def folder_of(name: str, images: Mapping[str, str]) -> str:
+    """How a config names the folder that a name is mapped to, or that it is, in any working directory; else the name.
+
+    Packs keep their names.
+    """
+    if name not in images and not name.startswith(FOLDER):
+        return name
+    folder = images[name] if name in images else name.removeprefix(FOLDER)
+    return FOLDER + os.path.abspath(os.path.expanduser(folder))
+
+
+def scratch(folder: str) -> Path:
+    """The folder that `checkpoints` names. Raises ValueError: it must mean the same everywhere, also to SLURM."""
+    path = Path(folder).expanduser()
+    if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
+        raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"checkpoints={folder!r}: is not a folder")
+    return path

@@ -1,0 +1,213 @@
+"""Stages: the trials that others start from, each with its own settings: pre-training before fine-tuning.
+
+stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of who starts there
+baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
+curves: {pretrain.data_fraction: axis}     what varies in the stage; each of its trials runs once
+
+On the command line `lr=1e-3` is for the arms and all stages, `pretrain.lr=1e-3` for that stage and `finetune.lr=1e-3`
+for the arms alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError, listed, nearest
+from vitcore.sizes import of_architecture
+from vitcore.training.init_from import checked
+
+Values = dict[str, Any]
+FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages
+NAME = re.compile("[a-z][a-z0-9-]*")
+HEAD = ("head", "head_init")  # what a stage keeps to itself
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A trial that others start from, before the seed. `name`: with what the study varies in it.
+
+    own: the settings that were written for this stage alone.
+    """
+
+    name: str
+    stage: str
+    settings: Values
+    parent: Stage | None
+    own: frozenset[str] = frozenset()
+
+    def trial(self, seed: int) -> Config:
+        try:
+            return trial(self.settings, self.parent, seed)
+        except ConfigError as error:
+            raise as_written(error, self.stage, self.own) from None
+
+    @cached_property
+    def config(self) -> Config:
+        """At seed 0."""
+        return self.trial(0)
+
+
+def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
+    """The config of one trial, which starts from the parent's of the same seed."""
+    from vitcore.identity import trial_id  # late: reading studies loads no torch
+
+    start = {"init_from": trial_id(parent.trial(seed))} if parent else {}
+    return Config(**merge(settings, {"seed": seed}, start))
+
+
+def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
+    """With the key as it was written, pretrain.steps for steps, where that is one of the stage's `own`."""
+    return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
+
+
+def lineage(parent: Stage | None) -> Iterator[Stage]:
+    """It and what it starts from, nearest first."""
+    while parent is not None:
+        yield parent
+        parent = parent.parent
+
+
+def value(config: Config, parent: Stage | None, key: str) -> Any:
+    """A setting's value, a stage's too ('pretrain.lr'); of init_from the stage; None of an option that is not set."""
+    name, _, rest = key.partition(".")
+    for stage in lineage(parent):
+        if stage.stage == name:
+            return value(stage.config, stage.parent, rest)
+    if key == "init_from" and parent is not None:
+        return parent.stage
+    return config.options.get(key) if "." in key else getattr(config, key)
+
+
+# -- settings -> stages ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What a study's stages are made of. own: each stage's settings over `base`; varied: what differs between arms.
+
+    shared: what of `own` the command line sets for all of them.
+    """
+
+    base: Values
+    own: Mapping[str, Values]
+    varied: tuple[str, ...] = ()
+    shared: Collection[str] = ()
+
+    def started(self, written: Values) -> tuple[Values, Stage | None]:
+        """The settings of a trial itself, and the stage that it starts from. Raises ValueError for stages in a ring."""
+        mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
+        return self.start(mine, written, ())
+
+    def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
+        name = mine.get("init_from")
+        if name not in self.own:
+            return mine, None
+        if name in after:
+            raise ValueError(f"stages: {' starts from '.join([*after, str(name)])}")
+        rest = {key: value for key, value in mine.items() if key != "init_from"}
+        return rest, self.stage(str(name), rest, written, (*after, str(name)))
+
+    def stage(self, name: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
+        """The stage that a trial of the settings `child` starts from: it has that trial's model, so that it fits."""
+        body = {key: value for key, value in child.items() if is_body(key)}
+        changed = {key: value for key, value in of_stage(name, written)}
+        base = {key: value for key, value in self.base.items() if key != "init_from"}
+        settings, parent = self.start(merge(base, body, self.own[name], changed), written, after)
+        said = {key: body[key] for key in self.varied if key in body and key not in changed}
+        said |= {key: changed[key] for key, _ in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
+        label = ",".join([name, *(f"{key}={value}" for key, value in said.items())])
+        own = frozenset(changed) | (frozenset(self.own[name]) - frozenset(self.shared))
+        return Stage(label, name, settings, parent, own)
+
+
+def is_body(key: str) -> bool:
+    """Whether a setting, or an option of one, is of the model without its head."""
+    return of_architecture(key) and key.partition(".")[0] not in HEAD
+
+
+def reaches(key: str) -> bool:
+    """Whether a plain setting of the command line comes over what the recipe says of a stage.
+
+    The model comes from what starts there.
+    """
+    return key not in ("model", "init_from") and not is_body(key)
+
+
+def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings of a stage among those that an arm writes, as 'pretrain.lr', without its name."""
+    for key, one in written.items():
+        stage, _, rest = key.partition(".")
+        if stage == name:
+            yield rest, one
+
+
+# -- what a study may write --------------------------------------------------------------------------------------------
+
+
+def plain_starts(content: Any) -> Any:
+    """{stage: pretrain} becomes the stage's name, wherever it stands."""
+    if isinstance(content, dict):
+        if content.keys() == {"stage"} and isinstance(content["stage"], str):
+            return content["stage"]
+        return {key: plain_starts(value) for key, value in content.items()}
+    return [plain_starts(one) for one in content] if isinstance(content, list) else content
+
+
+def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[Any], path: object) -> None:
+    """Names of stages are names, settings of stages are settings, and what starts, starts from one that is there.
+
+    keys: all settings that the study writes; starts: all its values of init_from.
+    """
+    reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
+    for name in stages:
+        if name in reserved or not NAME.fullmatch(name):
+            raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
+    for key in keys:
+        if key.partition(".")[0] in stages:
+            check_setting(key, f"{path}: ")
+    for start in starts:
+        if start not in stages:
+            try:
+                checked(str(start))
+            except ValueError as error:
+                known = f"; stages are {listed(stages)}" if stages else ""
+                raise ValueError(f"{path}: {error}{known}{nearest(start, stages)}") from None
+
+
+def check_setting(key: str, where: str = "") -> None:
+    """Raises ValueError where 'pretrain.lr' is no setting of a stage."""
+    field = key.partition(".")[2].partition(".")[0]
+    if field in ("seed", "data_seed"):
+        raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
+    if "." in key and field not in {*Config.model_fields, "epochs"}:
+        raise ValueError(f"{where}{key}: {field or 'nothing'} is no setting{nearest(field, Config.model_fields)}")
+
+
+def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[str], overrides: Values) -> None:
+    """What the command line sets is a setting of one stage, or what all of them take alike. Raises ValueError."""
+    alone = [*stages, FINETUNE]
+    for key, one in overrides.items():
+        name, dot, _ = key.partition(".")
+        if name in alone:
+            check_setting(key)
+        elif dot and name not in Config.model_fields:
+            raise ValueError(
+                f"{key}={one}: the stages of the study '{study}' are {listed(alone)}{nearest(name, alone)}"
+            )
+        elif taken := [stage for stage in stages if is_set(stage, key, stages[stage], varied)]:
+            others = " or ".join(f"{stage}.{key}={one}" for stage in alone if stage not in taken)
+            raise ValueError(
+                f"{key}={one} is for all stages, and the study '{study}' says itself what it is in {listed(taken)}: "
+                f"{others} is for one alone"
+            )
+
+
+def is_set(stage: str, key: str, own: Values, varied: Iterable[str]) -> bool:
+    """Whether the study itself sets or varies a stage's setting."""
+    same = {"steps", "epochs"} if key in ("steps", "epochs") else {key}
+    return bool(same & own.keys() or {f"{stage}.{one}" for one in same} & set(varied))

@@ -1,0 +1,714 @@
+"""Study and Recipe: what varies, and on what -> arms -> trials.
+
+A study is one YAML file, a question; a recipe is one YAML file, a setting. Neither names the other: a recipe supplies
+`axes`, the values that depend on the setting, to the studies that say `patch: axis`. Reading them loads no torch.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, field_validator
+
+from ablations.study import recipe_facts as stated
+from ablations.study import stages, strict_yaml
+from ablations.study.budget import Budget, steps_of
+from ablations.study.naming import plan_name
+from slurm.profiles.profile import Profile
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError, Options, listed, nearest
+
+HERE = Path(__file__).parents[1]
+Values = dict[str, Any]
+Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
+# What a recipe states of its own data, and so of no others. `cost` is of its model and a device, whatever the images.
+OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
+RECIPE_ARM = "recipe_arm"  # of a baseline and of a named arm: the recipe's own arm that it begins with
+PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
+
+
+class Study(Options):
+    """What varies. `name` is the file's name."""
+
+    name: str
+    question: str
+    source: str = ""
+    found: str = ""  # what the source found
+    stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
+    baseline: Values
+    recipe_arm: str = ""  # RECIPE_ARM of the baseline
+    factors: dict[str, Axis] = {}  # one at a time against the baseline
+    crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
+    curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
+    tune: dict[
+        str, Axis
+    ] = {}  # as a curve; beside it every arm at the value that suits it (results/statistics/tuning.py)
+    arms: dict[str, Values | Literal["axis"]] = {}  # named joint changes; axis: the recipe's own arm of that name;
+    # {recipe_arm: NAME, ...}: what is changed on top of another arm of the recipe's
+    co_changes: dict[str, Values] = Field(default={}, alias="with")  # "pool=gap": {lr: 3e-4}
+    exclude: list[Values] = []  # arms and points, by their values; a named arm by {arm: NAME}
+    budget: Budget = "steps"  # what arms are given alike: steps, epochs or training FLOPs
+    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these, * any end
+    metric: str = "test_accuracy"
+    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE (or @axis: the recipe's sizes)
+    margin: float | None = Field(default=None, gt=0)
+    published: dict[str, float] = {}
+    published_of: str = ""  # where these stand and what they are of; else the source
+    claims: list[str] = []
+    figure: str = "intervals"
+
+
+class Recipe(Options):
+    """On what: data, size, schedule, seeds, and what that reaches and takes. `name` is the file's name."""
+
+    name: str
+    description: str
+    config: Values
+    pack: stated.Packed | None = None  # what config's data are once packed
+    seeds: int = Field(default=5, ge=1, le=10_000)
+    axes: dict[str, list[Any]] = {}
+    arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
+    stages: dict[str, Values] = {}  # for the studies that have such stages; finetune: their arms
+    margin: float | None = Field(default=None, gt=0)
+    caveats: list[str] = []
+    expected: list[stated.Expected] = []
+    cost: stated.Costs = {}
+    spread: stated.Spread | None = None
+    at_twice_the_steps: stated.AtTwiceTheSteps | None = None
+    resources: Values = {}  # what a SLURM profile leaves open: slurm.profiles.profile.RESOURCES
+
+    @field_validator("resources")
+    @classmethod
+    def _resources(cls, values: Values) -> Values:
+        Profile.check_resources(values)
+        return values
+
+    def on_other_data(self) -> "Recipe":
+        """Without what it states of its own data."""
+        blank = Recipe(name=self.name, description="", config=self.config)
+        return self.model_copy(update={name: getattr(blank, name) for name in OF_ITS_DATA})
+
+
+Record = TypeVar("Record", Study, Recipe)
+
+
+@dataclass(frozen=True)
+class Change:
+    """How an arm differs from the baseline, wherever on the curves it stands.
+
+    settings: what is changed, as the study writes it. co_changes: what the study declares to change with it.
+    """
+
+    name: str
+    values: Values  # of every factor
+    settings: Values
+    co_changes: Values = field(default_factory=dict)
+    named: bool = False  # a joint change under a name of its own
+
+    @property
+    def declared(self) -> list[str]:
+        """The settings that it changes."""
+        return list(dict.fromkeys([*self.settings, *self.co_changes]))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of a study's table: the settings of its trials, and the arm it is compared with."""
+
+    name: str
+    baseline: str
+    values: Values  # of every factor and curve
+    settings: Values  # everything that is not a default, before the seed
+    change: Change
+    point: Values  # of the curves
+    parent: stages.Stage | None = None  # what its trials start from
+
+    def trial(self, seed: int) -> Config:
+        return stages.trial(self.settings, self.parent, seed)
+
+    @cached_property
+    def config(self) -> Config:
+        """The arm at seed 0: what its model, cost and key are read from."""
+        return self.trial(0)
+
+    @cached_property
+    def key(self) -> str:
+        """What its trials share of their identity."""
+        from vitcore.identity import arm_key  # late: reading studies loads no torch
+
+        return arm_key(self.config)
+
+
+# -- finding and reading the files -----------------------------------------------------------------------------------
+
+
+def packaged(kind: str) -> list[str]:
+    """Names of the packaged studies or recipes."""
+    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
+
+
+def find(kind: str, name: str) -> Path:
+    """A packaged name or a file. Raises ValueError with the nearest name."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    known = packaged(kind)
+    if name not in known:
+        single = {"studies": "study", "recipes": "recipe"}[kind]
+        raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
+    return HERE / kind / f"{name}.yaml"
+
+
+def read_study(name: str) -> Study:
+    path = find("studies", name)
+    study = typed(Study, path)
+    check_varied(study, path)
+    stages.check(study.stages, written(study), starts(study), path)
+    check_text_names(study, path)
+    return study
+
+
+def read_recipe(name: str) -> Recipe:
+    path = find("recipes", name)
+    recipe = typed(Recipe, path)
+    for axis, values in recipe.axes.items():
+        refuse_duplicates(path, axis, values)
+    return recipe
+
+
+def typed(record: type[Record], path: Path) -> Record:
+    try:
+        return record(**{"name": path.stem, **stages.plain_starts(strict_yaml.read(path))})
+    except ConfigError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def check_varied(study: Study, path: Path) -> None:
+    """Something varies, nothing in two ways, and every list has distinct values."""
+    axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
+    if not axes and not study.arms:
+        raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
+    for axis, values in axes:
+        refuse_unvariable(path, axis)
+        if isinstance(values, list):
+            refuse_duplicates(path, axis, values)
+            if not values:
+                raise ValueError(f"{path}: {axis} lists no value")
+    for one, other in itertools.combinations(("factors", "crosses", "curves", "tune"), 2):
+        clash = {key for key in keys_of(study, one) if key in keys_of(study, other)}
+        if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
+            raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
+    for cross in study.crosses:
+        if len(cross) < 2:
+            raise ValueError(f"{path}: crosses: {listed(cross) or 'nothing'} alone is no product: name two factors")
+
+
+def check_text_names(study: Study, path: Path) -> None:
+    """Names in `published`, `with` and `claims` begin with something that varies; `with` sets nothing that does."""
+    varied = list(dict.fromkeys(key for group in axes_of(study) for key in group))
+    for where, settings in study.co_changes.items():
+        if clash := settings.keys() & set(varied):
+            raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
+    names = [
+        *study.published,
+        *study.co_changes,
+        *itertools.chain.from_iterable(claim_arms(claim, path) for claim in study.claims),
+    ]
+    for name in names:
+        key = name.partition("=")[0]
+        named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))
+        if key not in varied and not named:
+            raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
+
+
+def written(study: Study) -> list[str]:
+    """Every setting that the study writes."""
+    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *axes_of(study)]
+    return [key for layer in [*layers, *named_settings(study)] for key in layer]
+
+
+def starts(study: Study) -> list[Any]:
+    """Every value of init_from in it."""
+    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
+    axes = [values for axis in axes_of(study) if isinstance(values := axis.get("init_from"), list)]
+    return [*itertools.chain(*axes), *(layer["init_from"] for layer in layers if "init_from" in layer)]
+
+
+def named_settings(study: Study) -> list[Values]:
+    return [without_recipe_arm(settings) for settings in study.arms.values() if isinstance(settings, dict)]
+
+
+def without_recipe_arm(settings: Values) -> Values:
+    return {key: value for key, value in settings.items() if key != RECIPE_ARM}
+
+
+def axes_of(study: Study) -> list[dict[str, Axis]]:
+    """Every mapping from what varies to its values."""
+    return [study.factors, *study.crosses, study.curves, study.tune]
+
+
+def keys_of(study: Study, where: str) -> list[str]:
+    """What varies in one of the study's fields."""
+    found: Any = getattr(study, where)
+    return [key for group in (found if isinstance(found, list) else [found]) for key in group]
+
+
+def refuse_unvariable(path: Path, key: str) -> None:
+    """A factor or curve is a field of Config; what is sugar for several, or the pairing itself, cannot vary."""
+    reasons = {
+        "seed": "seeds are given with --seeds",
+        "data_seed": "it is what pairs the arms",
+        "model": "name width, depth, heads or patch, or give models as arms",
+        "epochs": "give steps",
+    }
+    if key in reasons:
+        raise ValueError(f"{path}: {key} cannot be a factor or curve: {reasons[key]}")
+    if key not in Config.model_fields and "." not in key:
+        raise ValueError(f"{path}: {key} is no setting{nearest(key, Config.model_fields)}")
+
+
+def claim_arms(claim: str, where: object) -> tuple[str, str]:
+    """'a < b' or 'a ~ b' -> (a, b)."""
+    left, _, right = claim_parts(claim, where)
+    return left, right
+
+
+def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
+    """'a < b' or 'a ~ b' -> (a, sign, b)."""
+    for sign in (" < ", " ~ "):
+        left, found, right = claim.partition(sign)
+        if found:
+            return left.strip(), sign, right.strip()
+    raise ValueError(f"{where}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")
+
+
+def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise ValueError(f"{path}: {axis} lists {value} twice")
+
+
+# -- study x recipe -> arms ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Design:
+    """A study on a recipe, with what the command line changed: the arms, in the table's order."""
+
+    study: Study
+    recipe: Recipe
+    overrides: Values
+
+    def __post_init__(self) -> None:
+        if self.study.stages and stages.FINETUNE not in self.recipe.stages:
+            raise ValueError(
+                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: it has no "
+                "stages: finetune ({} trains as its config says)"
+            )
+        for key in self.overrides:
+            own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
+            if own in self.varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
+                raise ValueError(
+                    f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
+                )
+            if own in ("seed", "data_seed"):
+                raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        if self.study.stages:
+            stages.check_overrides(self.study.name, self.study.stages, self.varied, self.overrides)
+        for where, settings in (("recipe", self.recipe.config), *self.named.items()):
+            if "seed" in settings:
+                raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
+
+    @property
+    def name(self) -> str:
+        return plan_name(self.study.name, self.recipe.name, self.overrides)
+
+    @cached_property
+    def factors(self) -> dict[str, list[Any]]:
+        """Of each factor, the values it takes one at a time; of one that is only crossed, in its crosses."""
+        found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
+        for cross in self.crosses:
+            for name, values in cross.items():
+                if name not in self.study.factors:
+                    before = found.get(name, [])
+                    found[name] = [*before, *(value for value in values if value not in before)]
+        return found
+
+    @cached_property
+    def crosses(self) -> list[dict[str, list[Any]]]:
+        """With the baseline's own value of each factor, which an interaction needs, where it is not listed."""
+        found = []
+        for cross in self.study.crosses:
+            listed_values = {name: self.axis(name, values) for name, values in cross.items()}
+            own = {name: self.own_value(name) for name in cross}
+            found.append({n: values if own[n] in values else [own[n], *values] for n, values in listed_values.items()})
+        return found
+
+    @cached_property
+    def curves(self) -> dict[str, list[Any]]:
+        """With what is tuned, last: every arm is trained at each of its points too."""
+        axes = self.study.curves | self.study.tune
+        return {name: self.axis(name, values) for name, values in axes.items()}
+
+    @cached_property
+    def tune(self) -> dict[str, list[Any]]:
+        """Raises ValueError for a grid without an inside: an optimum at its edge gives no verdict."""
+        found = {name: self.curves[name] for name in self.study.tune}
+        for name, values in found.items():
+            if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+                raise ValueError(f"tune: {name}={listed(values)}: numbers")
+            if len(values) < 3 or sorted(values) != values:
+                raise ValueError(
+                    f"tune: {name}={listed(values)}: at least 3 values, ascending: the best must lie inside"
+                )
+        return found
+
+    @property
+    def varied(self) -> list[str]:
+        return list(dict.fromkeys(key for group in axes_of(self.study) for key in group))
+
+    def axis(self, name: str, values: Axis) -> list[Any]:
+        if values == "all":
+            return entries(name)
+        if values == "axis":
+            return self.of_axis(name)
+        listed_here = (self.of_axis(name) if value == "axis" else [value] for value in values)
+        return list(itertools.chain.from_iterable(listed_here))
+
+    def of_axis(self, name: str) -> list[Any]:
+        """What the recipe has on its axis of that name. Raises ValueError."""
+        known = [one for one in self.axis_names(name) if one in self.recipe.axes]
+        if not known:
+            raise ValueError(
+                f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
+                f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'})"
+            )
+        return self.recipe.axes[known[0]]
+
+    @cached_property
+    def published(self) -> dict[str, float]:
+        """The study's numbers, by what the arms are called here."""
+        return {self.called(name): value for name, value in self.study.published.items()}
+
+    @cached_property
+    def claims(self) -> list[str]:
+        """The study's, with the arms as they are called here."""
+        parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
+        return list(dict.fromkeys(f"{self.called(a)}{sign}{self.called(b)}" for a, sign, b in parts))
+
+    def called(self, name: str) -> str:
+        """What an arm is called here that a study names by places, as `width=axis[-1]`: at the recipe's last width.
+
+        As it is written where the recipe has no such place, and where no place is named.
+        """
+        if not PLACE.search(name):
+            return name
+        first, _, rest = name.partition(",")
+        pieces = [piece.partition("=") for piece in (rest if first in self.named else name).split(",")]
+        values = {key: self.meant(key, text) for key, _, text in pieces}
+        if None in values.values():
+            return name
+        own = {key: value for key, value in values.items() if key in self.factors and value != self.baseline[key]}
+        point = {key: values[key] for key in self.curves if key in values}
+        return (first if first in self.named else self.changed(own).name) + at(point)
+
+    def meant(self, key: str, text: str) -> Any:
+        """The value of a setting that is written so in a name; None where it has none."""
+        if place := PLACE.fullmatch(text):
+            values, number = self.of_axis(key), int(place[1])
+            return values[number] if -len(values) <= number < len(values) else None
+        known = [*self.factors.get(key, []), *self.curves.get(key, [])]
+        return next((value for value in known if str(value) == text), None)
+
+    def axis_names(self, name: str) -> list[str]:
+        """The recipe's axes that may hold a setting's values, the first that is there counts.
+
+        Of a stage's setting (pretrain.lr) its own, then lr's; where there are stages, of an arm's first finetune.lr.
+        """
+        if self.of_a_stage(name):
+            return [name, name.partition(".")[2]]
+        return [f"{stages.FINETUNE}.{name}", name] if self.study.stages else [name]
+
+    @cached_property
+    def new_sizes(self) -> list[int]:
+        """The image sizes of the recipe that its models are not trained at. Raises ValueError where there is none."""
+        trained = self.reference.image_size
+        if not (sizes := [size for size in self.axis("image_size", "axis") if size != trained]):
+            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, which is trained at")
+        return sizes
+
+    @property
+    def metric(self) -> str:
+        """@axis: at the first of the new sizes."""
+        name, at_axis, _ = self.study.metric.partition("@axis")
+        return f"{name}@{self.new_sizes[0]}" if at_axis else name
+
+    @property
+    def evals(self) -> list[str]:
+        """test@axis: at all of the new sizes."""
+        found = self.study.evals
+        return [
+            own
+            for name in found
+            for own in ([f"test@{size}" for size in self.new_sizes] if name == "test@axis" else [name])
+        ]
+
+    @cached_property
+    def base(self) -> Values:
+        """defaults < recipe < its own arm < baseline < command line; where there are stages, `finetune` before its arm.
+
+        On the command line a plain setting is for all stages, that of one alone comes after it.
+        """
+        begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
+        if not self.study.stages:
+            return merge(self.recipe.config, begun, self.study.baseline, self.overrides)
+        said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
+        rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
+        last = self.recipe.stages[stages.FINETUNE]
+        return merge(self.recipe.config, last, begun, self.study.baseline, rest, mine)
+
+    @cached_property
+    def starting(self) -> stages.Stages:
+        """What trials start from: recipe < the recipe's stage < command line < the study's < of one stage alone."""
+        alone = {*self.study.stages, stages.FINETUNE}
+        plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
+        base, recipe = merge(self.recipe.config, plain), self.recipe.stages
+        shared = {key: one for key, one in plain.items() if stages.reaches(key)}
+        own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
+        joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])), shared)
+
+    @property
+    def data(self) -> str:
+        """What the baseline is trained on."""
+        return data_of(self.base)
+
+    @cached_property
+    def on_its_data(self) -> bool:
+        """Whether the baseline, and what it starts from, have the data that the recipe gives them."""
+        config, said = self.recipe.config, self.recipe.stages
+        pairs = [(self.base, said[stages.FINETUNE] if self.study.stages else {})]
+        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
+        return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
+
+    @cached_property
+    def stated(self) -> Recipe:
+        """The recipe with those of its statements that hold here. Nothing else decides which do."""
+        return self.recipe if self.on_its_data else self.recipe.on_other_data()
+
+    def of_a_stage(self, key: str) -> bool:
+        return key.partition(".")[0] in self.study.stages
+
+    @cached_property
+    def origin(self) -> stages.Stage | None:
+        """What the baseline starts from."""
+        return self.starting.started(self.base)[1]
+
+    def own_value(self, key: str) -> Any:
+        """The baseline's value of a setting where no curve moves it; of a stage that it has not, as written."""
+        if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
+            return self.base.get(key)
+        return stages.value(self.reference, self.origin, key)
+
+    @cached_property
+    def named(self) -> dict[str, Values]:
+        """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
+        return {
+            name: self.of_recipe(name, "arm") if settings == "axis" else self.begun(settings)
+            for name, settings in self.study.arms.items()
+        }
+
+    def begun(self, settings: Values) -> Values:
+        """The settings of a named arm, after those of the recipe's arm that it begins with."""
+        first = self.of_recipe(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
+        return merge(first, without_recipe_arm(settings))
+
+    def of_recipe(self, name: str, what: str) -> Values:
+        """The recipe's own arm of that name. Raises ValueError."""
+        if name not in self.recipe.arms:
+            raise ValueError(
+                f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
+                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
+            )
+        return self.recipe.arms[name]
+
+    @cached_property
+    def reference(self) -> Config:
+        """The baseline where no curve moves it."""
+        settings, parent = self.starting.started(self.base)
+        try:
+            return stages.trial(settings, parent, self.base.get("seed", 0))
+        except ConfigError as error:
+            own = dict(stages.of_stage(stages.FINETUNE, self.overrides)) if self.study.stages else {}
+            raise stages.as_written(error, stages.FINETUNE, own) from None
+
+    @cached_property
+    def recipe_key(self) -> str:
+        """What the trials of the recipe's own config share of their identity."""
+        from vitcore.identity import arm_key  # late: as above
+
+        return arm_key(Config(**self.recipe.config))
+
+    @cached_property
+    def baseline(self) -> Values:
+        """The baseline's own value of every factor."""
+        return {name: self.own_value(name) for name in self.factors}
+
+    @property
+    def baseline_name(self) -> str:
+        """By the factors that vary one at a time; by those that are crossed where there are none."""
+        named = self.study.factors or self.factors
+        return assigned({name: self.baseline[name] for name in named}) or "baseline"
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """Raises ValueError for an arm that cannot be, or that is the same trial as another."""
+        arms = [self.arm(change, point) for change, point in self.left.values()]
+        refuse_twins(self.study, arms)
+        return arms
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Every arm of a point, once; the baseline where it is first listed."""
+        cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
+        cells += [cell for cross in self.crosses for cell in points(cross)]
+        varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
+        found = {
+            change.name: change for change in map(self.changed, varied if {} in varied else [{}, *varied])
+        }  # a cell of a cross may be an arm that is there already
+        for name, settings in self.named.items():
+            if name in found:
+                raise ValueError(f"study '{self.study.name}': two arms are called {name}")
+            own = {key: value for key, value in settings.items() if key in self.factors}
+            found[name] = Change(name, self.baseline | own, settings, named=True)
+        return self.with_co_changes(list(found.values()))
+
+    def changed(self, values: Values) -> Change:
+        """The arm whose factors have these values and otherwise the baseline's, named in the study's order."""
+        ordered = {name: values[name] for name in self.factors if name in values}
+        return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
+
+    def with_co_changes(self, changes: list[Change]) -> list[Change]:
+        """What `with` says of "pool=gap" goes with every arm in which pool is changed to gap.
+
+        Raises ValueError for a name that is none of them.
+        """
+        for name, settings in self.study.co_changes.items():
+            meant = set(name.split(","))
+            hit = [not one.named and meant <= set(assigned(one.settings).split(",")) for one in changes]
+            if not any(hit):
+                raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
+            changes = [
+                replace(change, co_changes=merge(change.co_changes, settings)) if mine else change
+                for change, mine in zip(changes, hit, strict=True)
+            ]
+        return changes
+
+    @cached_property
+    def left(self) -> dict[str, tuple[Change, Values]]:
+        """By name, every arm at every point of the curves, but for what the study excludes.
+
+        Raises ValueError for an exclusion that meets nothing, and for one that takes a baseline or a tuned point away.
+        """
+        pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
+        gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
+        kept = {name: pair for name, pair in pairs.items() if name not in gone}
+        for name, (change, point) in kept.items():
+            if (baseline := self.baseline_name + at(point)) not in kept:
+                raise ValueError(f"study '{self.study.name}': exclude: {baseline} is the baseline of {name}")
+            if any(change.name + at(point | tuned) not in kept for tuned in points(self.tune)):
+                raise ValueError(
+                    f"study '{self.study.name}': exclude: leaves {change.name} a part of the tuned grid: "
+                    f"{listed(self.tune)} is chosen from the same values for every arm"
+                )
+        return kept
+
+    def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
+        """Which of `pairs` an entry of `exclude` means. Raises ValueError where that is none."""
+        known = {*self.factors, *self.curves, "arm"}
+        if unknown := entry.keys() - known:
+            raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
+        met = {
+            name
+            for name, (change, point) in pairs.items()
+            if entry and entry.items() <= ({"arm": change.name} | change.values | point).items()
+        }
+        if not met:
+            raise ValueError(f"study '{self.study.name}': exclude: no arm has {assigned(entry) or 'nothing'}")
+        return met
+
+    def arm(self, change: Change, point: Values) -> Arm:
+        written = merge(self.base, point, change.settings, change.co_changes)
+        settings, parent = self.starting.started(written)
+        name = change.name + at(point)
+        if not {"steps", "epochs"} & {*change.declared, *point}:
+            settings = merge(settings, self.schedule(name, settings))
+        return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
+
+    def schedule(self, name: str, settings: Values) -> Values:
+        """The steps that meet the study's budget; nothing where they are the recipe's own. Raises ValueError."""
+        if self.study.budget == "steps" and "epochs" not in settings:
+            return {}
+        try:
+            return {"steps": steps_of(self.study.budget, self.reference, Config(**settings))}
+        except Exception as error:  # a user's part may do anything where its FLOPs are counted
+            raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
+
+    @cached_property
+    def main_baseline(self) -> str:
+        """The baseline arm at the recipe's own point of the curves, else at the first point."""
+        there = [point for change, point in self.left.values() if change.name == self.baseline_name]
+        point = {name: self.own_value(name) for name in self.curves}
+        return self.baseline_name + at(point if point in there else there[0])
+
+
+def data_of(settings: Values) -> str:
+    """The name of the data in settings."""
+    return str(settings.get("data", Config.model_fields["data"].default))
+
+
+def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
+    """Every point of the axes' product; one empty point where there are none."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def at(point: Values) -> str:
+    """What a point of the curves adds to an arm's name."""
+    return f",{assigned(point)}" if point else ""
+
+
+def entries(slot: str) -> list[str]:
+    """Every entry of the slot's dict, those of loaded plugins last. Raises ValueError for a setting that has none."""
+    from vitcore.variants import VARIANTS  # late: the parts are torch modules
+
+    if slot not in VARIANTS:
+        raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
+    return list(VARIANTS[slot])
+
+
+def assigned(values: Mapping[str, Any]) -> str:
+    """'key=value' joined by commas."""
+    return ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
+    """Two arms of one name or of one trial would be one row twice."""
+    from vitcore.identity import trial_id  # late: reading studies loads no torch
+
+    names: dict[str, str] = {}
+    called: set[str] = set()
+    for arm in arms:
+        try:
+            trial = trial_id(arm.config)
+        except ConfigError as error:
+            raise ValueError(f"study '{study.name}', arm {arm.name}: {error}") from None
+        if arm.name in called:
+            raise ValueError(f"study '{study.name}': two arms are called {arm.name}")
+        if trial in names:
+            raise ValueError(f"study '{study.name}': arms {names[trial]} and {arm.name} are the same trial")
+        names[trial] = arm.name
+        called.add(arm.name)

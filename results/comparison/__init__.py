@@ -1,0 +1,1 @@
+"""Two sets of results compared arm by arm."""

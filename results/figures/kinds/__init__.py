@@ -1,0 +1,1 @@
+"""The kinds of figures that a study may name, one file each."""

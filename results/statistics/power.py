@@ -1,0 +1,63 @@
+"""How many seeds an answer takes: to resolve a difference, and to show that there is none worth the name."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import special
+
+from results.statistics import inference
+
+POWER = 0.8
+MOST_SEEDS = 1000  # more is said to be more
+NODES = 2000  # quantiles over which the spread that a table will find is averaged
+
+
+def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
+    """The fewest pairs that resolve it with 80% power, as `stats.resolvable_difference` says; None: over MOST_SEEDS."""
+    return fewest(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
+
+
+def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
+    """The fewest pairs that show two equal arms to be so with 80% power; None: over MOST_SEEDS."""
+    return fewest(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
+
+
+def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
+    """Within which margin n pairs of two equal arms show them to be so with 80% power. inf for n < 2."""
+    if n < 2:
+        return math.inf
+    low, high = 0.0, sd
+    while equivalence_power(n, sd, high, tests) < POWER:
+        high *= 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if equivalence_power(n, sd, middle, tests) >= POWER else (middle, high)
+    return high
+
+
+def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
+    """The probability that n pairs of two equal arms get the verdict `equivalent`, in the first step of Holm.
+
+    tests: how many are corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no difference
+    may be resolved, at 5%: what is left of Holm where all other contrasts are. With mean D and deviation S,
+    P(|D| < min(margin - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))) for normal differences, which are
+    independent: averaged over the quantiles of S (Schuirmann 1987; Phillips 1990).
+    """
+    if n < 2:
+        return 0.0
+    spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
+    room = margin * math.sqrt(n) / sd - inference.quantile(1 - 0.05 / tests, n - 1) * spread
+    room = np.minimum(room, inference.quantile(0.975, n - 1) * spread)
+    return float(np.where(room > 0, 2 * special.ndtr(room) - 1, 0.0).mean())
+
+
+def fewest(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number of seeds that is enough, by bisection: with more of them it stays so."""
+    if not enough(MOST_SEEDS):
+        return None
+    low, high = 1, MOST_SEEDS  # one seed is never enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,127 @@
+"""Verdicts: the word for a difference, and a note wherever word and interval seem to disagree."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from results.statistics import inference
+from results.statistics.inference import Estimate
+from results.units import Unit
+
+ALPHA = 0.05
+BETTER, WORSE, EQUIVALENT, UNRESOLVED = "better", "worse", "equivalent", "not-resolved"
+RESOLVED = (BETTER, WORSE)
+
+Counts = Mapping[str, Any]  # of an arm's trials: n that finished, diverged
+
+
+def verdict(
+    difference: Estimate,
+    p_holm: float | None,
+    *,
+    tie: bool,
+    higher_is_better: bool,
+    diverged: tuple[int, int] = (0, 0),
+) -> str | None:
+    """better, worse, equivalent or not-resolved; None where the data allow no test.
+
+    tie: whether the two are equivalent by the margin. diverged: how many trials of the arm and of its baseline did. An
+    arm that diverged more often is worse, unless its finished trials are better, or not resolved; against a baseline
+    that diverged more often it is better or not resolved.
+    """
+    if p_holm is None:
+        return None
+    resolved = p_holm < ALPHA
+    if difference.value is None or difference.se is None:  # tested by how often it diverges alone
+        return WORSE if resolved else UNRESOLVED
+    direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
+    if any(diverged):
+        possible = WORSE if diverged[0] > diverged[1] else BETTER if diverged[0] < diverged[1] else None
+        return direction if resolved and direction == possible else UNRESOLVED
+    if resolved:
+        return direction
+    return EQUIVALENT if tie else UNRESOLVED
+
+
+def with_divergence(p: float | None, arm: Counts, baseline: Counts, looks: int = 1) -> float | None:
+    """p of a contrast whose arm diverged: twice the smaller of p and Fisher's, of diverging more often.
+
+    Fisher's alone where nothing else is tested, and where the baseline diverged too. Twice: it is one test of two.
+    """
+    k, others = arm["diverged"], baseline["diverged"]
+    if not k:
+        return p
+    more = min(1.0, looks * inference.fisher(k, k + arm["n"], others, others + baseline["n"]))
+    return more if p is None or others else min(1.0, 2 * min(p, more))
+
+
+def within(difference: Estimate, margin: float) -> bool:
+    """Two one-sided tests at 5%: the 90% interval lies inside (-margin, margin)."""
+    p = inference.tost(difference, margin)
+    return p is not None and p < ALPHA
+
+
+def disagreements(
+    word: str | None,
+    difference: Estimate,
+    images: Estimate | None,
+    p_holm: float | None,
+    *,
+    family: int,
+    margin: float | None,
+    unit: Unit,
+    looks: int = 1,
+    grid: bool = False,
+    diverged: bool = False,
+) -> list[str]:
+    """Why a verdict is not what a reader of the marginal 95% interval would expect.
+
+    grid: whether the arm was compared with every point of the baseline's grid (results.statistics.tuned_pairs).
+    diverged: whether trials of the arm or of its baseline did.
+    """
+    if word is None or p_holm is None:
+        return []
+    notes = []
+    tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
+    tests += " and over the whole grid of the other" if grid else ""
+    tie = margin is not None and within(difference, margin)
+    if word in (EQUIVALENT, UNRESOLVED):
+        if p_holm < ALPHA:
+            notes.append("resolved, but trials diverged on the side that the finished pairs favour")
+        elif excludes_zero(difference):
+            notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
+        if word == EQUIVALENT and not inside(difference, margin or 0.0):
+            notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
+        elif word == UNRESOLVED and tie and not diverged:
+            notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
+        return notes
+    if tie:
+        notes.append(f"a resolved difference, yet within the margin of {unit.size(margin or 0.0)}")
+    if not excludes_zero(difference):
+        by = "by how often it diverges (Fisher's exact test)" if diverged else "at an earlier look"
+        contains = "; the 95% interval over all seeds contains 0" if difference.se is not None else ""
+        notes.append(f"resolved {by}{contains}")
+    elif images is not None and not excludes_zero(images):
+        notes.append("resolved on these test images; the interval over seeds and images contains 0")
+    return notes
+
+
+def of_speed(arm: Mapping[str, Any], row: Mapping[str, Any], unit: Unit) -> list[str]:
+    """A note where the difference has another sign after twice the steps, and one of the two is resolved."""
+    there, difference = arm.get("at_twice_the_steps"), row["delta"]  # None in plans written before the field existed
+    if there is None or difference is None or difference * there["difference"] >= 0:
+        return []
+    if row["verdict"] not in RESOLVED and not there.get("resolved"):
+        return []
+    other = f"{unit.signed(there['difference'])}{unit.of_difference}"
+    return [f"optimisation speed: at twice the steps the difference is {other} ({there['origin']})"]
+
+
+def inside(difference: Estimate, margin: float) -> bool:
+    """Whether the 95% interval lies inside (-margin, margin)."""
+    interval = difference.interval()
+    return interval is not None and -margin < interval[0] and interval[1] < margin
+
+
+def excludes_zero(difference: Estimate) -> bool:
+    interval = difference.interval()
+    return interval is not None and not interval[0] <= 0 <= interval[1]

@@ -1,0 +1,597 @@
+"""The on-disk format of a run directory: what a trial is, what one attempt at it writes, and who may write.
+
+    runs/trials/<id>/config.json              the resolved config
+    runs/trials/<id>/attempts/000k/           all that one attempt writes; never two writers in one
+    runs/trials/<id>/result.json              linked last, once: its existence means the trial is over
+    runs/studies/<name>/plan.json             the arms and trials of a study
+
+Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name holds its checksum, a result
+carries its own: what was torn or edited is never taken for what was written.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.store import lease
+from results.store.disk_full import Patience
+from results.store.files import Broken as Broken
+from results.store.files import read_bytes
+from results.store.paths import no_follow, refuse_links, safe_name
+from results.store.schemas import Failure, MetricsLine, Plan, Result, Schema, TrialConfig, problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SCHEMA = 1
+KEEP_CHECKPOINTS = 2
+CONFIG = "config.json"
+VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # of an attempt, by the result
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+RETRIED = "retried-result.json"  # in the same: the result that was before it
+RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
+
+Json = dict[str, Any]
+
+
+class NewerSchema(ValueError):
+    """A file was written by a newer version of this suite."""
+
+
+class Superseded(RuntimeError):
+    """Another attempt has taken the trial over: this one must stop and publish nothing."""
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
+    """Writes all of `payload` or nothing: a temporary name, fsync, rename, fsync of the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename:
+            error.filename = str(path)  # the name that somebody asked for
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def append(file: io.FileIO, content: bytes) -> None:
+    """All of `content` at the end of an unbuffered file, or nothing."""
+    end, left = os.fstat(file.fileno()).st_size, memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) or 0 :]
+    except OSError:
+        file.truncate(end)
+        raise
+
+
+def write_json(path: Path, content: object, mode: int = 0o666) -> None:
+    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
+
+
+def sync(folder: Path) -> None:
+    """Makes renames and links in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path | str, schema: type[Schema] | None = None) -> Json:
+    """The file's content. Raises FileNotFoundError, Broken (with the reason), NewerSchema."""
+    return parse_json(read_bytes(path), path, schema)
+
+
+def parse_json(payload: bytes, path: Path | str, schema: type[Schema] | None = None) -> Json:
+    """The content of the file at `path`, held to its schema. Raises Broken, NewerSchema."""
+    name = os.path.basename(path)
+    try:
+        content = json.loads(payload.decode())
+    except (ValueError, RecursionError) as error:  # also digits or nesting without end
+        raise Broken(f"{name} is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise Broken(f"{name} is not a JSON object")
+    version = content.get("schema", SCHEMA)
+    if type(version) is not int:
+        raise Broken(f"{name}: schema: a number, not {version!a:.60}")
+    if version > SCHEMA:
+        raise NewerSchema(f"{path}: schema {version} is newer than this version reads ({SCHEMA}): upgrade to read it")
+    if schema is not None and (wrong := problem(schema, content)):
+        raise Broken(f"{name}: {wrong}")
+    return content
+
+
+def read_lines(path: Path, schema: type[Schema] | None = None) -> list[Json]:
+    """The lines of a JSON-lines file up to the first that is torn or breaks the schema. Raises Broken."""
+    try:
+        return parse_lines(read_bytes(path), schema)
+    except FileNotFoundError:
+        return []
+
+
+def parse_lines(payload: bytes, schema: type[Schema] | None = None) -> list[Json]:
+    lines: list[Json] = []
+    for line in payload.decode(errors="replace").splitlines():
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(content, dict) or (schema is not None and problem(schema, content)):
+            break
+        lines.append(content)
+    return lines
+
+
+def checksum(content: Json) -> str:
+    """sha256 of the canonical JSON of everything but the checksum itself."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
+
+
+# -- reading a trial -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """What the disk says about a trial.
+
+    status: finished, diverged (a result), failed, running, interrupted, missing, or broken (reason says why).
+    folder: of the attempt that holds the winner's files, or of the newest.
+    """
+
+    status: str
+    reason: str = ""
+    folder: Path | str | None = None  # a text where thousands are asked for: a Path takes as long as the file's reading
+    result: Json | None = None
+
+    @cached_property
+    def attempt(self) -> Path | None:
+        """The folder, as a path."""
+        return None if self.folder is None else Path(self.folder)
+
+    @property
+    def over(self) -> bool:
+        return self.status in ("finished", "diverged")
+
+    def read(self, name: str) -> bytes:
+        """A file of the attempt. Raises FileNotFoundError, Broken where it is not as the result recorded it."""
+        try:
+            return vouched(self.result, name, read_bytes(f"{self.folder}/{name}"))
+        except FileNotFoundError:
+            if self.result is not None and name in self.result.get("files", {}):
+                raise Broken(f"{name}: gone, though its result was published with it") from None
+            raise
+
+    @property
+    def weights(self) -> Path:
+        """Where those of a trial that finished are, unless they were not kept."""
+        assert self.attempt is not None
+        return self.attempt / "weights.safetensors"
+
+
+def vouched(result: Json | None, name: str, payload: bytes) -> bytes:
+    """`payload`, the bytes of the file `name`. Raises Broken where the result recorded others."""
+    recorded = (result or {}).get("files", {}).get(name)  # results of 0.11 and before recorded none
+    if recorded is not None and hashlib.sha256(payload).hexdigest() != recorded:
+        raise Broken(f"{name}: edited or damaged since its result was published")
+    return payload
+
+
+class Trial:
+    """One trial's folder. Its checkpoints are written below `scratch`, where there is one, and read from both."""
+
+    def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
+        self.folder = str(folder)
+        self.id = os.path.basename(self.folder)
+        self.scratch = scratch
+
+    @cached_property
+    def path(self) -> Path:
+        return Path(self.folder)
+
+    def attempts(self) -> list[Path]:
+        """Oldest first."""
+        return lease.numbered(self.path / "attempts")
+
+    def result(self) -> Json | None:
+        """The verified result; None where there is none. Raises Broken, NewerSchema."""
+        try:
+            content = read_json(f"{self.folder}/result.json", Result)
+        except FileNotFoundError:
+            return None
+        if content.get("checksum") != checksum(content):
+            raise Broken("result.json: its checksum differs (edited or damaged)")
+        if content.get("id") != self.id:
+            raise Broken(f"result.json: belongs to trial {content.get('id')}")
+        return content
+
+    def state(self) -> TrialState:
+        """Raises NewerSchema only."""
+        try:
+            result, broken = self.result(), ""
+        except Broken as error:
+            result, broken = None, str(error)
+        if result is not None:
+            return TrialState(result["status"], "", f"{self.folder}/attempts/{result['attempt']}", result)
+        attempts = self.attempts()
+        newest = attempts[-1] if attempts else None
+        if broken:
+            return TrialState("broken", broken, newest)
+        if newest is None:
+            return TrialState("missing", "not started")
+        failure = self.failure()
+        if failure is not None and not failure.get("again"):
+            return TrialState("failed", str(failure.get("cause", "unknown cause")), newest)
+        if failure is None and lease.seems_alive(newest):
+            return TrialState("running", "running", newest)
+        return TrialState("interrupted", "interrupted" + (f": {failure['cause']}" if failure else ""), newest)
+
+    def failure(self) -> Json | None:
+        """Why the newest attempt failed; None where it did not (a torn report counts as one without details).
+
+        cause, traceback, code; kind and where (ablations.execution.faults); again: another attempt will follow.
+        """
+        attempts = self.attempts()
+        try:
+            return read_json(attempts[-1] / "failure.json", Failure) if attempts else None
+        except FileNotFoundError:
+            return None
+        except Broken as error:
+            return {"cause": f"unknown: {error}"}
+
+    def config(self, result: Json | None = None) -> Json:
+        """The content of config.json, which `result` vouches for. Raises FileNotFoundError, Broken, NewerSchema."""
+        path = self.path / CONFIG
+        return parse_json(vouched(result, CONFIG, read_bytes(path)), path, TrialConfig)
+
+    def ensure_no_links(self) -> None:
+        """Raises ValueError where a folder that attempts and evals are written to is a link."""
+        inside = [self.path / "attempts", self.path / "evals", *self.attempts()]
+        refuse_links(self.path.parent.parent, *inside, *(attempt / "checkpoints" for attempt in self.attempts()))
+
+    def create(self, config: Json) -> None:
+        """Writes config.json, readable alone, where there is none."""
+        self.ensure_no_links()
+        if not (self.path / "config.json").exists():
+            write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **config})
+
+    def claim(self, watch: lease.Watch) -> "Attempt | None":
+        """A new attempt, if the trial is not over and the newest attempt's holder is dead; else None.
+
+        The folder appears under its number with the lease already in it: whoever loses the rename looks again and
+        never takes the next number. A broken result is moved aside, into the new attempt's folder. Raises ValueError
+        for a folder that is a link.
+        """
+        self.ensure_no_links()
+        attempts = self.attempts()
+        if attempts and not watch.dead(attempts[-1]):
+            return None
+        if self._over():  # after the lease: a holder publishes before it lets go
+            return None
+        path = lease.take_next(self.path / "attempts", watch)
+        if path is None:
+            return None
+        attempt = Attempt(self, path)
+        if self._over(aside=path / "broken-result.json"):
+            attempt.release()
+            return None
+        return attempt
+
+    def reopen(self, watch: lease.Watch, result: Json | None) -> bool:
+        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more.
+
+        It is done under a claim, by an attempt that holds nothing but the result. False: it is held, or has come to
+        another result than the one that the caller saw. Raises ValueError for a folder that is a link.
+        """
+        self.ensure_no_links()
+        path = lease.take_next(self.path / "attempts", watch)
+        if path is None:
+            return False
+        if self.result() != result:
+            lease.release(path)
+            return False
+        write_json(path / RETRY, {"schema": SCHEMA, "when": now()})
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path / "result.json", path / RETRIED)
+        sync(self.path)
+        lease.release(path)
+        return True
+
+    def _over(self, aside: Path | None = None) -> bool:
+        """Whether a valid result exists; a broken one is moved to `aside`, if given."""
+        try:
+            return self.result() is not None
+        except Broken:
+            if aside is not None:
+                os.rename(self.path / "result.json", aside)
+            return False
+
+    def sweep(self) -> None:
+        """Removes the checkpoints of a trial that is over, also of a worker that was killed before it did so.
+
+        Raises ValueError for a folder that is a link.
+        """
+        self.ensure_no_links()
+        for attempt in self.attempts():
+            for folder in self.checkpoint_folders(attempt):
+                shutil.rmtree(folder, ignore_errors=True)
+        if self.scratch is not None:
+            for folder in [*(self.scratch / self.id).glob("*"), self.scratch / self.id]:
+                with contextlib.suppress(OSError):  # another run directory's trial of the same id may be there
+                    folder.rmdir()
+
+    def checkpoint_folders(self, attempt: Path) -> list[Path]:
+        """Where an attempt's checkpoints may be, the one to write to first. Scratch space may be gone, or another's."""
+        inside = [attempt / "checkpoints"]
+        nonce = lease.nonce(attempt)
+        return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
+
+    def checkpoints(self) -> list[Path]:
+        """Newest first, over all attempts."""
+        folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
+        found = [file for folder in folders for file in folder.glob("*.safetensors")]
+        return sorted(found, key=age, reverse=True)
+
+    def newest_step(self) -> int:
+        """Of the newest checkpoint whose checksum holds; 0 where there is none. Reads it whole."""
+        for file in self.checkpoints():
+            with contextlib.suppress(OSError):  # scratch space that fails, or was cleared meanwhile
+                if holds(file, file.read_bytes()):
+                    return step_of(file)
+        return 0
+
+    def step(self) -> int:
+        """How far any attempt came, by checkpoints and metrics: also where the checkpoints lie on another machine."""
+        logged = [read_metrics(attempt)[-1:] for attempt in self.attempts()]
+        steps = [int(line["step"]) for lines in logged for line in lines]
+        return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
+
+
+def read_metrics(attempt: Path) -> list[Json]:
+    """The lines of an attempt's metrics.jsonl; none where it cannot be read."""
+    try:
+        return read_lines(attempt / "metrics.jsonl", MetricsLine)
+    except Broken:
+        return []
+
+
+def age(checkpoint: Path) -> tuple[int, int, int]:
+    """By step, then attempt, then time: of one step there may be two, where a divergence is being verified."""
+    try:
+        written = checkpoint.stat().st_mtime_ns
+    except FileNotFoundError:  # the trial has ended meanwhile, or another attempt has newer ones
+        written = 0
+    return step_of(checkpoint), int(checkpoint.parent.parent.name), written
+
+
+def holds(checkpoint: Path, payload: bytes) -> bool:
+    """Whether this is what was written: the name ends with the beginning of its sha256."""
+    return hashlib.sha256(payload).hexdigest().startswith(checkpoint.stem.partition("-")[2])
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[0])
+
+
+# -- one attempt -----------------------------------------------------------------------------------------------------
+
+
+class Attempt:
+    """The one writer of an attempt's folder, for as long as it holds the trial; a context manager.
+
+    This is the run that `vitcore.train` is handed. Every write that counts first makes sure that no newer attempt
+    exists, and raises Superseded where one does.
+    """
+
+    def __init__(self, trial: Trial, path: Path) -> None:
+        self.trial = trial
+        self.path = path
+        self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
+        self.weights_sha256: str | None = None
+        self.env: Json = {}
+        self.patience = Patience()  # with a full disk
+        self.keep_weights = True
+        self._metrics: io.FileIO | None = None
+        self._heartbeat = lease.Heartbeat(path)
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Lets the trial go: another attempt may follow at once."""
+        self._close_metrics()
+        self._heartbeat.release()
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def ensure_current(self) -> None:
+        newest = self.trial.attempts()[-1]
+        if newest != self.path:
+            raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
+
+    def progress(self, step: int, accuracy: float | None) -> None:
+        """Several times a second: told to whoever watches, not written."""
+        self.on_progress(step, accuracy)
+
+    def write_env(self, env: Json) -> None:
+        """Where this attempt runs and, once that is decided, whose checkpoint it goes on from (none: its own, 0)."""
+        self.env = env
+        self.patience(lambda: write_json(self.path / "env.json", env))
+
+    def checkpoint(self) -> bytes | None:
+        """The newest checkpoint of any attempt whose checksum holds; this attempt's metrics then reach up to it.
+
+        None where there is none: it then has no metrics. An attempt may come back to its own checkpoints.
+        """
+        self._close_metrics()
+        for file in self.trial.checkpoints():
+            earlier = self.trial.path / "attempts" / file.parent.parent.name
+            try:
+                payload = file.read_bytes()
+            except OSError:  # scratch space that fails, or was cleared meanwhile
+                continue
+            if holds(file, payload):
+                self._carry_metrics(earlier, step_of(file))
+                if earlier != self.path:
+                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step_of(file)}})
+                return payload
+        (self.path / "metrics.jsonl").unlink(missing_ok=True)
+        if "resumed_from" not in self.env:
+            self.write_env({**self.env, "resumed_from": {"attempt": self.path.name, "step": 0}})
+        return None
+
+    def _carry_metrics(self, earlier: Path, step: int) -> None:
+        lines = [line for line in read_metrics(earlier) if line["step"] <= step]
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
+
+    def save_checkpoint(self, step: int, payload: bytes) -> None:
+        self.ensure_current()
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        digest = hashlib.sha256(payload).hexdigest()[:16]
+        file = self.trial.checkpoint_folders(self.path)[0] / f"{step:09d}-{digest}.safetensors"
+        self.patience(lambda: write_bytes(file, payload))
+        self.ensure_current()
+        for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
+            old.unlink(missing_ok=True)
+
+    def log(self, line: Json) -> None:
+        """Appends a line to metrics.jsonl."""
+        if self._metrics is None:
+            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
+        file, content = self._metrics, (json.dumps(line) + "\n").encode()
+        self.patience(lambda: append(file, content))
+
+    def save_weights(self, payload: bytes) -> None:
+        """The final weights, as safetensors, unless they are not to be kept; the result names their sha256."""
+        if self.keep_weights:
+            self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
+        self.weights_sha256 = hashlib.sha256(payload).hexdigest()
+
+    def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
+        """Which test images were classified correctly: index (n,), correct (n,)."""
+        import numpy as np  # late: who only looks at trials does without
+
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, index=index.astype(np.int32), correct=correct.astype(np.uint8))
+        self.patience(lambda: write_bytes(self.path / "correct.npz", buffer.getvalue()))
+
+    def publish(self, result: Json) -> None:
+        """Ends the trial, once. Raises Superseded where another attempt has taken over or published."""
+        self.ensure_current()
+        content = {
+            "schema": SCHEMA,
+            "id": self.trial.id,
+            "attempt": self.path.name,
+            "weights_sha256": self.weights_sha256,
+            **result,
+            "files": self._digests(),
+        }
+        content["checksum"] = checksum(content)
+        self.patience(lambda: write_json(self.path / "result.json", content))
+        self.ensure_current()
+        try:
+            self.patience(lambda: os.link(self.path / "result.json", self.trial.path / "result.json"))
+        except FileExistsError:
+            raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
+        sync(self.trial.path)
+        self.trial.sweep()
+
+    def _digests(self) -> dict[str, str]:
+        """The sha256 of each file that tables, figures and exports read beside the result."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
+        return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
+
+    def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
+        """Records why this attempt failed, and under which code; more: as `Trial.failure` says."""
+        content = {"cause": cause, "traceback": traceback, "code": code, **more}
+        self.patience(lambda: write_json(self.path / "failure.json", content))
+
+
+# -- a run directory -------------------------------------------------------------------------------------------------
+
+
+def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
+    """Raises ValueError for an id that is no name."""
+    return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
+
+
+def study_folder(runs: Path, name: str) -> Path:
+    """Raises ValueError for what is no name."""
+    return runs / "studies" / safe_name(name)
+
+
+def write_plan(path: Path, plan: Json) -> None:
+    """With a checksum, so that an edit shows."""
+    write_json(path, plan | {"checksum": checksum(plan)})
+
+
+def read_plan(path: Path) -> Json:
+    """The plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
+    plan = read_json(path, Plan)
+    recorded = plan.pop("checksum", None)  # plans of 0.11 and before have none
+    if recorded is not None and recorded != checksum(plan):
+        raise Broken(
+            "plan.json: its checksum differs (edited or damaged): remove it, and `ablate run` or `submit` plans anew "
+            "(results stay)"
+        )
+    return plan
+
+
+def listed(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing where there is none. Raises ValueError where it cannot be read."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot be read ({error.strerror})") from None
+
+
+def plans(runs: Path) -> Iterator[Json]:
+    """Every plan in the run directory, by name. Raises Broken, NewerSchema."""
+    for folder in listed(runs / "studies"):
+        path = folder / "plan.json"
+        try:
+            plan = read_plan(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except Broken as error:  # which begins with the file's name
+            raise Broken(f"{path.parent}/{error}") from None
+        if plan["name"] != path.parent.name:
+            raise Broken(f"{path}: is the plan of {plan['name']!a:.60}, not of its folder")
+        yield plan
+
+
+def now() -> str:
+    """UTC, to the second, for provenance."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,149 @@
+"""Which trials start from which, as plan.json has it, and whether one may begin: one answer, for all who ask.
+
+A trial begins once what it starts from has finished and left its weights. Where those were lost, it is trained again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from results import store
+from results.store import evals
+
+Json = dict[str, Any]
+READY, WAITS, LOST, BLOCKED = "ready", "waits", "lost", "blocked"
+AGAIN = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A trial that others start from. kind: whether they may begin, as far as this one goes."""
+
+    kind: str
+    word: str = ""
+    running: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """Whether a trial may begin.
+
+    kind: READY; WAITS for a training that is not over; LOST: what had finished has to be trained again, as its weights
+    are gone; BLOCKED: what it starts from failed or diverged. why: for a person. running: what it starts from is being
+    trained. open: what has to be trained before, nearest first; lost: what of it had finished.
+    """
+
+    kind: str = READY
+    why: str = ""
+    running: bool = False
+    open: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+Look = Callable[[str], Parent]
+
+
+def start(parents: Mapping[str, str], look: Look) -> Start:
+    """parents: what the trial starts from, nearest first, by id, with its name. The farthest that is open is told."""
+    found: dict[str, Parent] = {}
+    for key in parents:
+        if (parent := look(key)).kind == READY:
+            break
+        found[key] = parent
+        if parent.kind == BLOCKED:
+            break
+    if not found:
+        return Start()
+    kinds = [parent.kind for parent in found.values()]
+    nearest, farthest = (ends := list(found))[0], ends[-1]
+    return Start(
+        kind=next(kind for kind in (BLOCKED, LOST, WAITS) if kind in kinds),
+        why=f"starts from {parents[farthest]}, {found[farthest].word}",
+        running=found[nearest].running,
+        open=tuple(found),
+        lost=tuple(key for key, parent in found.items() if parent.kind == LOST),
+    )
+
+
+def begin(runs: Path, key: str, parents: Mapping[str, str], look: Look) -> Start:
+    """Whether the trial `key` may begin. One that is trained owes evals at most, and for those its own weights do."""
+    found = start(parents, look)
+    return Start() if found.kind != READY and store.trial(runs, key).state().over else found
+
+
+def on_disk(runs: Path, code: str | None = None) -> Look:
+    """Looks at each trial once. code: failures count only where they happened under it; None: under any."""
+
+    @cache
+    def look(key: str) -> Parent:
+        trial = store.trial(runs, key)
+        state = trial.state()
+        if state.status == "finished":
+            return Parent(READY) if state.weights.exists() else Parent(LOST, AGAIN)
+        if state.status == "diverged":
+            return Parent(BLOCKED, "which diverged")
+        if state.status == "failed" and counts(trial.failure(), code):
+            return Parent(BLOCKED, f"which failed: {state.reason}")
+        if state.status == "running":
+            return Parent(WAITS, "which is being trained", running=True)
+        return Parent(WAITS, "which has not finished")
+
+    return look
+
+
+def counts(failure: Json | None, code: str | None) -> bool:
+    """Whether a failure keeps a trial from being run: it does so under the code that it happened under alone."""
+    return failure is not None and code in (None, failure.get("code"))
+
+
+# -- of a plan ---------------------------------------------------------------------------------------------------------
+
+
+def starts(runs: Path, plan: Json) -> dict[str, Start]:
+    """Of each trial that starts from another, whether it may begin; failures count under any code."""
+    look = on_disk(runs)
+    return {key: begin(runs, key, parents, look) for key, parents in starting(plan)}
+
+
+def starting(plan: Json) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each trial that starts from others, by id, with those."""
+    stages = by_name(plan)
+    for entry in [*stages.values(), *plan["arms"]]:
+        for seed, key in seeds(entry).items() if entry.get("parent") else ():
+            yield key, parents(entry, stages, seed)
+
+
+def probed(runs: Path, plan: Json) -> dict[str, dict[str, float]]:
+    """Of each trial that starts from another, the metrics of that one's evals, as start_<metric>."""
+
+    @cache
+    def metrics(key: str) -> dict[str, float]:
+        trial = store.trial(runs, key)
+        result = trial.state().result
+        known = evals.summary(trial, result) if result else {}
+        return {f"start_{name}": value for one in known.values() for name, value in one["metrics"].items()}
+
+    return {key: metrics(next(iter(before))) for key, before in starting(plan)}
+
+
+def by_name(plan: Json) -> dict[str, Json]:
+    return {stage["name"]: stage for stage in plan.get("stages", [])}
+
+
+def lineage(entry: Json, stages: Mapping[str, Json]) -> Iterator[Json]:
+    """The stages that an arm or a stage starts from, nearest first."""
+    while parent := stages.get(entry.get("parent", "")):
+        yield parent
+        entry = parent
+
+
+def parents(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
+    """The trials of its lineage with this seed, nearest first: id -> what it is called."""
+    return {seeds(one)[seed]: one["name"] for one in lineage(entry, stages)}
+
+
+def seeds(entry: Json) -> dict[int, str]:
+    """Seed -> the id of its trial."""
+    return {trial["seed"]: trial["id"] for trial in entry["trials"]}

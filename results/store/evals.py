@@ -1,0 +1,206 @@
+"""Evals: what workers compute from the weights of a finished trial, later and on demand. Readers never compute one.
+
+    trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
+    trials/<id>/evals/<name>.npz            arrays, where there are any; the JSON names their sha256
+    trials/<id>/evals/<name>.failure.json   why it could not be computed, and under which code
+    trials/<id>/evals/<name>.begun          how often a worker began to compute it and was not heard of again
+
+An eval of other weights than the result's counts as not there. A trial is done when its result and the evals that its
+plans list are there; one that diverged has no weights and owes nothing.
+"""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results import store
+from results.store import Broken, Trial, TrialState, lease
+from results.store.paths import safe_name
+from results.store.schemas import Eval, Failure
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Json = dict[str, Any]
+Arrays = Mapping[str, "np.ndarray"]
+
+FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
+AT_SIZE = re.compile(r"test_(?:accuracy|loss)@([1-9]\d*)")
+NAME = re.compile(r"fewshot|inspect|test@[1-9]\d*")
+
+
+def of_metric(metric: str) -> str:
+    """The eval that a metric comes from; "" for one of the result's own."""
+    if metric in FEW_SHOT:
+        return "fewshot"
+    sized = AT_SIZE.fullmatch(metric)
+    return f"test@{sized[1]}" if sized else ""
+
+
+def owed(evals: Iterable[str], metric: str) -> list[str]:
+    """What a study asks for, by name, and what its metric comes from. Raises ValueError for no such eval."""
+    names = [*evals, *filter(None, [of_metric(metric)])]
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"evals: {name}: one of fewshot, inspect, test@SIZE")
+    return list(dict.fromkeys(names))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def folder(trial: Trial) -> Path:
+    return trial.path / "evals"
+
+
+def file(trial: Trial, name: str, suffix: str) -> Path:
+    """Raises ValueError for what is no name."""
+    return folder(trial) / f"{safe_name(name)}{suffix}"
+
+
+def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
+    """The verified eval. Raises FileNotFoundError; Broken where it is damaged, or of other weights; NewerSchema."""
+    content = store.read_json(file(trial, name, ".json"), Eval)
+    if content.get("checksum") != store.checksum(content):
+        raise Broken(f"evals/{name}.json: its checksum differs (edited or damaged)")
+    if (content.get("id"), content.get("name")) != (trial.id, name):
+        raise Broken(f"evals/{name}.json: belongs to {content.get('name')} of trial {content.get('id')}")
+    if content.get("weights_sha256") != weights_sha256:
+        raise Broken(f"evals/{name}.json: is of other weights")
+    return content
+
+
+def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
+    """The arrays that belong to an eval. Raises Broken where they are not those that were written."""
+    import numpy as np  # late: who only looks at trials does without
+
+    path = file(trial, content["name"], ".npz")
+    try:
+        payload = path.read_bytes()
+    except FileNotFoundError:
+        raise Broken(f"evals/{path.name}: is not there") from None
+    if hashlib.sha256(payload).hexdigest() != content.get("arrays_sha256"):
+        raise Broken(f"evals/{path.name}: its checksum differs (edited or damaged)")
+    with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: Arrays | None = None) -> None:
+    """Arrays first: an eval whose JSON is there is whole. `content` holds metrics (by name) and notes, at least."""
+    plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
+    if arrays is not None:
+        import numpy as np  # late: as above
+
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        plain["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
+        store.write_bytes(file(trial, name, ".npz"), buffer.getvalue())
+    store.write_json(file(trial, name, ".json"), plain | {"checksum": store.checksum(plain)})
+    forgive(trial, [name])
+
+
+def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
+    """Records why an eval could not be computed, and under which code."""
+    content = {"cause": cause, "traceback": traceback, "code": code}
+    store.write_json(file(trial, name, ".failure.json"), content)
+
+
+def begin(trial: Trial, name: str) -> int:
+    """Notes that a worker is about to compute the eval; returns how many before it began and did not end."""
+    trial.ensure_no_links()
+    path = file(trial, name, ".begun")
+    before = len(path.read_bytes()) if path.exists() else 0
+    store.write_bytes(path, b"." * (before + 1))
+    return before
+
+
+def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
+    """Forgets failures, of all evals unless they are named; whether there were any. Raises ValueError for a link."""
+    trial.ensure_no_links()
+    for name in names or all_names(trial):
+        file(trial, name, ".begun").unlink(missing_ok=True)
+    there = [file(trial, name, ".failure.json") for name in names or all_names(trial)]
+    there = [path for path in there if path.exists()]
+    for path in there:
+        path.unlink(missing_ok=True)
+    return bool(there)
+
+
+def all_names(trial: Trial) -> list[str]:
+    """Of whatever lies in the folder, computed or failed."""
+    try:
+        files = os.listdir(f"{trial.folder}/evals")
+    except FileNotFoundError:
+        return []
+    return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})
+
+
+# -- where a trial stands ----------------------------------------------------------------------------------------------
+
+
+def left(trial: Trial, names: Sequence[str], result: Json | None) -> list[str]:
+    """Those of `names` that a finished trial still lacks; none where it has not finished. Raises NewerSchema."""
+    if result is None or result["status"] != "finished":
+        return []
+    missing = []
+    for name in names:
+        try:
+            read(trial, name, result.get("weights_sha256"))
+        except (FileNotFoundError, Broken):
+            missing.append(name)
+    return missing
+
+
+def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
+    """Why one of these, or of all, could not be computed; None where none has failed."""
+    for name in all_names(trial) if names is None else names:
+        try:
+            return store.read_json(file(trial, name, ".failure.json"), Failure)
+        except FileNotFoundError:
+            continue
+        except Broken as error:
+            return {"cause": f"unknown: {error}"}
+    return None
+
+
+def state(trial: Trial, names: Sequence[str]) -> TrialState:
+    """The trial's state; while it owes one of these evals it is not finished but running, failed or missing."""
+    found = trial.state()
+    missing = left(trial, names, found.result)
+    if not missing:
+        return found
+    if found.attempt is not None and lease.seems_alive(found.attempt):
+        return TrialState("running", f"trained; eval {', '.join(missing)} is being computed", found.attempt)
+    if (failed := failure(trial, missing)) is not None:
+        return TrialState("failed", str(failed.get("cause", "unknown cause")), found.attempt)
+    return TrialState("missing", f"trained; eval {', '.join(missing)} is still to be computed", found.attempt)
+
+
+# -- for tables --------------------------------------------------------------------------------------------------------
+
+
+def summary(trial: Trial, result: Json) -> dict[str, Json]:
+    """name -> metrics, notes of every eval of the trial; what cannot be read has no metrics and says why."""
+    found: dict[str, Json] = {}
+    for name in all_names(trial):
+        try:
+            content = read(trial, name, result.get("weights_sha256"))
+            found[name] = {"metrics": content.get("metrics", {}), "notes": content.get("notes", [])}
+        except (FileNotFoundError, Broken) as error:
+            failed = failure(trial, [name])
+            found[name] = {"metrics": {}, "notes": [str(failed["cause"]) if failed else str(error)]}
+    return found
+
+
+def absent(metric: str, summaries: Mapping[str, Json]) -> str:
+    """Why a finished trial has no number for `metric`."""
+    name = of_metric(metric)
+    if not name:
+        return f"its result has no {metric}"
+    if name not in summaries:
+        return f"its eval {name} is not computed yet"
+    return "; ".join(summaries[name]["notes"]) or f"its eval {name} has no {metric}"

@@ -1,0 +1,46 @@
+"""What `ablate inspect` found in a trial, as data: read from its folder, packed into an export."""
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from results import store
+from results.store import evals
+
+FACTS = "facts.json"  # the name of the facts among the arrays
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The eval `inspect` of a trial: plain JSON facts, and the arrays of vitcore.analysis.interpret.inspect."""
+
+    trial: str
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+
+def read(trial: store.Trial) -> Inspection:
+    """Raises FileNotFoundError where the trial was not inspected; Broken; NewerSchema."""
+    result = trial.result()
+    content = evals.read(trial, "inspect", result.get("weights_sha256") if result else None)
+    return Inspection(trial.id, content, evals.read_arrays(trial, content))
+
+
+def pack(inside: Inspection) -> str:
+    """All of it as text; equal inspections give equal texts."""
+    facts = np.frombuffer(json.dumps(dict(inside.facts), sort_keys=True).encode(), np.uint8)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{**inside.arrays, FACTS: facts})
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def unpack(trial: str, text: str) -> Inspection:
+    """What `pack` gave."""
+    with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as packed:
+        arrays = dict(packed)
+    return Inspection(trial, json.loads(arrays.pop(FACTS).tobytes()), arrays)

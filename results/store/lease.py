@@ -1,0 +1,240 @@
+"""Leases: who holds an attempt, and whether the holder still lives. Safe on NFS; no locks, no clocks compared.
+
+A holder is a process: host, boot, pid (and whose), start time. It is dead if it is gone (seen from where its pid means
+something), if it let go, or if its lease did not change for 60 s of the reader's own clock. On the holder's own host
+the last rule applies to a stopped process (SIGSTOP) alone. One that goes on later finds its attempt superseded.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from results.store.files import read_bytes
+from results.store.schemas import Lease, problem
+
+HEARTBEAT_SECONDS = 15.0
+DEAD_SECONDS = 60.0
+TURN_SECONDS = 0.2
+STOPPED = "T"  # the state of a process, in /proc/PID/stat
+NAME = "lease.json"
+RELEASED = "released.json"
+
+
+def holder() -> dict[str, Any]:
+    """This process, as a lease names it."""
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace(), "pid": pid, "started": started(pid)}
+
+
+def boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux: leases are then judged by their changes alone
+        return uuid.uuid4().hex
+
+
+def pid_namespace() -> str:
+    """Where a process id means something: containers may share host and boot but not this."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; empty if there is no such process (a zombie is none)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if fields[0] in "ZX" else fields
+
+
+def started(pid: int) -> str | None:
+    """The process's start time in clock ticks since boot; None if there is no such process."""
+    fields = stat(pid)
+    return fields[19] if fields else None
+
+
+def numbered(folder: Path) -> list[Path]:
+    """What was taken in `folder`, oldest first."""
+    try:
+        names = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in names]
+
+
+def take_next(folder: Path, watch: "Watch") -> Path | None:
+    """The next number in `folder`, if the newest one's holder is dead. None: it lives, or somebody was quicker."""
+    taken = numbered(folder)
+    if taken and not watch.dead(taken[-1]):
+        return None
+    path = folder / f"{int(taken[-1].name) + 1 if taken else 1:04d}"
+    if not take(path):
+        return None
+    if numbered(folder)[-1] != path:  # what was listed was stale, and ours is a number that was given away before
+        shutil.rmtree(path, ignore_errors=True)
+        return None
+    return path
+
+
+def take(attempt: Path) -> bool:
+    """Makes the attempt's folder with the lease in it, in one rename. False: somebody else made it first."""
+    attempt.parent.mkdir(parents=True, exist_ok=True)
+    nonce = uuid.uuid4().hex
+    staging = attempt.with_name(f".claim-{nonce}")
+    try:
+        staging.mkdir()
+        (staging / NAME).write_text(json.dumps({**holder(), "nonce": nonce}))
+    except OSError:  # a full disk: nothing half done stays
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    try:
+        os.rename(staging, attempt)  # fails where the folder exists: it is never empty
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        return read(attempt).get("nonce") == nonce  # NFS: done, but the answer was lost
+    return True
+
+
+class Heartbeat:
+    """A thread that keeps a lease alive until it is released."""
+
+    def __init__(self, attempt: Path) -> None:
+        self.attempt = attempt
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.beat, daemon=True)
+        self.thread.start()
+
+    def beat(self) -> None:
+        while not self.released.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(self.attempt / NAME)
+
+    def release(self) -> None:
+        """The holder lives on but lets go."""
+        self.released.set()
+        self.thread.join()
+        release(self.attempt)
+
+
+@contextlib.contextmanager
+def turn(folder: Path, seconds: float) -> Iterator[Path]:
+    """One process at a time, over all machines that see `folder`; waits for its turn.
+
+    Raises TimeoutError, naming the holder, after `seconds`; a dead holder's turn ends within a minute.
+    """
+    watch, deadline = Watch(fenced=False), time.monotonic() + seconds
+    while (path := take_next(folder, watch)) is None:
+        if time.monotonic() > deadline:
+            held = read(numbered(folder)[-1])
+            raise TimeoutError(f"{folder} is held by process {held.get('pid')} on {held.get('host')}")
+        time.sleep(TURN_SECONDS)
+    heartbeat = Heartbeat(path)
+    try:
+        yield path
+    finally:
+        heartbeat.release()
+        for past in numbered(folder)[:-1]:
+            shutil.rmtree(past, ignore_errors=True)
+
+
+def release(attempt: Path) -> None:
+    """The holder lives on but has let go: a rename, which a full disk cannot refuse."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(attempt / NAME, attempt / RELEASED)
+
+
+def read(attempt: Path) -> dict[str, Any]:
+    """Empty where there is none, or none that can be read."""
+    return parsed(attempt / NAME)
+
+
+def parsed(path: Path) -> dict[str, Any]:
+    """A lease's content; empty where there is none that can be read."""
+    try:
+        content = json.loads(read_bytes(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) and not problem(Lease, content) else {}
+
+
+def nonce(attempt: Path) -> str:
+    """What tells the attempt from one of the same number in another run directory; "" where there is none."""
+    return str((parsed(attempt / NAME) or parsed(attempt / RELEASED)).get("nonce", ""))
+
+
+def known(content: dict[str, Any]) -> bool | None:
+    """Whether the holder lives, where this host can tell at once; else None."""
+    if not content:
+        return None
+    if not is_here(content):
+        return None
+    fields = stat(content["pid"])
+    if not fields or fields[19] != content["started"]:
+        return False
+    return None if fields[0] == STOPPED else True
+
+
+def is_here(content: dict[str, Any]) -> bool:
+    """Whether the holder's pid means something to this process."""
+    here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
+    return all(content.get(key) == value for key, value in here.items())
+
+
+def stopped(attempt: Path) -> str:
+    """For showing only: which process holds the attempt and is stopped, where this host can tell; else ""."""
+    content = read(attempt)
+    if not content or not is_here(content) or known(content) is not None:
+        return ""
+    return f"stopped (pid {content['pid']} on {content['host']})"
+
+
+def changed(attempt: Path) -> int:
+    try:
+        return (attempt / NAME).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def held(attempt: Path) -> bool | None:
+    """Whether somebody holds the attempt, where this host can tell at once; else None."""
+    return False if (attempt / RELEASED).exists() else known(read(attempt))
+
+
+def seems_alive(attempt: Path) -> bool:
+    """For showing only: judged at once, for another host by the lease's age on this host's clock."""
+    alive = held(attempt)
+    return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
+
+
+class Watch:
+    """One reader's memory of when it last saw each lease change.
+
+    fenced: a holder that lost its lease writes no result. Otherwise a stopped holder on this host keeps it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, fenced: bool = True) -> None:
+        self.clock = clock
+        self.fenced = fenced
+        self.seen: dict[Path, tuple[int, float]] = {}
+
+    def dead(self, attempt: Path) -> bool:
+        alive = held(attempt)
+        if alive is not None:
+            return not alive
+        if not self.fenced and stopped(attempt):
+            return False
+        change, now = changed(attempt), self.clock()
+        if attempt not in self.seen or self.seen[attempt][0] != change:
+            self.seen[attempt] = (change, now)
+        return now - self.seen[attempt][1] >= DEAD_SECONDS

@@ -1,0 +1,65 @@
+"""Which of the planned studies a command means."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from results import store
+from results.did_you_mean import nearest
+
+Json = dict[str, Any]
+
+
+def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
+    """The plans of the named studies ("pooling": with every recipe; "pooling@digits"), or all, of a run directory.
+
+    Raises ValueError where there is nothing, and where a name is not there (naming what is).
+    """
+    if not runs.is_dir():
+        raise ValueError(f"{runs}: no such run directory or exported file")
+    found = list(store.plans(runs))
+    wanted = set(select(found, studies, runs))
+    return sorted((plan for plan in found if plan["name"] in wanted), key=lambda plan: order(plan, studies))
+
+
+def trained(plan: Mapping[str, Any]) -> list[Json]:
+    """Everything of a plan that is trained: the stages, each after what it starts from, then the arms."""
+    return [*plan.get("stages", []), *plan["arms"]]
+
+
+def objective(plan: Mapping[str, Any]) -> str:
+    """What all of its arms learn; "" where they do not learn the same."""
+    found = {arm["config"].get("objective", "classification") for arm in plan["arms"]}  # not in plans of before
+    return str(found.pop()) if len(found) == 1 else ""
+
+
+def evals_of(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """What a trial of it owes besides its result: a stage says so itself, an arm owes what its plan lists."""
+    return list(entry["evals"] if "evals" in entry else plan.get("evals", []))
+
+
+def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
+    """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
+    if not plans:
+        raise ValueError(f"{source}: no study has been run here")
+    known = {name for plan in plans for name in (plan["study"], plan["name"])}
+    asked = [resolved(name, known) for name in studies]
+    for name in asked:
+        if name not in known:
+            there = ", ".join(plan["name"] for plan in plans)
+            alike = [one for one in known if ("@" in one) == ("@" in name)]  # with a recipe, or without
+            raise ValueError(f"{source}: no study '{name}'{nearest(name, alike)} (there: {there})")
+    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
+
+
+def resolved(name: str, known: Collection[str]) -> str:
+    """The one plan of study and recipe that there is, where there is one, though with settings that were not named."""
+    changed = [one for one in known if one.startswith(f"{name}+")]
+    return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
+
+
+def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
+    """As they were asked for, then by name."""
+    names = (plan["study"], plan["name"])
+    asked = [i for i, name in enumerate(studies) if name in names or resolved(name, names) in names]
+    return min(asked, default=0), plan["name"]

@@ -1,0 +1,189 @@
+"""Record: what was found of one trial in a run directory; of many, by as many processes as there are cores."""
+
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from results import store
+from results.names import MEASURES, METRICS
+from results.store import correctness, evals
+from results.store.correctness import Correct
+from results.store.schemas import Environment, MetricsLine
+
+Part = TypeVar("Part")
+FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
+PROVENANCE = (
+    *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
+    *("compile", "attention", "matmul_precision", "tf32"),
+    *("python", "torch", "numpy", "plugins"),
+)
+THEN = " then "  # between the values of attempts that one trial was resumed through
+NAMED = tuple(name for name in PROVENANCE if name != "plugins")
+PARTS = ("config", "provenance", "history", "correct")
+FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
+SHARE = 500  # trials that are worth a process
+ONE_TURN = 100  # that one reads before it takes others
+MOST = 16  # processes: a file server is asked by others too
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial as it was found.
+
+    values: status, reason, config (JSON text), the metrics, measures and provenance that are known; evals (JSON text):
+    name -> metrics and notes of what was computed from the weights.
+    history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test images.
+    """
+
+    values: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]] = ()
+    correct: Correct | None = None
+
+
+def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
+    """Read many trials, in several processes where that pays; id -> its record. Raises NewerSchema."""
+    one, processes = partial(of, runs, parts), at_once(len(ids))
+    if processes > 1:
+        with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read them here
+            return dict(zip(ids, in_parallel(one, ids, processes), strict=True))
+    return dict(zip(ids, map(one, ids), strict=True))
+
+
+def in_parallel(one: Callable[[str], Record], ids: Sequence[str], processes: int) -> list[Record]:
+    """Apply `one` to each id, in forked processes."""
+    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # this process reports them
+    with (
+        warnings.catch_warnings(),
+        ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool,
+    ):
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of forking beside NumPy's threads
+        return list(pool.map(one, ids, chunksize=ONE_TURN))
+
+
+def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
+    return read(store.trial(runs, trial_id), parts)
+
+
+def at_once(trials: int) -> int:
+    """How many processes read so many trials, this one among them."""
+    if sys.platform != "linux":
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
+
+
+def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
+    """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
+    state = trial.state()
+    troubles = Troubles()
+    values: dict[str, Any] = {"status": state.status, "reason": state.reason}
+    if "config" in parts:
+        values["config"] = troubles.kept(lambda: read_config(trial, state.result)) or ""
+    if state.folder is None:
+        return Record(values)
+    if "provenance" in parts:
+        values |= troubles.kept(lambda: read_provenance(state)) or {}
+    history = troubles.kept(lambda: read_history(state)) or [] if "history" in parts else []
+    if state.result is None:
+        return Record(values, history)
+    values |= {name: state.result["metrics"].get(name) for name in METRICS}
+    values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
+    values["weights_sha256"] = state.result.get("weights_sha256") or ""
+    if later := evals.summary(trial, state.result):
+        values["evals"] = json.dumps(later, sort_keys=True)
+    correct = troubles.kept(lambda: read_correct(state)) if "correct" in parts else None
+    return Record(values | {"reason": troubles.joined(state.reason)}, history, correct)
+
+
+class Troubles:
+    """What of a trial could not be read, file by file."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def kept(self, read: Callable[[], Part]) -> Part | None:
+        """What `read` returns; None where its file is missing, or broken, which is noted."""
+        try:
+            return read()
+        except FileNotFoundError:
+            return None
+        except store.Broken as error:
+            self.found.append(str(error))
+            return None
+
+    def joined(self, reason: str) -> str:
+        return "; ".join(filter(None, [reason, *self.found]))
+
+
+def read_config(trial: store.Trial, result: store.Json | None) -> str:
+    """The resolved config as JSON text. Raises FileNotFoundError, Broken."""
+    return json.dumps(trial.config(result)["config"], sort_keys=True)
+
+
+def read_history(state: store.TrialState) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl. Raises FileNotFoundError, Broken."""
+    return store.parse_lines(state.read("metrics.jsonl"), MetricsLine)
+
+
+def read_correct(state: store.TrialState) -> Correct:
+    """Which test images were classified correctly. Raises FileNotFoundError, Broken."""
+    return correctness.parse(state.read(correctness.NAME))
+
+
+def read_provenance(state: store.TrialState) -> dict[str, Any]:
+    """The machine and the code, each as text: "A then B" where the attempts that led to the result differ.
+
+    Raises FileNotFoundError, Broken.
+    """
+    envs = read_envs(state)
+    found = in_turn([{name: env[name] for name in NAMED if name in env} for env in envs])
+    if plugins := in_turn([env["plugins"] for env in envs if "plugins" in env]):
+        found["plugins"] = json.dumps(plugins, sort_keys=True)
+    return found
+
+
+def read_envs(state: store.TrialState) -> list[dict[str, Any]]:
+    """env.json of every attempt that a trial was resumed through, oldest first, as far back as they can be read.
+
+    Raises FileNotFoundError, Broken for the newest.
+    """
+    folder, _, number = str(state.folder).rpartition("/")
+    envs = [store.parse_json(state.read("env.json"), f"{number}/env.json", Environment)]
+    seen = {number}
+    while (number := (envs[-1].get("resumed_from") or {}).get("attempt", "")) and number not in seen:
+        seen.add(number)
+        try:
+            envs.append(store.read_json(f"{folder}/{number}/env.json", Environment))
+        except (FileNotFoundError, store.Broken):
+            break
+    return envs[::-1]
+
+
+def in_turn(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Of each name the known values as text, each once as long as it lasts: "A", "A then B"."""
+    told = [{name: text(value) for name, value in one.items() if value is not None} for one in attempts]
+    if len(told) < 2:  # nearly every trial
+        return {name: value for one in told for name, value in one.items() if value}
+    names = dict.fromkeys(name for one in told for name in one)
+    joined = {name: [one[name] for one in told if one.get(name)] for name in names}
+    return {
+        name: THEN.join(value for value, _ in itertools.groupby(values)) for name, values in joined.items() if values
+    }
+
+
+def text(value: Any) -> str:
+    """As it is written in JSON, but for a text, which is itself. One in memory for all trials that have the same."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    return str(value) if type(value) is int else json.dumps(value, sort_keys=True)

@@ -1,0 +1,51 @@
+"""Names in a style that no study has: a typo there would change nothing and say nothing."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from results.did_you_mean import nearest
+from results.names import METRICS
+from results.statistics import claims
+from results.store import evals
+from results.style import Style
+
+MANY = 12  # names that are listed at most
+
+Plan = Mapping[str, Any]
+
+
+def told(style: Style, plans: Sequence[Plan]) -> str:
+    """What labels, colours and order name that none of `plans` has, and what there is; "" where there is nothing wrong.
+
+    Settings that none of the plans varies are taken for another study's: a style serves a whole paper.
+    """
+    known = list(dict.fromkeys(itertools.chain.from_iterable(map(names, plans))))
+    varied = {name.partition("=")[0] for name in known if "=" in name}
+    unvaried = {key for plan in plans for arm in plan["arms"] for key in arm["config"]} - varied
+    return "; ".join(
+        f"{section}: {name} is in no study here{there(name, known)}"
+        for section in ("labels", "colours", "order")
+        for name in getattr(style, section)
+        if name not in known and not {part.partition("=")[0] for part in name.split(",")} <= unvaried
+    )
+
+
+def names(plan: Plan) -> Iterator[str]:
+    """All that a style may name in a study: arms whole and by their settings, what is measured, what is varied."""
+    said = [arm for claim in plan["claims"] for arm in claims.parts(claim)[::2]]
+    for arm in [*plan["arms"], *plan.get("tuned", [])]:
+        said += [arm["name"], arm.get("change", ""), arm.get("model_family", "")]
+        said += [f"{key}={value}" for key, value in arm["values"].items()]
+    for name in said:
+        yield from (name, *name.split(","))
+    yield from (*plan["factors"], *plan["curves"], *METRICS, *evals.FEW_SHOT, plan["metric"], "baseline", "all")
+
+
+def there(name: str, known: Sequence[str]) -> str:
+    """The other values of the same setting, else what is spelt alike, else what there is."""
+    alike = [one for one in known if one.partition("=")[0] == name.partition("=")[0] and "=" in one and "," not in one]
+    if alike and "," not in name:
+        return f" (there: {', '.join(alike[:MANY])})"
+    listed = [one for one in known if one]
+    return nearest(name, listed) or f" (there: {', '.join(listed[:MANY])}{', ...' if len(listed) > MANY else ''})"

@@ -1,0 +1,86 @@
+"""Mixed provenance: code, plugins, versions, machines and kernels that differ among the trials of one table."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from results.store.record import THEN
+from results.tables import sentences
+
+NAMED = 3  # arms that a note names one by one
+COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy", "compile", "attention")
+ALSO = ("ranks", "micro_batch", "fused", "matmul_precision", "tf32", "plugins")  # each in words of its own
+
+Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
+Trial = tuple[str, int]  # its arm and seed
+
+
+def notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
+    """A line for all that differs between trials that are over, with those that stand apart."""
+    ended = [at for at, status in enumerate(trials["status"]) if status in over]
+    mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
+    found = []
+    for name, texts in compared({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)}):
+        if differs(texts):
+            found.append(note(name, mine, texts))
+    return found
+
+
+def compared(trials: Columns) -> Iterator[tuple[str, list[str]]]:
+    """What must be the same for trials to be compared, by trial, "" where it is not known or not used.
+
+    A plugin counts by its name, wherever it was loaded: a baseline that studies share may be trained without it.
+    """
+    for name in COMPARABLE:
+        yield name, [sources(text) if name == "code" else text for text in trials[name]]
+    yield "ranks", [text or "1" for text in trials["ranks"]]
+    yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"]]
+    yield "trained", ["as one" if text else "alone" for text in trials["fused"]]
+    yield "precision of float32 products", list(trials["matmul_precision"])
+    yield "TF32", list(trials["tf32"])
+    loaded = [json.loads(text) if text else {} for text in trials["plugins"]]
+    for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
+        yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]
+
+
+@lru_cache(1024)
+def sources(code: str) -> str:
+    """The digest of the suite's own sources: what stands before those of plugins; of each attempt in turn."""
+    return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
+
+
+def differs(texts: Iterable[str]) -> bool:
+    """Between trials, or between the attempts at one; "" is not known."""
+    known = set(texts) - {""}
+    return len(known) > 1 or any(THEN in text for text in known)
+
+
+def note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
+    """ "code differs between trials: a1b2 (18), c3d4 (position=none seed 3; position=2d seeds 0, 1)" """
+    groups: dict[str, list[Trial]] = defaultdict(list)
+    for trial, text in zip(trials, texts, strict=True):
+        if text:
+            groups[text].append(trial)
+    most, *rest = sorted(groups, key=lambda text: (-len(groups[text]), text))
+    whole = Counter(arm for arm, _ in trials)
+    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({where(groups[text], whole)})" for text in rest)]
+    return f"{name} differs {'between' if rest else 'within'} trials: {', '.join(parts)}"
+
+
+def where(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
+    """ "position=none seed 3; all of position=2d", "25 trials of 10 arms", "65: all of 13 arms".
+
+    whole: how many trials each arm has.
+    """
+    seeds: dict[str, list[int]] = defaultdict(list)
+    for arm, seed in trials:
+        seeds[arm].append(seed)
+    partial = [arm for arm, own in seeds.items() if len(own) < whole[arm]]
+    if len(seeds) > NAMED:
+        count = sum(map(len, seeds.values()))
+        return f"{count} trials of {len(seeds)} arms" if partial else f"{count}: all of {len(seeds)} arms"
+    return "; ".join(
+        f"{arm} {sentences.named(own)}" if arm in partial else f"all of {arm}" for arm, own in seeds.items()
+    )

@@ -1,0 +1,1 @@
+"""Profiles: how a cluster is asked for a job."""

@@ -1,0 +1,106 @@
+"""The options of sbatch and srun that a profile may add: two allow-lists, each with what a value may be.
+
+Options that say what is run, what it is called or where its output goes (`array`, `export`, `output`, `signal`,
+`wrap`, ...) are in neither: they belong to the submission.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm.profiles import grammar
+from slurm.profiles.grammar import COUNT, FEATURES, NODES, SIZE, WORD, words
+
+Value = str | int | bool
+
+AS_SIZE = "a number and one of K M G T, as in 20G"
+AS_NODES = "a list of nodes, as in node[1-4],node7"
+BINDING = r"[a-z_]+([:,]\w+)*"
+OTHER_GRES = r"(?!gpu\b)[a-z_]\w*(:[A-Za-z_][\w.-]*)?(:\d+[KMGT]?)?"
+FOLDER = r"/[\w./+@=-]*"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that one key of a profile takes."""
+
+    key: str
+    valued: Mapping[str, tuple[str, str]]  # option: what its value may be, the same in words
+    switches: Mapping[str, str | None]  # option without a value: how its opposite is called
+
+    @property
+    def allowed(self) -> list[str]:
+        return sorted([*self.valued, *self.switches])
+
+    def check_all(self, values: object) -> dict[str, Value]:
+        """Raises ValueError: a line that names the option, the value and what is allowed."""
+        if not isinstance(values, dict):
+            raise ValueError(f"{self.key}={grammar.shown(values)}: options and their values")
+        return {name: self.check(name, value) for name, value in values.items()}
+
+    def check(self, name: str, value: Value) -> Value:
+        """The value as SLURM takes it. Raises ValueError."""
+        key = f"{self.key}.{grammar.shown(name)}"
+        if name in self.switches:
+            if value is True or (value is False and self.switches[name]):
+                return value
+            raise ValueError(f"{key}={grammar.shown(value)}: {'true or false' if self.switches[name] else 'true'}")
+        if name not in self.valued:
+            raise ValueError(f"unknown option '{key}': one of {', '.join(self.allowed)}")
+        pattern, meaning = self.valued[name]
+        if isinstance(value, bool):
+            raise ValueError(f"{key}={grammar.shown(value)}: {meaning}")
+        return grammar.require(key, str(value), pattern, meaning)
+
+    def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
+        """The option's name on a command line, and its value: True where it takes none."""
+        if value is False:
+            return str(self.switches[name]), True
+        return name, value if value is True else str(value)
+
+    def words(self, values: Mapping[str, Value]) -> list[str]:
+        """The options as words of a command line."""
+        flags = (self.flag(*item) for item in values.items())
+        return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags]
+
+
+HINT = (r"compute_bound|memory_bound|multithread|nomultithread", "compute_bound, memory_bound or [no]multithread")
+
+SBATCH = Options(
+    "extra",
+    {
+        "exclude": (NODES, AS_NODES),
+        "gres": (words(OTHER_GRES), "as in tmp:100G (GPUs: the key 'gpus')"),
+        "hint": HINT,
+        "licenses": (words(rf"{WORD}(:\d+)?"), "as in matlab:1"),
+        "mail-type": (words(r"[A-Z][A-Z_0-9]*"), "as in END,FAIL"),
+        "mail-user": (r"[A-Za-z0-9_][\w.+-]*@[A-Za-z0-9][\w.-]*", "a mail address"),
+        "mem-per-cpu": (SIZE, AS_SIZE),
+        "mem-per-gpu": (SIZE, AS_SIZE),
+        "nice": (COUNT, "a number, 0 or more"),
+        "nodelist": (NODES, AS_NODES),
+        "prefer": (FEATURES, "features, as in a100|h100"),
+        "reservation": (words(WORD), "the name of a reservation"),
+        "switches": (r"\d+(@[\d:-]+)?", "as in 1@10:00"),
+        "threads-per-core": (COUNT, "a number"),
+        "tmp": (SIZE, AS_SIZE),
+        "wckey": (WORD, "a workload characterization key"),
+    },
+    {"exclusive": None, "oversubscribe": None, "requeue": "no-requeue"},
+)
+
+SRUN = Options(
+    "srun",
+    {
+        "container-image": (r"[A-Za-z0-9_/][\w./:@+#-]*", "an image for pyxis, as in /images/torch.sqsh"),
+        "container-mounts": (words(rf"{FOLDER}(:{FOLDER}(:\w+)?)?"), "folders for pyxis, as in /data:/data:ro"),
+        "container-name": (WORD, "the name of a container for pyxis"),
+        "container-workdir": (FOLDER, "an absolute folder for pyxis"),
+        "cpu-bind": (BINDING, "as in cores"),
+        "distribution": (r"[a-z]+([:,=]\w+)*", "as in block:cyclic"),
+        "gpu-bind": (BINDING, "as in closest"),
+        "hint": HINT,
+        "mem-bind": (BINDING, "as in local"),
+        "mpi": (r"[a-z]\w*", "a type of MPI, as in pmix"),
+    },
+    {"container-mount-home": "no-container-mount-home", "container-writable": None},
+)

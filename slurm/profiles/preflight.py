@@ -1,0 +1,198 @@
+"""Whether SLURM would take a job of a profile, asked before anything is submitted; if not, which key is wrong.
+
+`sbatch --test-only` judges the script that would be handed over. It refuses more than sbatch does: while the only
+nodes that fit are drained or reserved, sbatch queues the job. Its refusals rarely name the setting either ("Requested
+node configuration is not available"). So a key is blamed only where it is shown to be wrong: no node has what it asks
+for, or SLURM says something else without it and does not speak of nodes. Everything else is a warning, and sbatch has
+the last word. What SLURM accepts and then never starts (longer than any limit allows, an unknown QOS where none is
+enforced) is compared here.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from slurm.profiles import grammar
+from slurm.profiles.profile import Profile, submitit_parameters
+from slurm.queries import durations, limits, partitions, policy
+from slurm.queries.ask import Refused, ask
+from slurm.queries.partitions import Nodes
+from slurm.submission import arrays
+
+WITHOUT: dict[str, dict[str, Any]] = {  # in the order in which they are suspected
+    "gpu_type": {"gpu_type": None},
+    "gpus": {"gpus": 0, "gpu_type": None},
+    "nodes": {"nodes": 1},
+    "memory": {"memory": None},
+    "cpus": {"cpus": 1},
+    "constraint": {"constraint": None},
+    "time": {"time": 1},
+    "qos": {"qos": None},
+    "account": {"account": None},
+    "partition": {"partition": None},
+}
+NEEDED = {"account": "account", "partition": "partition", "qos": "qos", "time limit": "time"}  # refusal: key not set
+WOULD_START = re.compile(r"Job \d+ to start at")
+# Refusals that may be of the moment: of nodes that are down, drained or reserved.
+OF_NODES = re.compile(r"(?i)node configuration is not available|node not available|nodes .*(busy|reserv)|available now")
+MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
+
+
+def check(profile: Profile) -> str:
+    """Why SLURM would start no such job now, though it may queue one; '' where it would.
+
+    Raises Refused: one line that names the key, its value, SLURM's reason and what there is; Unreachable, NoSlurm.
+    """
+    refusal = test_only(profile)
+    if limits.FULL.search(refusal):
+        refusal = ""
+    if refusal and (fault := blame(profile, refusal)):
+        raise Refused(fault)
+    for key, problem in never(profile):
+        raise Refused(f"{named(profile, key)}: {problem}")
+    return (
+        f"SLURM could start no such job now ('{refusal}'{states(profile)}): it waits until that changes"
+        if refusal
+        else ""
+    )
+
+
+def test_only(profile: Profile) -> str:
+    """Why SLURM refuses a job of the profile, in its own words; '' where it does not. Raises Unreachable, NoSlurm."""
+    tasks = arrays.Tasks("", [], [[]])
+    script = arrays.script(Path("/tmp"), tasks, submitit_parameters(profile, "preflight"), Path("/tmp"))
+    try:
+        ask("sbatch", "--test-only", text=script)
+    except Refused as refusal:
+        return "" if WOULD_START.search(str(refusal)) else str(refusal)
+    return ""
+
+
+def blame(profile: Profile, refusal: str) -> str:
+    """The refusal with the key that is shown to be wrong; '' where none is."""
+    wrong = lacking(profile) if OF_NODES.search(refusal) else telling(profile, refusal)
+    for key in wrong:
+        return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
+    for sign, key in NEEDED.items():
+        if sign in refusal.lower() and getattr(profile, key) is None:
+            return f"{key} is not set: SLURM says '{refusal}'{offer(profile, key)}"
+    return ""
+
+
+def telling(profile: Profile, refusal: str) -> Iterator[str]:
+    """The keys without which SLURM says something else."""
+    return (key for key, other in variations(profile) if test_only(other) != refusal)
+
+
+def lacking(profile: Profile) -> Iterator[str]:
+    """The keys that no node of the profile's partitions satisfies, whatever its state."""
+    mine = partitions.of(profile.partition, partitions.nodes())
+    if not mine:
+        return
+    if profile.gpu_type and all(profile.gpu_type not in nodes.gpus for nodes in mine):
+        yield "gpu_type"
+    if all(profile.gpus > number(nodes, profile.gpu_type) for nodes in mine):
+        yield "gpus"
+    if profile.memory and all(megabytes(profile.memory) > nodes.memory for nodes in mine):
+        yield "memory"
+    if all(profile.cpus > nodes.cpus for nodes in mine):
+        yield "cpus"
+    if profile.nodes > sum(nodes.count for nodes in mine):
+        yield "nodes"
+
+
+def number(nodes: Nodes, kind: str | None) -> int:
+    """GPUs of a type, or of any, on each of the nodes."""
+    return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
+
+
+def megabytes(size: str) -> float:
+    return int(size[:-1]) * MEGABYTES[size[-1]]
+
+
+def states(profile: Profile) -> str:
+    """'; nodes: 2 drained, 1 idle'."""
+    names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
+    return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
+
+
+def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
+    """The profile without each of its settings, by the setting's key."""
+    for key, change in WITHOUT.items():
+        other = profile.model_copy(update=change)
+        if other != profile:
+            yield key, other
+    for name in profile.extra:
+        rest = {option: value for option, value in profile.extra.items() if option != name}
+        yield f"extra.{name}", profile.model_copy(update={"extra": rest})
+
+
+def named(profile: Profile, key: str) -> str:
+    """'memory=16G'."""
+    field, _, option = key.partition(".")
+    value = getattr(profile, field)
+    return f"{key}={value[option] if option else value}"
+
+
+def never(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What SLURM accepts and does not start: the key and why."""
+    qualities = policy.all_qualities(policy.records())
+    if profile.qos and qualities and profile.qos not in qualities:
+        yield "qos", f"SLURM knows {', '.join(qualities)}"
+    longest = [nodes.limit for nodes in partitions.of(profile.partition, partitions.nodes())]
+    if longest and all(limit is not None and limit < profile.seconds for limit in longest):
+        most = durations.span(max(limit for limit in longest if limit is not None))
+        yield "time", f"the longest that partition {profile.partition or '(default)'} allows is {most}"
+    for name, record in policy.applying(profile):
+        wall = record.get("MaxWallPJ", "")
+        if wall.isdigit() and int(wall) < profile.minutes:
+            yield "time", f"the longest that {name} allows is {durations.span(int(wall) * 60)}"
+        most_a_job = dict(part.partition("=")[::2] for part in record.get("MaxTRESPJ", "").split(","))
+        for key, resource, wanted in (("gpus", "gres/gpu", profile.gpus), ("cpus", "cpu", profile.cpus)):
+            if (most := most_a_job.get(resource, "")).isdigit() and int(most) < wanted:
+                yield key, f"the most that {name} allows a job is {most}"
+
+
+# -- what there is instead ---------------------------------------------------------------------------------------------
+
+
+def offer(profile: Profile, key: str) -> str:
+    """'; ...': what SLURM has for a key, or nothing."""
+    known = partitions.nodes()
+    mine = partitions.of(profile.partition, known)
+    match key:
+        case "partition":
+            there = "there are " + listed(nodes.partition for nodes in known)
+        case "account":
+            there = "yours are " + listed(policy.accounts(policy.records()))
+        case "qos":
+            there = "there are " + listed(policy.all_qualities(policy.records()))
+        case "gpus" | "gpu_type":
+            there = "a node has " + " or ".join(dict.fromkeys(gpus(nodes) for nodes in mine))
+        case "cpus":
+            there = f"a node has at most {max((nodes.cpus for nodes in mine), default=0)}"
+        case "memory":
+            there = f"a node has at most {max((nodes.memory for nodes in mine), default=0)}M"
+        case "time":
+            limits = [nodes.limit for nodes in mine if nodes.limit is not None]
+            there = (
+                f"the longest that the partition allows is {durations.span(max(limits))}"
+                if limits
+                else "no limit is set"
+            )
+        case "constraint":
+            there = "features are " + listed(feature for nodes in mine for feature in nodes.features)
+        case _:
+            return ""
+    return f"; {there}"
+
+
+def gpus(nodes: Nodes) -> str:
+    """'4 GPUs of type a100'."""
+    kinds = [f"{number} GPUs" + (f" of type {kind}" if kind else "") for kind, number in nodes.gpus.items()]
+    return " and ".join(kinds) or "no GPU"
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(grammar.shown(name) for name in names)) or "none"

@@ -1,0 +1,323 @@
+"""A profile: how one cluster is asked for a job. No cluster's name stands in code; profiles are the user's files.
+
+    partition: gpu
+    gpus: 1
+    time: 4:00:00
+    setup: [module load cuda]
+
+`setup` is shell that the node runs before anything else, and `container` a command around Python, which no shell reads.
+Every other field is data, held to what SLURM's words may be: none can add an option, a command or a path.
+"""
+
+import difflib
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from slurm.profiles import grammar, options
+from slurm.profiles.grammar import FEATURES, SIZE, WORD, words
+
+ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
+CLOCK = r"\d\d?:\d\d(:\d\d)?"
+BEGIN = rf"{CLOCK}|\d{{4}}-\d\d-\d\d(T{CLOCK})?|now\+\d+(seconds|minutes|hours|days|weeks)?|midnight|noon|tomorrow"
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+# field: (what it may be, the same in words)
+TEXT = {
+    "partition": (words(WORD), "the name of a partition, or several with commas"),
+    "account": (WORD, "the name of an account"),
+    "qos": (WORD, "the name of a quality of service"),
+    "gpu_type": (r"[A-Za-z0-9_][\w.-]*", "a type of GPU as SLURM calls it, as in a100"),
+    "memory": (SIZE, "a number and one of K M G T, as in 16G"),
+    "constraint": (FEATURES, "features of nodes, as in a100&ib"),
+    "checkpoints": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
+    "data_dir": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
+    "dependency": (words(ENDS), "ends of other jobs, as in afterok:1234"),
+    "begin": (BEGIN, "a time, as in 20:00, 2030-01-31T20:00 or now+2hours"),
+    "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
+    "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
+}
+# What a recipe may ask for: neither commands nor folders, accounts and options of the user's cluster.
+RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
+TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
+OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
+
+
+class Profile(BaseModel):
+    """What one job asks of a cluster. Raises ValueError: one line that names the key, the value and what is allowed."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    nodes: Count = 1  # of a job; gpus, cpus and memory are of each
+    gpus: Annotated[int, Field(ge=0, le=1000)] = 1
+    gpu_type: str | None = None
+    trials_per_gpu: Annotated[int, Field(ge=1, le=100)] = 1  # small ones leave a GPU room for others
+    cpus: Count = 1
+    memory: str | None = None
+    time: str | int = "4:00:00"  # the limit of one job; a trial that needs more continues in the next
+    constraint: str | None = None
+    parallel: Count | None = None  # jobs of a submission that may train at once; None: as many as SLURM lets
+    task_minutes: Annotated[float, Field(gt=0)] = 10.0  # small trials share a task of about this length
+    setup: tuple[str, ...] = ()
+    environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
+    container: str | None = None  # a command before Python, as in 'apptainer exec --nv IMAGE', without a shell
+    dependency: str | None = None  # this and `begin` hold for the jobs that `submit` hands over itself
+    begin: str | None = None
+    comment: str | None = None  # follows the tag of the job
+    extra: dict[str, options.Value] = {}  # options of sbatch
+    srun: dict[str, options.Value] = {}
+    checkpoints: str | None = None  # scratch space; None: in the run directory
+    data_dir: str | None = None  # where data sets lie; None: as ablate.toml or ABLATE_DATA say
+    stage: str | None = None  # a folder on the node's own disk, to which packs are copied before they are read
+    keep_weights: Literal["all", "baseline", "none"] | None = None
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ValueError(explain(error)) from None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
+        """From a parsed file; keys without a value are as if left out. Raises ValueError that starts with `origin`."""
+        try:
+            return cls(**{key: value for key, value in content.items() if value is not None})
+        except ValueError as error:
+            raise ValueError(f"{origin}: {error}") from None
+
+    @classmethod
+    def check_resources(cls, content: Mapping[str, Any]) -> None:
+        """Raises ValueError for what a recipe may not ask for, or not so."""
+        if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
+            raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
+        cls.of(content, "resources")
+
+    @field_validator(*TEXT)
+    @classmethod
+    def _word(cls, value: str | None, about: Any) -> str | None:
+        return value if value is None else grammar.require(about.field_name, value, *TEXT[about.field_name])
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, value: str | int) -> str | int:
+        in_seconds(value)
+        return value
+
+    @field_validator("setup", mode="before")
+    @classmethod
+    def _setup(cls, lines: object) -> tuple[str, ...]:
+        if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+            raise ValueError(f"setup={grammar.shown(lines)}: a list of shell lines")
+        for line in lines:
+            grammar.one_line("setup", line, "one shell line an entry, without tabs or control characters")
+            if line.lstrip().startswith("#"):
+                raise ValueError(f"setup={grammar.shown(line)}: no comments (SLURM reads #SBATCH lines as options)")
+        return tuple(lines)
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _environment(cls, values: object) -> dict[str, str]:
+        if not isinstance(values, dict):
+            raise ValueError(f"environment={grammar.shown(values)}: names and values")
+        return {name: exported(name, value) for name, value in values.items()}
+
+    @field_validator("container")
+    @classmethod
+    def _container(cls, value: str | None) -> str | None:
+        if value is not None:
+            split(value)
+        return value
+
+    @field_validator("extra", mode="before")
+    @classmethod
+    def _extra(cls, values: object) -> dict[str, options.Value]:
+        return options.SBATCH.check_all(values)
+
+    @field_validator("srun", mode="before")
+    @classmethod
+    def _srun(cls, values: object) -> dict[str, options.Value]:
+        return options.SRUN.check_all(values)
+
+    @model_validator(mode="after")
+    def _together(self) -> "Profile":
+        if self.gpu_type and not self.gpus:
+            raise ValueError(f"gpu_type={self.gpu_type} with gpus=0: leave it out, or ask for a GPU")
+        shares = [name for name in ("mem-per-cpu", "mem-per-gpu") if name in self.extra]
+        if len(shares) + bool(self.memory) > 1:
+            raise ValueError(f"extra.{shares[0]}={self.extra[shares[0]]}: only one of memory, mem-per-cpu, mem-per-gpu")
+        return self
+
+    @property
+    def seconds(self) -> int:
+        """The time limit of one job."""
+        return in_seconds(self.time)
+
+    @property
+    def minutes(self) -> int:
+        """The same in SLURM's own resolution, rounded up."""
+        return -(-self.seconds // 60)
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """The words before a trial's Python: those of its container."""
+        return split(self.container) if self.container else ()
+
+    @property
+    def start(self) -> dict[str, str]:
+        """When the jobs may begin that `submit` itself hands over, as sbatch's options."""
+        asked = {"begin": self.begin, "dependency": self.dependency}
+        return {key: value for key, value in asked.items() if value}
+
+    @property
+    def gres(self) -> str | None:
+        """GPUs and other generic resources as one sbatch option, which every way of selecting nodes understands."""
+        gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
+        return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
+
+
+def split(container: str) -> tuple[str, ...]:
+    """The words of a container's command. Raises ValueError."""
+    meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
+    try:
+        words = shlex.split(grammar.one_line("container", container, meaning))
+    except ValueError:
+        words = []
+    if not words or words[0].startswith("-"):
+        raise ValueError(f"container={grammar.shown(container)}: {meaning}")
+    return tuple(words)
+
+
+def in_seconds(time: str | int) -> int:
+    """Seconds of '4:00:00', '2-00:00:00' or a number of minutes. Raises ValueError."""
+    meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
+    if isinstance(time, int):
+        seconds = time * 60
+    elif match := TIME.fullmatch(time):
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    else:
+        raise ValueError(f"time={grammar.shown(time)}: {meaning}")
+    if not 60 <= seconds <= 366 * 86400:
+        raise ValueError(f"time={grammar.shown(time)}: at least a minute and at most a year")
+    return seconds
+
+
+def exported(name: object, value: object) -> str:
+    """The text of an exported variable. Raises ValueError."""
+    key = f"environment.{grammar.shown(name)}"
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
+        raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
+    if name.startswith(OURS):
+        raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{key}={grammar.shown(value)}: a text or a number")
+    return grammar.one_line(key, str(value), "one line without control characters")
+
+
+def explain(error: ValidationError) -> str:
+    """The first problem as one line: key, value, what is allowed."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
+    match problem["type"]:
+        case "extra_forbidden":
+            close = difflib.get_close_matches(key, Profile.model_fields, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"one of {', '.join(Profile.model_fields)}"
+            return f"unknown key '{key}': {hint}"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case _:
+            return f"{key}={grammar.shown(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+# -- where profiles lie ------------------------------------------------------------------------------------------------
+
+
+def folders() -> list[Path]:
+    """Where the user's profiles are looked up, the first also written: below $XDG_CONFIG_HOME and ~/.config."""
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    homes = [Path(configured)] if configured.startswith("/") else []
+    return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
+
+
+def path_to_write(name: str) -> Path:
+    """The file of a new profile. Raises ValueError for what is no name."""
+    if name.endswith((".yaml", ".yml")):
+        raise ValueError(f"profile {grammar.shown(name)}: a name without its ending, or --out FILE")
+    grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
+    return folders()[0] / f"{name}.yaml"
+
+
+def path_of(name_or_file: str) -> Path:
+    """The file that a profile's name or path means. Raises ValueError that lists the profiles there are."""
+    if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
+        path = Path(os.path.expanduser(name_or_file))
+        if not os.path.isfile(path):  # which also takes what no file can be called
+            raise ValueError(f"profile {grammar.shown(name_or_file)}: there is no such file")
+        return path
+    known = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
+    if name_or_file not in known:
+        places = " or ".join(map(str, folders()))
+        there = ", ".join(sorted(known)) or "none yet (ablate profile init NAME)"
+        raise ValueError(f"profile {grammar.shown(name_or_file)}: not in {places}: {there}")
+    return known[name_or_file]
+
+
+# -- as submitit takes it ----------------------------------------------------------------------------------------------
+
+SHORT_SECONDS = 600  # SLURM may send the signal a minute early: jobs as short as this do without it
+LONGEST_LABEL = 60  # characters
+SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
+
+
+def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Sequence[str] = ()) -> dict[str, Any]:
+    """For `submitit.SlurmExecutor.update_parameters`. The job is called label:tag; its comment begins with the tag.
+
+    shunned: nodes to keep away from, beside those that the profile excludes; ValueError for what is no node's name.
+    """
+    grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
+    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *shunned])))
+    extra = profile.extra | ({"exclude": options.SBATCH.check("exclude", away)} if away else {})
+    chosen: dict[str, Any] = {
+        "job_name": job_name(label, tag),
+        "comment": f"{tag} {profile.comment}" if profile.comment else tag,
+        "partition": profile.partition,
+        "account": profile.account,
+        "qos": profile.qos,
+        "nodes": profile.nodes if profile.nodes > 1 else None,
+        "gres": profile.gres,
+        "cpus_per_task": profile.cpus,
+        "mem": profile.memory,
+        "time": profile.minutes,
+        "constraint": profile.constraint,
+        "array_parallelism": profile.parallel or 1_000_000,
+        "setup": setup_lines(profile),
+        "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
+    }
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # which starts the others itself
+    ours = {
+        "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
+        # from SLURM 22.05 on, srun no longer inherits cpus-per-task
+        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.words(profile.srun)],
+        "stderr_to_stdout": True,
+        "wckey": None,  # submitit's own default is refused where keys are enforced
+    }
+    return {key: value for key, value in chosen.items() if value is not None} | ours
+
+
+def job_name(label: str, tag: str) -> str:
+    """What squeue shows first is the label, as far as it may stand in a name; the tag is the end of it."""
+    harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
+    return f"{harmless}:{tag}" if harmless else tag
+
+
+def setup_lines(profile: Profile) -> list[str]:
+    """Shell that runs on the node before the job: the exported variables, then the user's lines."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()] + list(profile.setup)

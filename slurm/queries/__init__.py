@@ -1,0 +1,1 @@
+"""Asking SLURM for its queue, limits, partitions and policies."""

@@ -1,0 +1,75 @@
+"""Asking SLURM: one command, no shell, a time limit, an environment that changes nothing; failures told apart."""
+
+import os
+import re
+import subprocess
+
+from slurm.submission import environment
+
+TIMEOUT = 10.0
+
+
+class NoSlurm(ValueError):
+    """There is no SLURM on this machine."""
+
+
+class Unreachable(ValueError):
+    """SLURM did not answer. What was asked is unknown: neither yes nor no, and never an empty queue."""
+
+
+class Refused(ValueError):
+    """SLURM answered, and will not do it."""
+
+
+OWN = re.compile("(?:error|fatal|allocation failure): ")  # in what SLURM itself says of a failure
+ABSENT = ("establish a configuration source", "process configuration file", "slurm.conf")
+NO_ANSWER = (
+    *("Unable to contact slurm", "Socket timed out", "connect failure", "Connection refused", "Connection reset"),
+    *("Zero Bytes were transmitted", "Communication connection failure", "Communication shutdown failure"),
+    *("Message receive failure", "Transport endpoint is not connected", "standby", "Unexpected message received"),
+    *("authentication", "Munge", "temporarily unable to accept", "temporarily unavailable"),
+    *("Problem talking to the database", "No route to host", "Network is unreachable"),
+)
+
+
+def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
+    """Runs a command of SLURM, `text` on its standard input. Raises NoSlurm, Unreachable, Refused (its own words)."""
+    try:
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=environment.kept(os.environ),
+            check=False,
+        )
+    except FileNotFoundError:
+        raise NoSlurm(f"there is no SLURM here: no command '{command[0]}' on the PATH") from None
+    except subprocess.TimeoutExpired:
+        raise Unreachable(f"SLURM does not answer: {command[0]} took longer than {timeout:g} s") from None
+    if done.returncode:
+        raise failure(command[0], done.stderr)
+    return done
+
+
+def failure(command: str, complaint: str) -> ValueError:
+    """The exception that a failed command's standard error stands for."""
+    said = sentence(complaint) or "no reason given"
+    if any(sign in said for sign in ABSENT):
+        return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
+    if any(sign.lower() in said.lower() for sign in NO_ANSWER):
+        return Unreachable(f"SLURM does not answer: {command} says '{said}'")
+    return Refused(said)
+
+
+def sentence(complaint: str) -> str:
+    """SLURM's own lines of a command's standard error as one; all lines where none is SLURM's.
+
+    A site's wrapper may print a banner there too, and another one each time.
+    """
+    lines = complaint.splitlines()
+    own = [line for line in lines if OWN.search(line)]
+    parts = [OWN.split(line)[-1].strip() for line in own or lines]
+    return "; ".join(dict.fromkeys(part for part in parts if part))

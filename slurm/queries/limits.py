@@ -1,0 +1,63 @@
+"""How many jobs SLURM takes from this user now."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from slurm.profiles.profile import Profile
+from slurm.queries import policy
+from slurm.queries.ask import Unreachable, ask
+
+WORDS = ("MaxSubmitJobs", "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA")
+FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because the queue is full for this user, not of a setting
+
+
+class Bound(NamedTuple):
+    """At most `most` jobs at once, `used` of them taken."""
+
+    name: str
+    most: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.most - self.used)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one submission may be."""
+
+    max_array_size: int  # elements an array may have; their indices start at 0
+    bound: Bound | None  # the tightest limit on queued jobs, an array's elements one each; None: none, or none known
+
+    @property
+    def free(self) -> int | None:
+        """Jobs that may be submitted now; None: unlimited or unknown."""
+        return self.bound.free if self.bound else None
+
+
+def limits(profile: Profile) -> Limits:
+    """For jobs of this profile by this user. Raises Unreachable, NoSlurm."""
+    config = configuration()
+    if not (size := config.get("MaxArraySize", "")).isdigit():
+        raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
+    enforced = re.search("limits|safe|all", config.get("AccountingStorageEnforce", ""))
+    bound = min(bounds(profile), key=lambda bound: bound.free, default=None) if enforced else None
+    return Limits(max_array_size=max(1, int(size)), bound=bound)
+
+
+def configuration() -> dict[str, str]:
+    """`scontrol show config`."""
+    lines = ask("scontrol", "show", "config").stdout.splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def bounds(profile: Profile) -> Iterator[Bound]:
+    """Every limit on queued jobs that a job of this profile falls under: 'MaxSubmitJobs=7(5)'; 'N(5)' is none."""
+    for name, record in policy.applying(profile):
+        for word in WORDS:
+            if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):
+                yield Bound(f"{word} of {name}", int(match[1]), int(match[2]))

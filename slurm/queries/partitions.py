@@ -1,0 +1,60 @@
+"""What the partitions and their nodes are, in SLURM's words."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slurm.queries import durations
+from slurm.queries.ask import ask
+from slurm.queries.queue import FIELD
+
+SINFO = ("%R", "%P", "%a", "%l", "%D", "%c", "%m", "%G", "%f")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of one kind in one partition."""
+
+    partition: str
+    default: bool  # the partition taken where none is named
+    open: bool  # for new jobs
+    limit: int | None  # seconds; None: unlimited
+    count: int
+    cpus: int
+    memory: int  # MB
+    gpus: dict[str, int]  # type ('' where SLURM has no types): number a node
+    features: tuple[str, ...]
+
+
+def nodes() -> list[Nodes]:
+    """By one `sinfo`, every partition that the user may see. Raises Unreachable, NoSlurm."""
+    answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
+    return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
+
+
+def states(names: Iterable[str]) -> list[str]:
+    """'2 drained', '1 idle': the nodes of these partitions by SLURM's words for them. Raises as `nodes`."""
+    answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
+    return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
+
+
+def described(
+    partition: str, starred: str, state: str, limit: str, count: str, cpus: str, memory: str, gres: str, features: str
+) -> Nodes:
+    return Nodes(
+        partition=partition,
+        default=starred.endswith("*"),
+        open=state == "up",
+        limit=durations.seconds(limit),
+        count=int(count),
+        cpus=int(cpus),
+        memory=int(memory),
+        gpus={kind: int(number) for kind, number in re.findall(r"\bgpu:(?:([A-Za-z_][\w.-]*):)?([1-9]\d*)", gres)},
+        features=() if features == "(null)" else tuple(features.split(",")),
+    )
+
+
+def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
+    """The nodes that a job in these partitions (commas between; None: the default) may get."""
+    names = partition.split(",") if partition else []
+    return [some for some in known if some.partition in names or (not names and some.default)]

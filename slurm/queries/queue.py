@@ -1,0 +1,205 @@
+"""Which of our jobs SLURM has now, had before, and must forget.
+
+Jobs are known by their tag, which ends their name and begins their comment. A job id is only an address for the
+moment, since SLURM may lose acknowledged jobs and give their ids to others.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from slurm.queries import durations
+from slurm.queries.ask import TIMEOUT, Refused, Unreachable, ask
+
+FIELD, RECORD = "\x1f", "\x1e"  # ASCII's own separators: SLURM prints whatever a name or comment holds, newlines too
+HELD = "launch failed requeued held"  # SLURM's own hold, after a prolog that failed or a slurmctld that was killed
+ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
+ENDED = re.compile("Invalid job id|already complet")  # scancel of what ended by itself meanwhile
+AT_ONCE = 500  # ids on one command line
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job, or one element of a job array, that SLURM has not finished with."""
+
+    job_id: int
+    index: int | None  # in its array
+    tag: str
+    state: str  # PENDING, RUNNING, SUSPENDED, COMPLETING, ... as SLURM says
+    reason: str  # why it waits; '' where it does not
+    partition: str
+    node: str
+    elapsed: int  # seconds
+    start: str  # when it started or is expected to; '' where SLURM does not know
+
+    @property
+    def name(self) -> str:
+        """As SLURM's commands take it."""
+        return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
+
+    @property
+    def waits(self) -> bool:
+        return self.state == "PENDING"
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits for somebody to release it, though nobody held it."""
+        return self.waits and is_held(self.reason)
+
+
+def is_held(reason: str) -> bool:
+    return reason.replace("_", " ").lower() == HELD
+
+
+@dataclass(frozen=True)
+class PastJob:
+    """What the accounting kept of a job or an element of an array: one record each time it was started or ended."""
+
+    job_id: int
+    index: int | None
+    name: str
+    state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
+    exit_code: str
+    node: str  # '' where it never started
+    start: str
+    end: str
+
+
+SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "partition": "%P", "node": "%N"}
+SQUEUE |= {"elapsed": "%M", "start": "%S", "name": "%j", "comment": "%k"}
+HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
+SACCT = {"job": "JobID", "state": "State", "exit_code": "ExitCode", "node": "NodeList", "start": "Start", "end": "End"}
+SACCT |= {"name": "JobName"}
+STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named does sacct tell of what never started
+
+
+def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
+    """Our jobs whose tag starts with one of these, array elements one by one.
+
+    `ended`: those too that SLURM has finished with and not yet forgotten. Raises Unreachable, NoSlurm.
+    """
+    found = []
+    for record in listed(["--states=all"] if ended else [], timeout):
+        fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
+        tag = next(filter(None, (tag_in(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
+        if tag and fields["job_id"].isdigit():  # a name may hold separators too
+            found.append(queued(fields, tag))
+    return sorted(found, key=lambda job: (job.job_id, job.index or 0))
+
+
+def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
+    """The tag in a job's name ('label:tag') or comment ('tag, and what its user says'); '' where there is none."""
+    word = text.partition(" ")[0]
+    starts = (word.find(prefix) for prefix in prefixes)
+    return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
+
+
+def listed(options: Sequence[str], timeout: float) -> list[str]:
+    """The records that squeue prints for this user's jobs, between whatever a site prints around them.
+
+    Its header is the proof that it listed the queue: an empty one and a wrapper that failed look alike without it.
+    """
+    form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
+    try:
+        answer = ask("squeue", "--array", f"--user={os.getuid()}", f"--format={form}", *options, timeout=timeout).stdout
+    except Refused as error:
+        raise Unreachable(f"SLURM does not answer: squeue says '{error}'") from None
+    _, *records = answer.split(RECORD)
+    if not records or not records[0].startswith(HEADER):
+        raise Unreachable("SLURM does not answer: squeue printed no list of jobs")
+    return records[1:]
+
+
+def queued(fields: dict[str, str], tag: str) -> QueuedJob:
+    known = {key: "" if value in ABSENT else value for key, value in fields.items()}
+    return QueuedJob(
+        job_id=int(known["job_id"]),
+        index=int(known["index"]) if known["index"].isdigit() else None,
+        tag=tag,
+        elapsed=durations.seconds(known["elapsed"]) or 0,
+        **{key: known[key] for key in ("state", "reason", "partition", "node", "start")},
+    )
+
+
+def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
+    """What became of the jobs of these names, lately; None where the accounting is off or does not answer.
+
+    The newest record of a job, or of an element of an array, comes last of its records.
+    """
+    if not names:
+        return []
+    since = (datetime.now() - timedelta(days=days)).isoformat(timespec="seconds")
+    chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(names))}", f"--starttime={since}", "--endtime=now"]
+    form = [f"--format={','.join(SACCT.values())}", "--noheader", "--parsable2", f"--delimiter={FIELD}"]
+    command = ["sacct", "--allocations", "--duplicates", f"--state={STATES}", *chosen, *form]
+    try:
+        answer = ask(*command, timeout=timeout).stdout
+    except ValueError:  # NoSlurm, Unreachable, Refused: whatever the cause, nothing is known
+        return None
+    lines = [line.split(FIELD) for line in answer.splitlines() if line.count(FIELD) == len(SACCT) - 1]
+    records = [dict(zip(SACCT, ("" if word in ABSENT else word for word in line), strict=True)) for line in lines]
+    records.sort(key=lambda fields: ("[" not in fields["job"], fields["start"] or fields["end"]))
+    return [job for fields in records for job in past(fields)]
+
+
+def past(fields: dict[str, str]) -> Iterator[PastJob]:
+    """A record's job; one for each element where those of an array that never started share a record."""
+    job, _, index = fields.pop("job").partition("_")
+    for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
+        yield PastJob(job_id=int(job), index=each, **fields)
+
+
+def elements(index: str) -> list[int | None]:
+    """'7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array. What SLURM cut short is left out."""
+    if not index:
+        return [None]
+    spans = [span.partition("-") for span in index.strip("[]").partition("%")[0].split(",")]
+    known = [(first, last or first) for first, _, last in spans if first.isdigit() and (last or first).isdigit()]
+    return [each for first, last in known for each in range(int(first), int(last) + 1)]
+
+
+def postpone(job_id: int, after: Collection[int]) -> bool:
+    """Lets a waiting job wait for the ends of these as well; whether SLURM took it. Raises Unreachable, NoSlurm."""
+    try:
+        ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
+    except Refused:  # it started, or ended, meanwhile
+        return False
+    return True
+
+
+def release(jobs: Iterable[QueuedJob]) -> None:
+    """Those that SLURM holds because it could not start them. Raises Unreachable, NoSlurm."""
+    for job in jobs:
+        if job.held:
+            with suppress(Refused):  # released, or ended, meanwhile
+                ask("scontrol", "release", job.name)
+
+
+def ends(jobs: Collection[int]) -> str:
+    """The dependency on their ends, however they end."""
+    return "afterany:" + ":".join(map(str, jobs))
+
+
+def cancel(*prefixes: str) -> int:
+    """Ends our jobs whose tag starts with one of these, waiting and running; how many.
+
+    Raises Unreachable, NoSlurm; Refused where SLURM would not end them.
+    """
+    found = jobs(*prefixes)
+    ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
+    for start in range(0, len(ids), AT_ONCE):
+        try:
+            ask("scancel", f"--user={os.getuid()}", *ids[start : start + AT_ONCE])
+        except Refused as refusal:
+            if not ENDED.search(str(refusal)):
+                raise
+    return len(found)
+
+
+def cancel_named(name: str) -> None:
+    """Ends our jobs of this name, without asking the queue first. Raises Unreachable, NoSlurm."""
+    with suppress(Refused):  # there is none
+        ask("scancel", f"--user={os.getuid()}", f"--name={name}")

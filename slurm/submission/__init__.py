@@ -1,0 +1,1 @@
+"""Job arrays: written to disk, handed to sbatch once, run on a node."""

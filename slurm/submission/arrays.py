@@ -1,0 +1,83 @@
+"""Hand tasks to SLURM as job arrays: each wholly on disk before sbatch is called, and never handed over twice.
+
+The tag travels as the job's comment. Whether SLURM has a job is asked by tag, whatever sbatch said.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm.profiles import grammar
+from slurm.submission import job
+
+if TYPE_CHECKING:
+    from slurm.submission.executor import ArrayExecutor
+
+BEGAN = "ABLATE_JOB_BEGAN"  # in the job's environment: when its script began, before the user's own lines
+
+Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """`function` ('module:name') is called as function(*arguments, *share), once for each share.
+
+    `persistent`: started again in the same job where a signal ends it; without srun.
+    """
+
+    function: str
+    arguments: Sequence[str]
+    shares: Sequence[Sequence[str]]
+    persistent: bool = False
+    container: Sequence[str] = ()  # a command around Python
+
+
+def send_all(
+    arrays: Path, prefix: str, tasks: Tasks, parameters: Callable[[str], Parameters], code: Path, most: int
+) -> Iterator[int]:
+    """One array after the other, each of at most `most` shares, in the next free folders of `arrays`; their job ids.
+
+    An array's tag is the prefix and its folder's name; `parameters` are submitit's for that tag. Raises as `send`.
+    """
+    for start in range(0, len(tasks.shares), most):
+        folder = arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
+        tag = f"{prefix}:{folder.name}"
+        yield send(folder, tag, replace(tasks, shares=tasks.shares[start : start + most]), parameters(tag), code)
+
+
+def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
+    """Hands the tasks over as one array, which `folder` then describes; its job id.
+
+    `parameters`: submitit's, the tag among them; `code`: what the nodes import. Raises Refused where SLURM refused the
+    array, Unreachable where it cannot be told whether SLURM has it, NoSlurm; ValueError for a folder SLURM cannot name.
+    """
+    count = len(tasks.shares)
+    calls = [tasks.function] * count, [tasks.arguments] * count, tasks.shares
+    first, *_ = executor(folder, tag, tasks, parameters, code).map_array(job.run, *calls)
+    return int(first.job_id.partition("_")[0])
+
+
+def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
+    """What `send` would give to sbatch."""
+    return executor(folder, "", tasks, parameters, code).script(len(tasks.shares))
+
+
+def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> "ArrayExecutor":
+    from slurm.submission.executor import ArrayExecutor  # late: submitit is an extra
+
+    require_folder(folder)
+    began = f"export {BEGAN}=$(date +%s)"
+    setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
+    made = ArrayExecutor(folder, tag, tasks.function, tasks.container, tasks.persistent)
+    # srun would be one more process for a signal to kill
+    made.update_parameters(**{**parameters, "setup": setup, "use_srun": not tasks.persistent})
+    return made
+
+
+def require_folder(folder: Path) -> None:
+    """Raises ValueError for a path that SLURM's file name patterns or PYTHONPATH would take for another."""
+    for character in str(folder):
+        if character in "%\\:" or not character.isprintable():
+            raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")

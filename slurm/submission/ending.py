@@ -1,0 +1,30 @@
+"""Whether somebody cancelled the job that this process runs in.
+
+SLURM ends a job by the same signals whatever the cause: scancel, preemption, the time limit, a requeue. slurmctld
+tells them apart at once, with or without accounting.
+"""
+
+import os
+
+from slurm.queries.ask import ask
+
+
+def cancelled() -> bool:
+    """Whether scancel ended this job. Raises Unreachable, Refused, NoSlurm: then it cannot be told."""
+    known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", own_job()).stdout.split())
+    return is_cancelled(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def is_cancelled(known: dict[str, str], starts: str) -> bool:
+    """By the fields of `scontrol show job`. `starts`: how often this job had been restarted when it began.
+
+    A time limit and a lost node have a Reason, preemption a PreemptTime, what is requeued counts one restart more.
+    """
+    ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
+    unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts
+    return ended and unasked and known.get("Reason") == "None"
+
+
+def own_job() -> str:
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]

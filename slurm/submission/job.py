@@ -1,0 +1,37 @@
+"""What a node runs: one task of an array. `python -m slurm.submission.job FOLDER FUNCTION`.
+
+The function comes from the script that SLURM took over: whoever can write to the folder later cannot name another.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurm.submission import intent
+
+REFUSED = 2
+
+
+def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
+    """Calls `function` ('module:name') with the array's arguments and the task's share; returns the exit status."""
+    module, _, name = function.partition(":")
+    called = getattr(importlib.import_module(module), name)
+    try:
+        status: int = called(*arguments, *share)
+    except ValueError as error:  # one line, as for a user: bugs keep their tracebacks
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return REFUSED
+    return status
+
+
+def main() -> None:
+    folder, function = sys.argv[1:]
+    array = intent.read(Path(folder))
+    index = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
+    sys.exit(run(function, array["arguments"], array["shares"][index]))
+
+
+if __name__ == "__main__":
+    main()

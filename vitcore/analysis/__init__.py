@@ -1,0 +1,1 @@
+"""What a model costs, and what a trained one has learned."""

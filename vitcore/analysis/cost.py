@@ -1,0 +1,104 @@
+"""What a model costs before it is built: parameters and FLOPs, on the meta device."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitcore.model.build import Model, build
+from vitcore.model.initialization import Drawn, drawn
+from vitcore.model.position import POSITION
+from vitcore.model.position.sites import Position
+from vitcore.model.vit import ViT
+from vitcore.sizes import ARCHITECTURE
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+Bias = Literal["", "fixed", "learned"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention).
+
+    `tokens`, with those before the patches, `class_token` and `attention_bias`, whether something is added to the
+    attention's logits, are None for a reference model.
+    """
+
+    params: int
+    flops: int
+    tokens: int | None
+    class_token: bool | None
+    attention_bias: bool | None
+
+
+# What the model is made of: everything that its cost depends on, and whether it can be built.
+MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", "dropout", "drop_path", "objective")
+measured: dict[str, Cost] = {}  # the arms of a study often share a model
+drawings: dict[str, dict[str, Drawn] | None] = {}
+biases: dict[str, Bias] = {}
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """What Cost has; nothing is allocated."""
+    if (key := model_key(config)) not in measured:
+        measured[key] = count(config)
+    return asdict(measured[key])
+
+
+def remember(config: Config, cost: Mapping[str, Any]) -> None:
+    """What `measure` said of the model elsewhere."""
+    measured.setdefault(model_key(config), Cost(**cost))
+
+
+def initial_weights(config: Config) -> dict[str, Drawn] | None:
+    """How each parameter is drawn, by name; None for a reference model. Nothing is allocated."""
+    if (key := model_key(config)) not in drawings:
+        drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
+    return drawings[key]
+
+
+def bias_of(config: Config) -> Bias:
+    """What is added to the attention's logits, by whether it has a gradient; "" for nothing, and for reference models.
+
+    Asked of a few patches, as a kind gives any number of them the same.
+    """
+    if config.model:
+        return ""
+    if (key := model_key(config)) not in biases:
+        small = config.model_copy(update={"image_size": 2 * config.patch})
+        q = torch.zeros(1, config.heads, math.prod(small.grid), config.width // config.heads, requires_grad=True)
+        bias = POSITION[config.position](small).bias(q, 0, small.grid)
+        biases[key] = "" if bias is None else "learned" if bias.requires_grad else "fixed"
+    return biases[key]
+
+
+def model_key(config: Config) -> str:
+    return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
+
+
+def on_meta(config: Config) -> Model:
+    with torch.device("meta"):
+        return build(config).eval()
+
+
+def count(config: Config) -> Cost:
+    """Runs one image through the model on the meta device."""
+    model = on_meta(config)
+    with torch.device("meta"):
+        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(images)
+    params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops()
+    if not isinstance(model, ViT):
+        return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
+    tokens = math.prod(config.grid) + model.prefix
+    biased = type(model.position).bias is not Position.bias  # a kind overrides the sites it needs
+    return Cost(params, flops, tokens, model.class_token is not None, biased)

@@ -1,0 +1,75 @@
+"""What is computed from the weights of a finished trial, later: its model, and its accuracy at another resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.data.splits import Data, Images, load
+from vitcore.interop.weight_files import read_tensors
+from vitcore.model.build import Model, build
+from vitcore.options import ConfigError
+from vitcore.runtime.device import device_of, in_precision
+from vitcore.training.loop import evaluation_batch
+from vitcore.training.objectives import OBJECTIVE
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+def restored(config: Config, weights: bytes) -> Model:
+    """The trained model, in evaluation mode, on the device of `config`; `weights` are safetensors."""
+    model = build(config)
+    model.load_state_dict(read_tensors(weights))
+    return model.to(device_of(config)).eval()
+
+
+def seen_by(model: Model, data_dir: Path | None = None) -> Data:
+    """The images of the model's trial, on the model's device. Raises ValueError as `vitcore.data.splits.load`."""
+    return load(model.config, data_dir).to(next(model.parameters()).device)
+
+
+@torch.no_grad()
+def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
+    """`function` of n images, standardised, a batch at a time, in the precision that was trained in."""
+    batches = images.batches(evaluation_batch(config, data.mean.device))
+    return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
+
+
+def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, float]:
+    """test_accuracy@SIZE and test_loss@SIZE: the test images at another size, made from the originals, or as packed.
+
+    Standardised with the statistics of the size that was trained on. Raises ValueError for a size that the model does
+    not take.
+    """
+    check_size(model.config, size)
+    if not OBJECTIVE[model.config.objective].labels:
+        raise ConfigError(f"eval test@{size}: objective={model.config.objective} gives images no class")
+    trained = seen_by(model, data_dir)
+    resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
+    logits = batched(model, model.config, trained, resized)  # (n, classes)
+    correct = logits.argmax(dim=1) == resized.labels
+    return {
+        f"test_accuracy@{size}": correct.float().mean().item(),
+        f"test_loss@{size}": F.cross_entropy(logits, resized.labels).item(),
+    }
+
+
+def check_size(config: Config, size: int) -> None:
+    """Raises ConfigError where a model of `config` does not take images of `size`; nothing is allocated."""
+    if not config.model and (size < config.patch or size % config.patch):
+        raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
+    with torch.device("meta"):
+        model = build(config).eval()
+        images = torch.empty(1, config.channels, size, size)
+    try:
+        with torch.no_grad():
+            model(images)
+    except (RuntimeError, AssertionError) as error:  # shapes that do not fit, whatever part says so
+        what = f"model={config.model}" if config.model else f"position={config.position}"
+        raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None

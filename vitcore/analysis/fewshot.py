@@ -1,0 +1,111 @@
+"""The paper's few-shot probe: how well do a few images a class tell the classes apart in the frozen features?
+
+"A regularized least-squares regression problem that maps the (frozen) representation of a subset of training images to
+{-1, 1}^K target vectors", solved in closed form (arXiv 2010.11929, section 4.1). The constants are those of the
+authors' public evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.analysis.evaluate import batched
+from vitcore.data.shuffle import Indices, by_class
+
+if TYPE_CHECKING:
+    from vitcore.data.splits import Data, Images
+    from vitcore.model.build import Model
+
+SHOTS = (1, 5, 10, 25)  # images a class
+DRAWS = 3  # of the images; the accuracy is the mean over them
+L2 = 2.0**10  # of the weights
+BIAS = 100.0  # a constant feature, so large that the regularisation hardly reaches its weights
+EPSILON = 1e-5  # added to the deviation of each feature
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Features to scores: what standardises them, (D,), and weights (D + 1, K), the bias last; float64."""
+
+    mean: Tensor
+    std: Tensor
+    weights: Tensor
+
+    @classmethod
+    def fit(cls, features: Tensor, labels: Tensor, classes: int, l2: float = L2) -> Probe:
+        """The ridge regression of {-1, 1} targets on features (n, D), standardised by themselves; labels (n,)."""
+        features = features.double()
+        mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
+        targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
+        return cls(mean, std, ridge(with_bias((features - mean) / std), targets, l2))
+
+    def scores(self, features: Tensor) -> Tensor:
+        """(n, K) of features (n, D)."""
+        return with_bias((features.double() - self.mean) / self.std) @ self.weights
+
+
+def with_bias(x: Tensor) -> Tensor:
+    return F.pad(x, (0, 1), value=BIAS)
+
+
+def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
+    """argmin |x w - y|^2 + l2 |w|^2 for x (n, D), y (n, K): by whichever of the two Gram matrices is smaller."""
+    n, width = x.shape
+    if n >= width:
+        primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
+        return primal
+    dual: Tensor = torch.linalg.solve(x @ x.T + l2 * torch.eye(n, dtype=x.dtype), y)
+    return x.T @ dual
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """metrics: fewshotK_accuracy, the mean over draws; draws: each one's. notes: which shots are left out, and why."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    draws: dict[str, list[float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
+    """Accuracy on the test images of probes fitted to a few training images a class; the features are pre-logits.
+
+    The images of a draw depend on the trial's data and data seed alone, so that paired arms see the same; those of few
+    shots are among those of more.
+    """
+    found, classes = FewShot(), model.config.classes
+    labels = data.train.labels.cpu().numpy()
+    scarcest = np.bincount(labels, minlength=classes)
+    tested = features(model, data, data.test)  # (n, D)
+    for count in shots:
+        name = f"fewshot{count}_accuracy"
+        if scarcest.min() < count:
+            few = f"class {scarcest.argmin()} has {scarcest.min()} training images"
+            found.notes.append(f"{name} is left out: {few}")
+            continue
+        for draw in range(DRAWS):
+            support_set = data.train.at(support(labels, count, model.config.data_seed, draw))
+            seen = features(model, data, support_set)  # (count * K, D)
+            probe = Probe.fit(seen, support_set.labels.cpu(), classes)
+            right = probe.scores(tested).argmax(dim=1) == data.test.labels.cpu()
+            found.draws.setdefault(name, []).append(right.double().mean().item())
+        found.metrics[name] = float(np.mean(found.draws[name]))
+    return found
+
+
+def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
+    """Where the first `count` images of each class stand in a random order, (count * K,)."""
+    groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
+    return np.concatenate([group[:count] for group in groups])
+
+
+def features(model: Model, data: Data, images: Images) -> Tensor:
+    """What the head's last layer reads (n, D), on the CPU."""
+    return batched(model.features, model.config, data, images).cpu()

@@ -1,0 +1,1 @@
+"""Datasets, packs, streaming, augmentation and the order of images."""

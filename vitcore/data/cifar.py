@@ -1,0 +1,65 @@
+"""CIFAR's pickled batches (Krizhevsky 2009), read as arrays and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
+
+    from vitcore.data.datasets import Bytes
+
+    Part = tuple[Bytes, list[int]]
+
+# What an array is pickled with; NumPy 2 moved its first.
+ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+}
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Builds arrays and builtin containers. Raises UnpicklingError for every other name, before it is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"holds {module}.{name}, which is no part of an array")
+        return super().find_class(module, name)
+
+
+def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
+    """Images (M, 3, 32, 32) and labels to train on, then those to test; torchvision says their files and md5 sums.
+
+    Raises OSError for a missing file, ValueError for a damaged one.
+    """
+    train, test = (
+        [read_batch(home / kind.base_folder / name, md5) for name, md5 in files]
+        for files in (kind.train_list, kind.test_list)
+    )
+    return joined(train), joined(test)
+
+
+def read_batch(path: Path, md5: str) -> dict[str, Any]:
+    """The arrays and labels of one file. Raises ValueError where its md5 sum differs, or it holds anything else."""
+    content = path.read_bytes()
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+        raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
+    try:
+        batch: dict[str, Any] = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return batch
+
+
+def joined(batches: list[dict[str, Any]]) -> Part:
+    pixels = np.concatenate([batch["data"] for batch in batches])
+    labels = [label for batch in batches for label in batch["labels" if "labels" in batch else "fine_labels"]]
+    return pixels.reshape(-1, 3, 32, 32), labels

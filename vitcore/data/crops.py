@@ -1,0 +1,95 @@
+"""Pieces of stored images at another size: random boxes, and the middle. Bytes in, bytes out, on any device.
+
+Stored images (B, C, S, S) have their channels last in memory, which is what a CPU resizes fastest; pieces have them
+first, as other data do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.keyed_random import bits, code
+from vitcore.runtime.device import sent
+
+TRIES = 10
+GROUP = 64  # images resized at once on a GPU, for the memory that it takes
+
+
+class Window(NamedTuple):
+    """What evaluation sees of a stored image: its middle square, `crop` pixels wide, as `size` pixels."""
+
+    crop: int
+    size: int
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(B, C, S, S) to (B, C, size, size)."""
+        first = round((images.shape[-1] - self.crop) / 2)  # as torchvision's center_crop
+        middle = images[:, :, first : first + self.crop, first : first + self.crop]
+        if self.crop == self.size:
+            return middle.contiguous()
+        if images.device.type == "cpu":
+            return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
+        box = sent(torch.tensor([[0, 0, self.crop, self.crop]]), images.device)
+        return by_products(middle, box.expand(len(images), 4), self.size)
+
+
+def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
+    """A box (top, left, height, width) an image of `side` pixels: (B, 4), int64, for keys (B,) on the CPU.
+
+    As torchvision.transforms.RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): the first
+    of ten tries that lies within the image, else all of it, for stored images are square.
+    """
+    uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
+    share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
+    pixels = side**2 * (area + (1 - area) * share)
+    aspect = ((2 * aspect - 1) * math.log(ratio)).exp()
+    width, height = ((pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round())
+    fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
+    top, left = (down * (side - height + 1)).floor(), (across * (side - width + 1)).floor()
+    tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
+    found = tries[torch.arange(len(keys)), fits.int().argmax(dim=1)]
+    return torch.where(fits.any(dim=1, keepdim=True), found, torch.tensor([0, 0, side, side]))
+
+
+def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Each image's own box (B, 4), bilinear with antialiasing: (B, C, size, size). `boxes` are on the CPU.
+
+    On a CPU by PyTorch's resampling of bytes, an image at a time. On a GPU, which would have three launches for each,
+    by matrix products, whose rounding differs by a level at most.
+    """
+    if images.device.type != "cpu":
+        groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
+        return torch.cat([by_products(some, own, size) for some, own in groups])
+    pieces = images.new_empty((*images.shape[:2], size, size))  # channels first
+    for image, (top, left, height, width), piece in zip(images, boxes.tolist(), pieces, strict=True):
+        box = image[None, :, top : top + height, left : left + width]
+        piece[:] = F.interpolate(box, (size, size), mode="bilinear", antialias=True)[0]
+    return pieces
+
+
+def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """The same, of boxes on the images' device: resampling a box is linear, and rows and columns are independent."""
+    top, left, height, width = boxes.unbind(dim=1)
+    rows = weights(top, height, size, images.shape[2])  # (B, size, H)
+    columns = weights(left, width, size, images.shape[3])  # (B, size, W)
+    plain = images.to(torch.float32, memory_format=torch.contiguous_format)
+    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size)
+    return pieces.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
+    """How much of each of `side` pixels is in each of `size` outputs (B, size, side): triangles as wide as an output.
+
+    start, length: (B,), of the box.
+    """
+    scale = (length / size)[:, None, None]
+    centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box
+    pixels = torch.arange(side, device=start.device) - start[:, None, None] + 0.5  # (B, 1, side)
+    inside = (pixels > 0) & (pixels < length[:, None, None])
+    triangle = (1 - (pixels - centres).abs() / scale.clamp(min=1)).clamp(min=0) * inside
+    return triangle / triangle.sum(dim=2, keepdim=True)

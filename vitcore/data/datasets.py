@@ -1,0 +1,296 @@
+"""The built-in datasets: sizes and checksums pinned, verified when the images are read.
+
+Torchvision downloads all but digits, which come with scikit-learn, and reads the MNISTs.
+`vitcore.data.cifar` reads CIFAR.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitcore.data import cifar
+
+FOLDS = 5
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class About:
+    """What there is to know of a dataset before any image is read.
+
+    `fingerprint` identifies the images, in plain JSON values. With `folds`, each seed tests one fold of all
+    images; without, the data have a test set of their own. `mean` and `std` are of the stored bytes, a value
+    a channel; None where they are to be computed from the training images. `levels`: how many values a byte takes.
+    """
+
+    image_size: int
+    channels: int
+    classes: int
+    train_size: int
+    test_size: int
+    fingerprint: dict[str, Any]
+    folds: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    levels: int = 256  # of the stored bytes, from 0
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """How the test images come about, as plan.json records it."""
+        if self.folds:
+            return {"kind": "folds", "folds": self.folds, "images": self.train_size + self.test_size}
+        return {"kind": "official", "images": self.test_size}
+
+    def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
+        """The optimiser steps of `epochs` passes over the training part, at least one."""
+        return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A dataset as stored, never written to: images (M, C, H, W), labels (M,), and its own split."""
+
+    images: Bytes
+    labels: Indices
+    train: Indices
+    test: Indices
+
+
+def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
+    """The first class that cannot be split, and its count; "" where all can.
+
+    Training and validation take an image of each class: without one the class would never be learned.
+    """
+    total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
+    short = [place for place, count in enumerate(left) if count < 2]
+    if not short:
+        return ""
+    first, more = short[0], f" ({len(short) - 1} more classes are as small)" if len(short) > 1 else ""
+    return (
+        f"class '{classes[first]}' has {total[first]} image{'' if total[first] == 1 else 's'}, {left[first]} of them "
+        f"left to train and validate on: at least 2 are needed{more}"
+    )
+
+
+def of_bytes(*intensities: float) -> tuple[float, ...]:
+    """Statistics published for intensities in [0, 1], in bytes."""
+    return tuple(255 * value for value in intensities)
+
+
+# Sizes; md5 sums of the archives as torchvision pins them; the usual statistics of the training images.
+BUILT_IN = {
+    "digits": About(
+        image_size=8,
+        channels=1,
+        classes=10,
+        train_size=1437,
+        test_size=360,
+        fingerprint={
+            "name": "digits",
+            "images": 1797,
+            "sha256": "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826",
+        },
+        folds=FOLDS,
+        mean=(4.884165,),  # over all 1,797 images, whose intensities are 0 to 16
+        std=(6.016788,),
+        levels=17,
+    ),
+    "cifar10": About(
+        image_size=32,
+        channels=3,
+        classes=10,
+        train_size=50_000,
+        test_size=10_000,
+        fingerprint={"name": "cifar10", "images": 60_000, "md5": "c58f30108f718f92721af3b95e74349a"},
+        mean=of_bytes(0.4914, 0.4822, 0.4465),
+        std=of_bytes(0.2470, 0.2435, 0.2616),
+    ),
+    "cifar100": About(
+        image_size=32,
+        channels=3,
+        classes=100,
+        train_size=50_000,
+        test_size=10_000,
+        fingerprint={"name": "cifar100", "images": 60_000, "md5": "eb9058c3a382ffc7106e4002c42a8d85"},
+        mean=of_bytes(0.5071, 0.4865, 0.4409),
+        std=of_bytes(0.2673, 0.2564, 0.2762),
+    ),
+    "mnist": About(
+        image_size=28,
+        channels=1,
+        classes=10,
+        train_size=60_000,
+        test_size=10_000,
+        fingerprint={"name": "mnist", "images": 70_000, "md5": "f68b3c2dcbeaaa9fbdd348bbdeb94873"},
+        mean=of_bytes(0.1307),
+        std=of_bytes(0.3081),
+    ),
+    "fashion-mnist": About(
+        image_size=28,
+        channels=1,
+        classes=10,
+        train_size=60_000,
+        test_size=10_000,
+        fingerprint={"name": "fashion-mnist", "images": 70_000, "md5": "8d4fb7e6c68d591d4c3dfef9ec88bf0d"},
+        mean=of_bytes(0.2860),
+        std=of_bytes(0.3530),
+    ),
+}
+TORCHVISION = {
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "mnist": "MNIST",
+    "fashion-mnist": "FashionMNIST",
+}
+
+
+def read_digits() -> Raw:
+    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set."""
+    with gzip.open(digits_file()) as file:
+        rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
+    images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
+    found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+    if found != BUILT_IN["digits"].fingerprint["sha256"]:
+        raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
+    nothing = np.empty(0, np.int64)
+    return Raw(images, labels, train=np.arange(len(images)), test=nothing)
+
+
+def digits_file() -> Path:
+    """Of scikit-learn, which is not imported for it: that takes as long as a fourth of a trial on them."""
+    found = find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
+    return Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+
+
+def read_torchvision(name: str, data_dir: Path) -> Raw:
+    """CIFAR and the MNISTs, training images first. Raises ValueError for missing or damaged files."""
+    try:
+        parts = read_cifar(name, data_dir) if name.startswith("cifar") else read_mnist(name, data_dir)
+    except (RuntimeError, OSError) as error:
+        raise ValueError(
+            f"data={name}: not in {data_dir} ({first_line(error)}); name another directory with --data-dir "
+            f"or ABLATE_DATA, or fetch it with 'ablate data download {name}'"
+        ) from None
+    about = BUILT_IN[name]
+    found = tuple(len(labels) for _, labels in parts)
+    if found != (about.train_size, about.test_size):
+        raise ValueError(f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}")
+    images = np.concatenate([images for images, _ in parts])
+    labels = np.concatenate([np.asarray(labels, np.int64) for _, labels in parts])
+    places = np.arange(len(labels))
+    return Raw(images, labels, places[: found[0]], places[found[0] :])
+
+
+def read_cifar(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
+    import torchvision.datasets
+
+    return cifar.read(getattr(torchvision.datasets, TORCHVISION[name]), data_dir)
+
+
+def read_mnist(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
+    """Images (M, 1, 28, 28) and labels to train on, then those to test."""
+    import torchvision.datasets
+
+    dataset = getattr(torchvision.datasets, TORCHVISION[name])
+    parts = [dataset(data_dir, train=train, download=False) for train in (True, False)]
+    verify_archive(parts[0])
+    return [(one.data.numpy()[:, None], one.targets.tolist()) for one in parts]
+
+
+def verify_archive(dataset: Any) -> None:
+    """Checks the MNISTs' archives, where they are kept: torchvision reads what was unpacked from them."""
+    from torchvision.datasets.utils import check_md5
+
+    for archive, md5 in dataset.resources:
+        path = os.path.join(dataset.raw_folder, archive)
+        if os.path.exists(path) and not check_md5(path, md5):
+            raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
+
+
+def download(name: str, data_dir: Path) -> None:
+    """Fetches a built-in dataset into `data_dir`: the only function here that uses the network.
+
+    Raises ValueError for a name that has nothing to fetch, and where the download fails.
+    """
+    if name not in TORCHVISION:
+        raise ValueError(f"nothing to download for '{name}': one of {', '.join(TORCHVISION)}")
+    import torchvision.datasets
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    kind = getattr(torchvision.datasets, TORCHVISION[name])
+    try:
+        if name.startswith("cifar"):  # torchvision's class would read it at once, with pickle
+            download_and_extract_archive(kind.url, data_dir, filename=kind.filename, md5=kind.tgz_md5)
+        else:
+            kind(data_dir, download=True)
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"download of {name} into {data_dir} failed: {first_line(error)}") from None
+
+
+def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel, of how often it has each byte (C, 256); a deviation of 0 is 1."""
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
+    mean = share @ level
+    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+
+
+def data_home(name: str, data_dir: Path | None) -> Path:
+    """Where downloaded data lie: `data_dir`, or else the environment's ABLATE_DATA."""
+    home = data_dir or os.environ.get("ABLATE_DATA")
+    if not home:
+        raise ValueError(
+            f"data={name}: say where it is with --data-dir or ABLATE_DATA; "
+            f"'ablate data download {name}' fetches it there"
+        )
+    return Path(home)
+
+
+def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
+    """Where the pack `name` may lie; the first folder that holds one counts.
+
+    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`; in
+    the folder that ABLATE_DATA names; in those of ABLATE_MORE_DATA, which commands set too. Raises ValueError for an
+    ABLATE_PACKS or ABLATE_MORE_DATA that is none.
+    """
+    own = own_packs().get(name)
+    return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
+
+
+def above(data_dir: Path | None = None) -> list[Path]:
+    """The folders that packs lie in under their names."""
+    return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
+
+
+def own_packs() -> dict[str, str]:
+    """What ABLATE_PACKS, a JSON object, says: name -> folder. Raises ValueError."""
+    try:
+        return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+
+
+def more_homes() -> list[str]:
+    """What ABLATE_MORE_DATA, a JSON list, says. Raises ValueError."""
+    try:
+        return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_MORE_DATA: a JSON list of folders") from None
+
+
+def first_line(error: Exception) -> str:
+    lines: Sequence[str] = str(error).splitlines() or [type(error).__name__]
+    return lines[0]

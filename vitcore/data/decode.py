@@ -1,0 +1,81 @@
+"""Decoding images that somebody else made: known formats, a bounded size, values of a known range."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vitcore.data.datasets import Bytes
+from vitcore.data.files import read_regular
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others start programs, as EPS starts Ghostscript
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+LARGEST = 2**30  # bytes of a file
+SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
+GREY = ("1", "L", *SIXTEEN_BITS, "I", "F")
+
+
+def open_image(file: Path) -> Image:
+    """Open an image file, whose pixels are decoded later. Raises ValueError."""
+    try:
+        content = read_regular(file, LARGEST)
+    except OSError as error:
+        raise unreadable(error.strerror) from None
+    return opened(content)
+
+
+def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
+    """The image that a file's content is, whose pixels are decoded later. Raises ValueError."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        return Image.open(io.BytesIO(content), formats=formats)
+    except Exception as error:  # whatever Pillow's many decoders raise, DecompressionBombError among it
+        listed = f"none of {', '.join(formats)}"
+        raise unreadable(listed if isinstance(error, UnidentifiedImageError) else error) from None
+
+
+def squared(image: Image, size: int, channels: int) -> Bytes:
+    """Its shorter side resized to `size` and the middle square cut out, as (size, size) or (size, size, 3).
+
+    Raises ValueError where it cannot be decoded.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        plain = eight_bits(image).convert("L" if channels == 1 else "RGB")
+        if plain.size != (size, size):
+            plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
+    except Exception as error:  # as above
+        raise unreadable(error) from None
+    return np.asarray(plain, np.uint8)
+
+
+def eight_bits(image: Image) -> Image:
+    """The image with values from 0 to 255: those of 16 bits are scaled, where Pillow alone would clip them.
+
+    Raises ValueError for values whose range no file format states.
+    """
+    from PIL import Image
+
+    if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "32-bit integers" if image.mode == "I" else "floating-point numbers"
+        raise ValueError(f"its values are {kind} of an unknown range: convert it to 8 or 16 bits a channel")
+    return image
+
+
+def is_grey(image: Image) -> bool:
+    """Whether it has one channel."""
+    return image.mode in GREY
+
+
+def unreadable(why: object) -> ValueError:
+    return ValueError(f"cannot be read as an image ({why})")

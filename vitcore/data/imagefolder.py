@@ -1,0 +1,173 @@
+"""A folder of images as a dataset.
+
+PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set); or one flat set of class
+folders, split 80/20 within each class, the same for every seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from vitcore.data.datasets import About, Bytes, Indices, Raw, too_small
+from vitcore.data.decode import SUFFIXES, is_grey, open_image, squared
+from vitcore.data.files import open_regular
+from vitcore.data.shuffle import stratified
+
+TEST_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a folder in sorted order, training files first, and what they are."""
+
+    files: tuple[Path, ...]
+    labels: Indices
+    classes: tuple[str, ...]
+    train: Indices
+    test: Indices
+
+
+@cache
+def describe_folder(root: Path) -> About:
+    """Reads every byte, once a process. The image size is the shorter side of the first image."""
+    listing = list_folder(root)
+    try:
+        with open_image(listing.files[0]) as first:
+            side, channels = min(first.size), 1 if is_grey(first) else 3
+    except ValueError as error:
+        refuse(listing.files[0], str(error))
+    return About(
+        image_size=side,
+        channels=channels,
+        classes=len(listing.classes),
+        train_size=len(listing.train),
+        test_size=len(listing.test),
+        fingerprint={"images": len(listing.files), "sha256": digest(root, listing.files)},
+    )
+
+
+def read_folder(root: Path, size: int, channels: int) -> Raw:
+    """Every image, its shorter side resized to `size` and the middle square cut out."""
+    listing = list_folder(root)
+    images = np.empty((len(listing.files), channels, size, size), np.uint8)
+    for place, file in enumerate(listing.files):
+        images[place] = read_image(file, size, channels)
+    return Raw(images, listing.labels, listing.train, listing.test)
+
+
+def check_images(root: Path, channels: int) -> None:
+    """Decodes every image, on all cores. Raises ConfigError with the first that cannot be, and how many there are."""
+    from vitcore.options import ConfigError
+
+    with ThreadPoolExecutor() as pool:
+        broken = list(filter(None, pool.map(lambda file: failure(file, channels), list_folder(root).files)))
+    if broken:
+        more = f" ({len(broken) - 1} more files are broken)" if len(broken) > 1 else ""
+        raise ConfigError(f"{broken[0]}{more}")
+
+
+def failure(file: Path, channels: int) -> str:
+    """Why an image cannot be read; "" where it can."""
+    try:
+        read_image(file, 1, channels)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def list_folder(root: Path) -> Listing:
+    """Raises ConfigError for a folder that is missing, or has no classes, or a class with too few images."""
+    if not root.is_dir():
+        refuse(root, "no such folder")
+    listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
+    if why := too_small(listing.labels, listing.train, listing.classes):
+        refuse(root, why)
+    return listing
+
+
+def list_parts(root: Path) -> Listing:
+    """A folder for training, and one for testing."""
+    test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
+    if test is None:
+        refuse(root, "has train/ but neither test/ nor val/ beside it")
+    classes = class_names(root / "train")
+    if unknown := set(class_names(test)) - set(classes):
+        refuse(test, f"class '{min(unknown)}' is not in train/")
+    train_files, train_labels = list_classes(root / "train", classes)
+    test_files, test_labels = list_classes(test, classes, empty_allowed=True)
+    places = np.arange(len(train_files) + len(test_files))
+    labels = np.array(train_labels + test_labels, np.int64)
+    return Listing((*train_files, *test_files), labels, classes, *np.split(places, [len(train_files)]))
+
+
+def list_flat(root: Path) -> Listing:
+    """One set of class folders: the last fifth of each class, in a fixed random order, is the test set."""
+    classes = class_names(root)
+    files, known = list_classes(root, classes)
+    labels = np.array(known, np.int64)
+    test, train = stratified(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
+    return Listing(tuple(files), labels, classes, np.sort(train), np.sort(test))
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    if len(names) < 2:
+        refuse(folder, f"has {len(names)} class folders; at least 2 are needed")
+    return tuple(names)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file in a folder and those inside of it. Raises ConfigError for one that cannot be read."""
+
+    def unreadable(error: OSError) -> NoReturn:
+        refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")
+
+    for path, _, files in os.walk(folder, onerror=unreadable):
+        yield from (Path(path, file) for file in files)
+
+
+def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = sorted(one for one in files_below(folder / name) if one.suffix.lower() in SUFFIXES)
+        if not found and not empty_allowed:
+            refuse(folder / name, f"has no images ({', '.join(sorted(SUFFIXES))})")
+        files += found
+        labels += [label] * len(found)
+    return files, labels
+
+
+def read_image(file: Path, size: int, channels: int) -> Bytes:
+    """One image as (C, size, size)."""
+    try:
+        with open_image(file) as image:
+            pixels = squared(image, size, channels)
+    except ValueError as error:
+        refuse(file, str(error))
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def digest(root: Path, files: Sequence[Path]) -> str:
+    """sha256 over relative paths and contents: what the folder is called does not matter."""
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.relative_to(root).as_posix().encode() + b"\0")
+        with open_regular(file) as content:
+            total.update(hashlib.file_digest(content, "sha256").digest())
+    return total.hexdigest()
+
+
+def refuse(path: Path, reason: str) -> NoReturn:
+    from vitcore.options import ConfigError
+
+    raise ConfigError(f"data=imagefolder: {path} {reason}")

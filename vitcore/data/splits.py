@@ -1,0 +1,240 @@
+"""Data: which images train, validate and test a trial, in which order.
+
+`load` never touches the network. Every choice (fold, validation, subset, order) is a pure function of a seed and of
+what it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.data.crops import Window
+from vitcore.data.datasets import (
+    TORCHVISION,
+    About,
+    Indices,
+    Raw,
+    data_home,
+    download,
+    moments,
+    read_digits,
+    read_torchvision,
+)
+from vitcore.data.imagefolder import read_folder
+from vitcore.data.lookup import FOLDER, STATED, describe, folder_of, pack_of, unpacked
+from vitcore.data.pack import opened
+from vitcore.data.shuffle import folds, order, stratified
+from vitcore.data.stream import Ahead, Stored
+from vitcore.runtime.device import sent
+from vitcore.runtime.memory import room
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+__all__ = ["Data", "Images", "Order", "check", "download", "load"]
+
+
+@dataclass(frozen=True)
+class Images:
+    """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,).
+
+    Of packs, `pixels` have their channels last in memory or are stored on disk; `window` is what evaluation sees.
+    """
+
+    pixels: Tensor | Stored
+    labels: Tensor
+    index: Indices
+    window: Window | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def to(self, device: torch.device, resident: bool = False) -> Images:
+        """On that device, or to be streamed there."""
+        load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
+        return replace(self, pixels=load(device), labels=self.labels.to(device))
+
+    def at(self, places: Indices | slice) -> Images:
+        """Those at some places, in that order."""
+        where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
+        pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
+        return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
+
+    def seen(self, pixels: Tensor) -> Tensor:
+        """What evaluation sees of images as they are kept."""
+        return self.window(pixels) if self.window else pixels
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """As evaluation sees them, in memory, `size` at a time."""
+        if not isinstance(self.pixels, Stored):
+            return map(self.seen, torch.split(self.pixels, size))
+        count = -(-len(self) // size)
+        read = self.reader(lambda number: np.arange(number * size, min((number + 1) * size, len(self))), count)
+        return (self.seen(read(number)) for number in range(count))
+
+    def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
+        """Of a batch's number, from 0 to count - 1 and best in this order, to its images as they are kept."""
+        kept = self.pixels
+        if isinstance(kept, Stored):
+            return Ahead(lambda number: kept[places(number)], count)
+        return lambda number: kept[torch.from_numpy(places(number)).to(kept.device)]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What one trial sees, and the statistics (1, C, 1, 1) that standardise it."""
+
+    train: Images
+    val: Images
+    test: Images
+    mean: Tensor
+    std: Tensor
+
+    def standardise(self, images: Tensor) -> Tensor:
+        """Bytes (n, C, H, W) to floats of about zero mean and unit variance."""
+        return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
+
+    def to(self, device: torch.device) -> Data:
+        """Images that fit are kept there (vitcore.runtime.memory.room), others streamed; both give the same batches."""
+        parts = self.train, self.val, self.test
+        fit = sum(part.pixels.nbytes for part in parts) <= room(device)
+        train, val, test = (part.to(device, fit) for part in parts)
+        return Data(train, val, test, self.mean.to(device), self.std.to(device))
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError where `config` has other channels or classes than its data, of which no image is read.
+
+    A Config alone may have them: the weights of a model for other data are still a model.
+    """
+    from vitcore.options import ConfigError
+
+    about = describe(config.data)
+    for name in ("channels", "classes"):
+        if getattr(config, name) != getattr(about, name):
+            raise ConfigError(f"{name}={getattr(config, name)}: data={config.data} has {getattr(about, name)}")
+
+
+def load(config: Config, data_dir: Path | None = None) -> Data:
+    """The images of one trial, on the CPU. Downloaded data and packs lie in `data_dir`, or else where ABLATE_DATA says.
+
+    Validation is carved out of the training images before the fraction is taken and is the same at every
+    fraction; a smaller fraction is inside a larger; all are balanced over the classes. Images are resized
+    where `config.image_size` is not theirs. Raises ValueError where data are missing, damaged, or not what
+    `config` says.
+    """
+    check(config)
+    about = describe(config.data, data_dir)
+    if (folder := pack_of(config.data, data_dir)) is not None:
+        if about.fingerprint != describe(config.data).fingerprint:
+            raise ValueError(f"data={config.data}: {folder} is another pack than the one that the config was made for")
+        return load_pack(config, folder, about)
+    if config.data in STATED:
+        raise ValueError(f"data={config.data}: not packed: {unpacked(config.data)}")
+    home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
+    raw = read(config.data, home, config.image_size)
+    train, val, test = split(raw.labels, raw.train, raw.test, config, about.folds)
+    mean, std = (about.mean, about.std) if about.mean and about.std else statistics(raw)
+    return Data(
+        part(raw, train),
+        part(raw, val),
+        part(raw, test),
+        torch.tensor(mean).view(1, -1, 1, 1),
+        torch.tensor(std).view(1, -1, 1, 1),
+    )
+
+
+def load_pack(config: Config, folder: Path, about: About) -> Data:
+    """Of which no image has been read yet."""
+    pack = opened(folder, about.fingerprint["sha256"])
+    known = pack.manifest
+    window = Window(known.image_size, config.image_size)
+    train, test = np.split(np.arange(known.images), [known.train])
+    parts = [
+        Images(Stored(pack, places), torch.from_numpy(pack.labels[places]), places, window)
+        for places in split(pack.labels, train, test, config, None)
+    ]
+    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (known.mean, known.std))
+    return Data(parts[0], parts[1], parts[2], mean, std)
+
+
+@cache  # a worker that serves many trials decodes once
+def read(name: str, home: Path | None, size: int) -> Raw:
+    """All images of a dataset at `size`."""
+    if name.startswith(FOLDER):
+        return read_folder(folder_of(name), size, describe(name).channels)
+    raw = read_digits() if home is None else read_torchvision(name, home)
+    return raw if size == raw.images.shape[-1] else replace(raw, images=resize(raw.images, size))
+
+
+def split(
+    labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
+) -> tuple[Indices, Indices, Indices]:
+    """Where the training, validation and test images of one trial stand in the dataset, whose own two parts are given.
+
+    With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition, so that any five seeds
+    from a multiple of five test every image once.
+    """
+    seed = config.data_seed
+    if fold_count:
+        test = folds(labels, fold_count, "folds", seed // fold_count)[seed % fold_count]
+        train = np.setdiff1d(train, test)
+    val, rest = stratified(labels, train, config.val_fraction, "validation", seed)
+    if config.data_fraction < 1:
+        rest, _ = stratified(labels, rest, config.data_fraction, "fraction", seed)
+    return np.sort(rest), np.sort(val), np.sort(test)
+
+
+def part(raw: Raw, index: Indices) -> Images:
+    return Images(torch.from_numpy(raw.images[index]), torch.from_numpy(raw.labels[index]), index)
+
+
+def statistics(raw: Raw) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel over the dataset's own training images: one for all trials."""
+    channels = range(raw.images.shape[1])
+    return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
+
+
+def resize(images: np.ndarray, size: int) -> np.ndarray:
+    """(M, C, H, W) bytes to (M, C, size, size), bilinear with antialiasing."""
+    return F.interpolate(torch.from_numpy(images), (size, size), mode="bilinear", antialias=True).numpy()
+
+
+class Order:
+    """The training images in the order they are seen: one random permutation an epoch, end to end.
+
+    Batches are always full, so one may span two epochs. A pure function of (seed, epoch, place), so there is
+    nothing to save.
+    """
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.seed = n, seed
+        self.epoch, self.current = -1, np.empty(0, np.int64)
+
+    def places(self, start: int, count: int) -> Indices:
+        """The images seen as number `start`, `start + 1`, ... `start + count - 1` of the training."""
+        taken = []
+        while count:
+            epoch, first = divmod(start, self.n)
+            some = self.permutation(epoch)[first : first + count]
+            taken.append(some)
+            start, count = start + len(some), count - len(some)
+        return np.concatenate(taken)
+
+    def epochs(self, start: int, count: int) -> Indices:
+        """In which epoch each of them is seen."""
+        return np.arange(start, start + count) // self.n
+
+    def permutation(self, epoch: int) -> Indices:
+        if epoch != self.epoch:
+            self.epoch, self.current = epoch, order(self.n, "order", self.seed, epoch)
+        return self.current

@@ -1,0 +1,120 @@
+"""Images that stay on disk: read when they are asked for, by threads that are some batches ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vitcore.data.datasets import Indices
+from vitcore.data.pack import Pack
+
+AHEAD = 4  # batches, and threads that read them
+CPU = torch.device("cpu")
+CHUNK = 512  # images read at a time where all are wanted
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Those at `places` (n,) of a pack, to be read as bytes (n, C, S, S) on `device`, channels last in memory."""
+
+    pack: Pack
+    places: Indices
+    device: torch.device = CPU
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, chosen: slice | Indices) -> Stored:
+        """Some of them, still unread."""
+        return replace(self, places=self.places[chosen])
+
+    @property
+    def nbytes(self) -> int:
+        """Once read."""
+        return len(self) * math.prod(self.pack.shape)
+
+    def to(self, device: torch.device) -> Stored:
+        return replace(self, device=device)
+
+    def read(self) -> Tensor:
+        """All of them, ready to be used. Raises ValueError naming a shard that is damaged."""
+        return self.begin().end()
+
+    def begin(self) -> Reading:
+        """Read, and on the way to the device, in a stream of its own; from any thread."""
+        on_gpu = self.device.type == "cuda"
+        host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
+        self.pack.read(self.places, host.numpy())
+        if not on_gpu:
+            return Reading(channels_first(host), None)
+        with torch.cuda.stream(side_stream(self.device)):
+            there = host.to(self.device, non_blocking=True)
+            return Reading(channels_first(there), torch.cuda.current_stream(self.device).record_event())
+
+    def resident(self, device: torch.device) -> Tensor:
+        """All of them, a chunk at a time, so that the host never holds more than a few of those."""
+        whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
+        chunks = -(-len(self) // CHUNK)
+        reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
+        for number in range(chunks):
+            some = reader(number)
+            whole[number * CHUNK : number * CHUNK + len(some)] = some
+        return whole
+
+
+def channels_first(images: Tensor) -> Tensor:
+    """(n, S, S, C), as they are stored, seen as (n, C, S, S)."""
+    return images.permute(0, 3, 1, 2)
+
+
+class Reading(NamedTuple):
+    """Images that the device may still be copying."""
+
+    images: Tensor
+    copied: torch.cuda.Event | None
+
+    def end(self) -> Tensor:
+        """For the current stream of the calling thread, which waits for the copy; the thread does not."""
+        if self.copied is not None:
+            stream = torch.cuda.current_stream(self.images.device)
+            stream.wait_event(self.copied)
+            self.images.record_stream(stream)
+        return self.images
+
+
+class Ahead:
+    """Batch after batch, each begun `AHEAD` batches before it is asked for; in another order too, then unprepared.
+
+    batches: what number 0, 1, ... count - 1 is made of. What is read never depends on when.
+    """
+
+    def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
+        self.batches, self.count = batches, count
+        self.begun: dict[int, Future[Reading]] = {}
+
+    def __call__(self, number: int) -> Tensor:
+        if number not in self.begun:
+            for future in self.begun.values():
+                future.cancel()
+            self.begun = {}
+        for following in range(number, min(number + AHEAD, self.count)):
+            if following not in self.begun:
+                self.begun[following] = readers().submit(self.batches(following).begin)
+        return self.begun.pop(number).result().end()
+
+
+@cache
+def readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AHEAD, "reads ahead")
+
+
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated

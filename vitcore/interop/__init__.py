@@ -1,0 +1,1 @@
+"""Weights from and to timm, torchvision and the papers' .npz files."""

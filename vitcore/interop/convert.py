@@ -1,0 +1,432 @@
+"""Weights from and to timm and torchvision, from the papers' .npz: the same function, the same gradients.
+
+A model that this ViT cannot be is refused: the ViT made for it is turned into their model again, without values, and
+compared with theirs module by module, so that nothing is overlooked because nobody thought of it. What only training
+knows (dropout, stochastic depth) is not carried over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.config import Config
+from vitcore.interop.npz import read_npz
+from vitcore.model.stem import ConvStem, ResNetStem, convolutions
+from vitcore.model.vit import ViT
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+    from torchvision.models import VisionTransformer as TorchvisionViT
+
+Weights = dict[str, Tensor]
+
+# Our names as patterns, theirs in their place.
+TIMM = {
+    r"^stem\.backbone\.": "patch_embed.backbone.",
+    r"^stem\.(projection\.)?": "patch_embed.proj.",
+    r"^encoder\.": "",
+    r"^pool\.probe": "attn_pool.latent",
+    r"^pool\.out": "attn_pool.proj",
+    r"^pool\.up": "attn_pool.mlp.fc1",
+    r"^pool\.down": "attn_pool.mlp.fc2",
+    r"^pool\.": "attn_pool.",
+    r"attention\.out": "attn.proj",
+    r"attention": "attn",
+    r"scale(\d)\.gamma": r"ls\1.gamma",
+    r"mlp\.up": "mlp.fc1",
+    r"mlp\.down": "mlp.fc2",
+}
+TORCHVISION = {
+    r"^stem\.projection\.": "conv_proj.conv_last.",
+    r"^stem\.": "conv_proj.",
+    r"^encoder\.blocks\.": "encoder.layers.encoder_layer_",
+    r"^encoder\.norm": "encoder.ln",
+    r"norm(\d)": r"ln_\1",
+    r"attention\.qkv\.": "self_attention.in_proj_",
+    r"attention\.out": "self_attention.out_proj",
+    r"mlp\.up": "mlp.0",
+    r"mlp\.down": "mlp.3",
+    r"^head\.hidden": "heads.pre_logits",
+    r"^head\.": "heads.head.",
+}
+TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
+TIMM_HAS = {
+    "position": ("none", "1d"),
+    "position_at": ("", "input"),
+    "position.combine": ("add",),
+    "pool": tuple(TIMM_POOLS),
+    "stem": ("patch", "resnet"),
+    "head": ("linear",),
+}
+TORCHVISION_HAS = {
+    "channels": (3,),
+    "position": ("1d",),
+    "position_at": ("input",),
+    "position.combine": ("add",),
+    "pool": ("cls",),
+    "registers": (0,),
+    "final_norm": ("before",),
+    "stem": ("patch", "conv"),
+    "stem.norm": ("batch",),
+    "head": ("linear", "mlp"),
+    "qk_norm": (False,),
+    "layer_scale": (0.0,),
+}
+RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
+
+
+def from_timm(model: TimmViT) -> ViT:
+    """The ViT that computes what an instance of timm's VisionTransformer does; the weights are copied.
+
+    A class token that is not pooled is a register here. Raises ValueError naming the part that this ViT does not have.
+    """
+    config = config_of_timm(model)
+    check_alike(model, timm_skeleton(config))
+    theirs = dict(model.state_dict())
+    if "attn_pool.latent" in theirs:
+        theirs["attn_pool.latent"] = theirs["attn_pool.latent"].flatten()
+    tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
+    prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
+    positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
+    weights = renamed_back(config, theirs, timm_name) | placed(config, prefix, positions)
+    return with_weights(config, weights).train(model.training)
+
+
+def to_timm(model: ViT) -> TimmViT:
+    """timm's VisionTransformer with the weights, the dropout and the stochastic depth of `model`.
+
+    Raises ValueError for a part that timm's model does not have.
+    """
+    from timm.models.vision_transformer import VisionTransformer  # late: takes seconds to import
+
+    theirs = VisionTransformer(**timm_arguments(model.config))
+    theirs.load_state_dict(to_timm_state_dict(model))
+    return theirs.to(model.head.weight).train(model.training)
+
+
+def to_timm_state_dict(model: ViT) -> Weights:
+    """The state dict that timm's VisionTransformer of the same sizes loads (`timm_arguments` has the sizes).
+
+    Raises ValueError for a part that timm's model does not have.
+    """
+    config = model.config
+    check_has(config, TIMM_HAS, "timm")
+    ours = dict(model.state_dict())
+    tokens = {"class_token": "cls_token", "registers": "reg_token"}
+    weights = {theirs: ours.pop(name) for name, theirs in tokens.items() if name in ours}
+    rows = [ours.pop("position.table")] if "position.table" in ours else []
+    if "position.class_row" in ours:
+        row = ours.pop("position.class_row")
+        if config.registers:  # no row for any prefix token: `no_embed_class`
+            weights["cls_token"] = weights["cls_token"] + row
+        else:
+            rows.insert(0, row[None])
+    if rows:
+        weights["pos_embed"] = torch.cat(rows)[None]
+    if "pool.probe" in ours:
+        ours["pool.probe"] = ours["pool.probe"][None, None]
+    return weights | {timm_name(config, name): values for name, values in ours.items()}
+
+
+def timm_arguments(config: Config) -> dict[str, Any]:
+    """What timm's VisionTransformer is made with to be `ViT(config)`.
+
+    Raises ValueError for a part that timm's model does not have.
+    """
+    from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+
+    check_has(config, TIMM_HAS, "timm")
+    hybrid = config.stem == "resnet"
+    stem: dict[str, Any] = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
+    return stem | {
+        "img_size": config.image_size,
+        "patch_size": 1 if hybrid else config.patch,
+        "in_chans": config.channels,
+        "num_classes": config.classes,
+        "embed_dim": config.width,
+        "depth": config.layers,
+        "num_heads": config.heads,
+        "mlp_ratio": (round(config.width * config.mlp_ratio) + 0.5) / config.width,  # timm rounds down
+        "qk_norm": config.qk_norm,
+        "init_values": config.layer_scale or None,
+        "class_token": config.pool == "cls",
+        "reg_tokens": config.registers,
+        "no_embed_class": config.registers > 0,
+        "pos_embed": "none" if config.position == "none" else "learn",
+        "global_pool": TIMM_POOLS[config.pool],
+        "final_norm": config.final_norm != "none",
+        "fc_norm": config.final_norm == "after",
+        "pos_drop_rate": config.dropout,
+        "proj_drop_rate": config.dropout,
+        "drop_path_rate": config.drop_path,
+    }
+
+
+def from_torchvision(model: TorchvisionViT) -> ViT:
+    """The ViT that computes what an instance of torchvision's VisionTransformer does; the weights are copied.
+
+    Raises ValueError naming the part that this ViT does not have.
+    """
+    config = config_of_torchvision(model)
+    check_alike(model, torchvision_skeleton(config))
+    theirs = dict(model.state_dict())
+    prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
+    weights = renamed_back(config, theirs, torchvision_name) | placed(config, prefix, positions)
+    return with_weights(config, weights).train(model.training)
+
+
+def to_torchvision(model: ViT) -> TorchvisionViT:
+    """torchvision's VisionTransformer with the weights of `model`, and nothing that it drops in training.
+
+    Raises ValueError for a part that torchvision's model does not have.
+    """
+    config = model.config
+    check_has(config, TORCHVISION_HAS, "torchvision")
+    ours = dict(model.state_dict())
+    positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
+    weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
+    weights |= {torchvision_name(config, name): values for name, values in ours.items()}
+    theirs = torchvision_skeleton(config)
+    theirs.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
+    return theirs.train(model.training)
+
+
+def load_npz(path: str | PathLike[str]) -> ViT:
+    """The ViT of a checkpoint of google-research/vision_transformer or big_vision, in float32.
+
+    The arrays say every size, and nothing is unpickled. Raises ValueError naming the array that is missing, has
+    another shape, or belongs to a part that this ViT does not have.
+    """
+    return with_weights(*read_npz(path))
+
+
+def config_of_timm(model: Any) -> Config:
+    """The sizes and parts that timm's model names; what it does not name, `check_alike` finds."""
+    from timm.layers.attention import Attention  # late: takes seconds to import
+    from timm.layers.mlp import Mlp
+    from timm.models.vision_transformer import Block, VisionTransformer
+
+    check_kinds(model, {"": VisionTransformer, "blocks.0": Block, "blocks.0.attn": Attention, "blocks.0.mlp": Mlp})
+    pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
+    if model.global_pool not in pools:
+        raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
+    if model.pool_include_prefix:
+        raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
+    if model.num_classes < 2:
+        raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
+    pool, block = pools[model.global_pool], model.blocks[0]
+    norms = {"before": model.norm, "after": model.fc_norm}
+    sizes: dict[str, Any] = {
+        "classes": model.num_classes,
+        "width": model.embed_dim,
+        "depth": len(model.blocks),
+        "heads": block.attn.num_heads,
+        "mlp_ratio": block.mlp.fc1.out_features / model.embed_dim,
+    }
+    parts: dict[str, Any] = {
+        "position": "none" if model.pos_embed is None else "1d",
+        "pool": pool,
+        "registers": model.num_prefix_tokens - (pool == "cls"),
+        "final_norm": next((where for where, norm in norms.items() if not isinstance(norm, nn.Identity)), "none"),
+        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
+        "layer_scale": 0.0 if isinstance(block.ls1, nn.Identity) else float(block.ls1.init_values),
+    }
+    return Config(**stem_of_timm(model), **sizes, **parts)
+
+
+def stem_of_timm(model: Any) -> dict[str, Any]:
+    """Patches, or the paper's ResNet and 1x1 patches of its feature map."""
+    from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+    from timm.models.resnetv2 import ResNetV2
+
+    embed: Any = model.patch_embed
+    size, patch = side("img_size", embed.img_size), side("patch_size", embed.patch_size)
+    if type(embed) is not HybridEmbed:
+        return {"image_size": size, "patch": patch, "channels": embed.proj.in_channels}
+    check_kinds(model, {"patch_embed.backbone": ResNetV2})
+    backbone: Any = model.patch_embed.backbone
+    return {
+        "image_size": size,
+        "patch": patch * side("feature_ratio", embed.feature_ratio),
+        "channels": backbone.stem.conv.in_channels,
+        "stem": "resnet",
+        "stem.layers": RESNETS.get(len(backbone.stages[0].blocks), 50),
+    }
+
+
+def config_of_torchvision(model: Any) -> Config:
+    """The sizes and parts that torchvision's model names; what it does not name, `check_alike` finds."""
+    from torchvision.models import VisionTransformer  # late: takes seconds to import
+
+    check_kinds(model, {"": VisionTransformer})
+    if model.representation_size not in (None, model.hidden_dim):
+        width = model.hidden_dim
+        raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
+    sizes: dict[str, Any] = {
+        "image_size": model.image_size,
+        "patch": model.patch_size,
+        "classes": model.num_classes,
+        "width": model.hidden_dim,
+        "depth": len(model.encoder.layers),
+        "heads": model.encoder.layers[0].num_heads,
+        "mlp_ratio": model.mlp_dim / model.hidden_dim,
+    }
+    head = "linear" if model.representation_size is None else "mlp"
+    return Config(**stem_of_torchvision(model.conv_proj), **sizes, head=head)
+
+
+def stem_of_torchvision(projection: Any) -> dict[str, Any]:
+    """Patches, or 3x3 convolutions with batch norm before a 1x1 one (arXiv 2106.14881)."""
+    if type(projection) is nn.Conv2d:
+        return {"channels": projection.in_channels}
+    layers = [layer[0] for layer in projection[:-1]]
+    return {
+        "channels": layers[0].in_channels,
+        "stem": "conv",
+        "stem.norm": "batch",
+        "stem.channels": [layer.out_channels for layer in layers],
+    }
+
+
+def timm_skeleton(config: Config) -> TimmViT:
+    """timm's model of these sizes, without values."""
+    from timm.models.vision_transformer import VisionTransformer  # late: takes seconds to import
+
+    with torch.device("meta"):
+        return VisionTransformer(**timm_arguments(config))
+
+
+def torchvision_skeleton(config: Config) -> TorchvisionViT:
+    """torchvision's model of these sizes, without values."""
+    from torchvision.models import VisionTransformer  # late: takes seconds to import
+    from torchvision.models.vision_transformer import ConvStemConfig
+
+    stem = [ConvStemConfig(*each) for each in conv_stem(config)] if config.stem == "conv" else None
+    with torch.device("meta"):
+        return VisionTransformer(
+            image_size=config.image_size,
+            patch_size=config.patch,
+            num_layers=config.layers,
+            num_heads=config.heads,
+            hidden_dim=config.width,
+            mlp_dim=round(config.width * config.mlp_ratio),
+            num_classes=config.classes,
+            representation_size=config.width if config.head == "mlp" else None,
+            conv_stem_configs=stem,
+        )
+
+
+def conv_stem(config: Config) -> list[tuple[int, int, int]]:
+    """Channels, kernel and stride of each 3x3 convolution."""
+    return [(channels, 3, stride) for channels, stride in convolutions(config, ConvStem.options(config).channels)]
+
+
+def check_kinds(model: nn.Module, kinds: dict[str, type[nn.Module]]) -> None:
+    """Raises ValueError unless the modules of these names are exactly of these classes: sizes are read off them."""
+    for name, kind in kinds.items():
+        module = model.get_submodule(name)
+        if type(module) is not kind:
+            raise ValueError(f"{name or 'model'}: {type(module).__name__}, where this ViT has {kind.__name__}")
+
+
+def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
+    """Raises ValueError naming the first module that is in one of them only, or is another in the other."""
+    theirs, ours = anatomy(model), anatomy(skeleton)
+    for name in [*theirs, *ours]:
+        if theirs.get(name) != ours.get(name):
+            there, here = theirs.get(name, "not there"), ours.get(name, "none")
+            raise ValueError(f"{name}: {there}, where this ViT has {here}")
+
+
+def anatomy(model: nn.Module) -> dict[str, str]:
+    """The kind and the settings of each module, those that do nothing outside of training left out."""
+    idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
+    return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
+
+
+def described(module: nn.Module) -> str:
+    """Kind and settings in one line; timm's own layer norm and GELU are PyTorch's."""
+    kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
+    settings = module.extra_repr().replace("approximate='none'", "")
+    unsaid = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d's
+    return f"{kind}({settings}{unsaid})"
+
+
+def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
+    """Our names for prefix tokens (p, D) and positions (p + N, D), or (N, D), of any model.
+
+    A token's position is the same in every image: a register takes it in, the class token keeps it apart.
+    """
+    patches = config.grid[0] * config.grid[1]
+    rows = torch.zeros_like(prefix)
+    weights = {}
+    if positions is not None:
+        weights["position.table"] = positions[-patches:]
+        if len(positions) > patches:
+            rows = positions[:-patches]
+    if config.pool == "cls":
+        weights["class_token"] = prefix[None, :1]
+        if positions is not None:
+            weights["position.class_row"] = rows[0]
+    if config.registers:
+        weights["registers"] = (prefix + rows)[None, -config.registers :]
+    return weights
+
+
+def with_weights(config: Config, weights: Weights) -> ViT:
+    """`ViT(config)` with copies of `weights` instead of initial values, of their dtype and on their device."""
+    with torch.device("meta"):
+        model = ViT(config)
+    copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
+    model.load_state_dict(copies, assign=True)
+    return model
+
+
+def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
+    """Their weights under the names that `rename` gave theirs from."""
+    with torch.device("meta"):
+        names = {rename(config, name): name for name in ViT(config).state_dict()}
+    return {names[name]: values for name, values in theirs.items()}
+
+
+def timm_name(config: Config, name: str) -> str:
+    """What timm calls our parameter `name`."""
+    return renamed(name, {r"^encoder\.norm": "fc_norm"} | TIMM if config.final_norm == "after" else TIMM)
+
+
+def torchvision_name(config: Config, name: str) -> str:
+    """What torchvision calls our parameter `name`."""
+    if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
+        convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
+        return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
+    return renamed(name, TORCHVISION)
+
+
+def renamed(name: str, patterns: dict[str, str]) -> str:
+    for ours, theirs in patterns.items():
+        name = re.sub(ours, theirs, name)
+    return name
+
+
+def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
+    """Raises ValueError for a part that the VisionTransformer of `whose` does not have."""
+    settings = dict(config) | config.options
+    for key, known in has.items():
+        if (value := settings.get(key, known[0])) not in known:
+            names = " or ".join(str(one) for one in known if one != "")
+            raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
+
+
+def side(name: str, size: tuple[int, int]) -> int:
+    """The side of a square."""
+    if size[0] != size[1]:
+        raise ValueError(f"{name}={size}: this ViT's images and patches are square")
+    return size[0]

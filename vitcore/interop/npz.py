@@ -1,0 +1,258 @@
+"""The checkpoints of the papers' own code, as .npz: google-research/vision_transformer (vit_jax) and big_vision.
+
+Their arrays, as flax names and shapes them, become a Config, read off the shapes, and weights under our names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Size, Tensor
+
+from vitcore.config import Config
+from vitcore.data.files import open_regular
+from vitcore.model.vit import ViT
+from vitcore.runtime.memory_limits import host_limits
+
+Weights = dict[str, Tensor]
+Path = str | PathLike[str]
+
+SHARE = 0.5  # of the memory, for arrays: the model made of them takes as much again
+PATCHES = "embedding/kernel"  # in every checkpoint: what stands before it is the prefix of all names
+OUTSIDE = {
+    "encoder.norm": "Transformer/encoder_norm",
+    "stem": "embedding",
+    "stem.projection": "embedding",
+    "stem.backbone.stem.conv": "conv_root",
+    "stem.backbone.stem.norm": "gn_root",
+    "head.hidden": "pre_logits",
+    "pool": "MAPHead_0",
+    "pool.q": "MAPHead_0/MultiHeadDotProductAttention_0/query",
+    "pool.out": "MAPHead_0/MultiHeadDotProductAttention_0/out",
+    "pool.norm": "MAPHead_0/LayerNorm_0",
+    "pool.up": "MAPHead_0/MlpBlock_0/Dense_0",
+    "pool.down": "MAPHead_0/MlpBlock_0/Dense_1",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one of the two codes numbers the modules of a block, and where it keeps the positions."""
+
+    attention: str
+    norm2: str
+    mlp: str
+    positions: str
+
+
+VIT_JAX = Layout(
+    "MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3", "Transformer/posembed_input/pos_embedding"
+)
+BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0", "pos_embedding")
+
+
+@dataclass
+class Arrays:
+    """The arrays of one file in float32, named without their prefix; remembers which were asked for."""
+
+    path: Path
+    prefix: str
+    tensors: Weights
+    asked: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def get(self, name: str, dimensions: int | None = None) -> Tensor:
+        """Raises ValueError where there is none of that name and that number of dimensions."""
+        if name not in self.tensors:
+            raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
+        self.asked.add(name)
+        tensor = self.tensors[name]
+        if dimensions is not None and tensor.ndim != dimensions:
+            raise self.misshapen(name, f"{dimensions} dimensions")
+        return tensor
+
+    def parameter(self, name: str, shape: Size) -> Tensor:
+        """As PyTorch lays it out. Flax has (in, out), heads apart from their width, and (rows, columns, in, out)."""
+        tensor = self.get(name)
+        if len(shape) == 4 and tensor.ndim == 4:
+            tensor = tensor.permute(3, 2, 0, 1)
+        elif len(shape) == 2 and tensor.ndim > 1 and shape[1] in (tensor.shape[0], math.prod(tensor.shape[:-1])):
+            tensor = tensor.reshape(shape[1], -1).T
+        elif len(shape) in (1, 3) and tensor.numel() == shape.numel():
+            tensor = tensor.reshape(shape)
+        if tensor.shape != shape:
+            raise self.misshapen(name, f"what makes {tuple(shape)}")
+        return tensor
+
+    def misshapen(self, name: str, wanted: str) -> ValueError:
+        shape = tuple(self.tensors[name].shape)
+        return ValueError(f"{self.path}: array {self.prefix}{name} has shape {shape}, not {wanted}")
+
+    @property
+    def layout(self) -> Layout:
+        return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
+
+
+def read_npz(path: Path) -> tuple[Config, Weights]:
+    """Raises ValueError naming the array that is missing, has another shape, or belongs to no part of this ViT."""
+    arrays = opened(path)
+    config = config_of(arrays)
+    with torch.device("meta"):
+        shapes = {name: values.shape for name, values in ViT(config).state_dict().items()}
+    weights = positions(arrays, config)
+    for name, (first, *others) in shapes.items():
+        if name not in weights:
+            sources = flax_names(name, arrays.layout)
+            shape = Size([first // len(sources), *others])
+            weights[name] = torch.cat([arrays.parameter(source, shape) for source in sources])
+    for name in sorted(arrays.tensors.keys() - arrays.asked):
+        raise ValueError(f"{path}: array {arrays.prefix}{name} belongs to no part of this ViT")
+    return config, weights
+
+
+def opened(path: Path) -> Arrays:
+    """Reads what stands beside the patches' kernel; an optimizer's state stands elsewhere."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            return arrays_of(archive, path)
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path}: no .npz file, or one cut short") from None
+
+
+def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
+    members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+    prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
+    if not prefixes:
+        raise ValueError(f"{path}: there is no array {PATCHES}")
+    prefix = min(prefixes, key=len)
+    chosen = {name: member for name, member in members.items() if name.startswith(prefix)}
+    total, most = sum(member.file_size for member in chosen.values()), int(SHARE * min(host_limits()))
+    if total > most:
+        raise ValueError(f"{path}: its arrays take {total:,} bytes; this machine has memory for {most:,}")
+    tensors = {name.removeprefix(prefix): array(archive, name, member, path) for name, member in chosen.items()}
+    return Arrays(path, prefix, unstacked(tensors))
+
+
+def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
+    try:
+        with archive.open(member) as file:
+            values = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # zipfile, its decompressors and NumPy's header raise many kinds
+        raise ValueError(f"{path}: array {name} cannot be read: {error}") from None
+    if values.dtype.kind != "f":
+        raise ValueError(f"{path}: array {name} has dtype {values.dtype}, not float16, float32 or float64")
+    if not (values.ndim and values.size):
+        raise ValueError(f"{path}: array {name} is empty or a single number: its shape is {values.shape}")
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def unstacked(tensors: Weights) -> Weights:
+    """big_vision's scanned encoder has one array for all layers, stacked: a name for each layer, as without scan."""
+    stack = "Transformer/encoderblock/"
+    apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
+    for name in tensors.keys() - apart.keys():
+        for layer, values in enumerate(tensors[name]):
+            apart[name.replace(stack, f"Transformer/encoderblock_{layer}/")] = values
+    return apart
+
+
+def config_of(arrays: Arrays) -> Config:
+    """The sizes, off the shapes."""
+    layout = arrays.layout
+    width = arrays.get(PATCHES, 4).shape[3]
+    layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
+    _, heads, _ = arrays.get(f"Transformer/encoderblock_0/{layout.attention}/query/kernel", 3).shape
+    _, hidden = arrays.get(f"Transformer/encoderblock_0/{layout.mlp}/Dense_0/kernel", 2).shape
+    stem = stem_of(arrays)
+    sizes: dict[str, Any] = {
+        "image_size": stem["patch"] * side(arrays),
+        "classes": arrays.get("head/kernel", 2).shape[1],
+        "width": width,
+        "depth": 1 + max(layers),
+        "heads": heads,
+        "mlp_ratio": hidden / width,
+    }
+    plain = "cls" if "cls" in arrays else "gap"
+    parts: dict[str, Any] = {
+        "pool": "map" if "MAPHead_0/probe" in arrays else plain,
+        "head": "mlp" if "pre_logits/kernel" in arrays else "linear",
+    }
+    return Config(**stem, **sizes, **parts)
+
+
+def stem_of(arrays: Arrays) -> dict[str, Any]:
+    """Patches, or the ResNet of the paper's hybrid: its root and first stage divide the side by 4, the others by 2."""
+    if "conv_root/kernel" in arrays:
+        stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
+        layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26
+        channels = arrays.get("conv_root/kernel", 4).shape[2]
+        return {"stem": "resnet", "stem.layers": layers, "patch": 2 ** (1 + len(stages)), "channels": channels}
+    patch, across, channels, _ = arrays.get(PATCHES, 4).shape
+    if patch != across:
+        raise arrays.misshapen(PATCHES, "that of square patches")
+    return {"patch": patch, "channels": channels}
+
+
+def side(arrays: Arrays) -> int:
+    """Rows of patches: the positions are a square of them, after the class token's in vit_jax."""
+    name = arrays.layout.positions
+    places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
+    rows = math.isqrt(places)
+    if rows * rows != places:
+        raise arrays.misshapen(name, "that of a square image")
+    return rows
+
+
+def positions(arrays: Arrays, config: Config) -> Weights:
+    """The patches' table and the class token's own row; big_vision gives that token none."""
+    name = arrays.layout.positions
+    table = arrays.get(name, 3)[0]
+    if table.shape[1] != config.width:
+        raise arrays.misshapen(name, f"of width {config.width}")
+    patches = config.grid[0] * config.grid[1]
+    weights = {"position.table": table[-patches:]}
+    if config.pool == "cls":
+        weights["position.class_row"] = table[0] if len(table) > patches else torch.zeros(config.width)
+    return weights
+
+
+def flax_names(name: str, layout: Layout) -> list[str]:
+    """The arrays that our parameter `name` is made of: q, k and v are one here, three there."""
+    module, _, kind = name.rpartition(".")
+    modules = flax_modules(module, layout) if module else ["cls"]
+    if kind == "weight":
+        kind = "scale" if "norm" in module else "kernel"
+    return [f"{flax}/{kind}" if module else flax for flax in modules]
+
+
+def flax_modules(name: str, layout: Layout) -> list[str]:
+    """What flax calls our module `name`."""
+    match name.split("."):
+        case ["encoder", "blocks", layer, "attention", "qkv"]:
+            block = f"Transformer/encoderblock_{layer}/{layout.attention}"
+            return [f"{block}/{part}" for part in ("query", "key", "value")]
+        case ["encoder", "blocks", layer, *rest]:
+            inside = {
+                "norm1": "LayerNorm_0",
+                "attention.out": f"{layout.attention}/out",
+                "norm2": layout.norm2,
+                "mlp.up": f"{layout.mlp}/Dense_0",
+                "mlp.down": f"{layout.mlp}/Dense_1",
+            }
+            return [f"Transformer/encoderblock_{layer}/{inside['.'.join(rest)]}"]
+        case ["pool", "kv"]:
+            return [f"MAPHead_0/MultiHeadDotProductAttention_0/{part}" for part in ("key", "value")]
+        case ["stem", "backbone", "stages", stage, "blocks", block, *rest]:
+            shortcut = {"downsample.conv": "conv_proj", "downsample.norm": "gn_proj"}
+            unit = shortcut.get(".".join(rest)) or rest[0].replace("norm", "gn")
+            return [f"block{int(stage) + 1}/unit{int(block) + 1}/{unit}"]
+    return [OUTSIDE.get(name, name)]

@@ -1,0 +1,1 @@
+"""The Vision Transformer, part by part."""

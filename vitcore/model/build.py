@@ -1,0 +1,115 @@
+"""The model of a config: the ViT of this package, or a classifier of timm's as a reference beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Union
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm  # of every dimension, and of timm's with an activation
+
+from vitcore.keyed_random import Keys
+from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
+from vitcore.sizes import REFERENCE
+from vitcore.training.objectives import OBJECTIVE
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+Model = Union["ViT", "Reference"]
+UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def build(config: Config) -> Model:
+    """What `config` trains: images (B, C, H, W), and in training the images' keys (B,), to logits (B, classes),
+    or as its objective says."""
+    return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
+
+
+class Reference(nn.Module):
+    """A classifier of https://github.com/huggingface/pytorch-image-models, trained from scratch: `model=timm/NAME`.
+
+    Its initial values are timm's own, drawn on the CPU from `config.seed`; its weights have timm's names after `model.`
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.model = classifier(config)
+        asked = bool(config.dropout or config.drop_path)  # timm's models also drop by a function, in no module
+        self.drops = asked or any(dropping(module) for module in self.model.modules())
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """What it drops in training is a function of the images' keys together, so that a resumed training agrees."""
+        if not (self.drops and self.training):
+            return self.model(images)  # type: ignore[no-any-return]
+        assert keys is not None, "dropout in training needs the images' keys"
+        with seeded(int(keys.sum()), images.device):
+            return self.model(images)  # type: ignore[no-any-return]
+
+    def features(self, images: Tensor) -> Tensor:
+        """What its last layer reads (B, D)."""
+        return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator, no-any-return]
+
+
+def classifier(config: Config) -> nn.Module:
+    """timm's model, told what it understands of the config.
+
+    Raises ConfigError for a rate of dropout that it has no place for; a size of images it may not need to know.
+    """
+    import timm  # late: takes seconds
+
+    known: dict[str, Any] = {
+        "img_size": config.image_size,
+        "drop_rate": config.dropout,
+        "drop_path_rate": config.drop_path,
+    }
+    while True:
+        try:
+            with seeded(config.seed):
+                name = config.model.removeprefix(REFERENCE)
+                return timm.create_model(name, num_classes=config.classes, in_chans=config.channels, **known)
+        except TypeError as error:
+            unknown = UNKNOWN_ARGUMENT.search(str(error))
+            if unknown is None or unknown[1] not in known:
+                raise
+        if known.pop(unknown[1]) and unknown[1] != "img_size":
+            field = {"drop_rate": "dropout", "drop_path_rate": "drop_path"}[unknown[1]]
+            raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
+
+
+def dropping(module: nn.Module) -> bool:
+    """Whether it draws random numbers in training: PyTorch's dropouts have `p`, timm's `drop_prob`."""
+    rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
+def ties_images(model: nn.Module) -> bool:
+    """Whether it learns from a batch as a whole, as batch norm does: its parts are then another training."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def check_micro_batch(config: Config) -> None:
+    """Raises ConfigError for micro-batches of a model that learns something else from them; nothing is allocated."""
+    if not 0 < config.micro_batch < config.batch:
+        return
+    with torch.device("meta"):
+        model = build(config)
+    if ties_images(model):
+        raise ConfigError(
+            f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "
+            f"0 or batch={config.batch}; less memory needs a lower batch"
+        )
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """PyTorch's global generators start at `seed` inside, and are afterwards as they were."""
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,61 @@
+"""From the pooled vector to logits (arXiv 2010.11929, section 3.1 and D.3). One class and one line of HEAD each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcore.model.initialization import lecun_normal, zeros
+from vitcore.model.part import Part
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Head(Part):
+    """A vector (B, D) to logits (B, classes). The last layer starts as `head_init` says."""
+
+    slot = "head"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        # At zero, as in the reference, or as flax's Dense: LeCun normal with bias zero.
+        self.draws = {"weight": zeros if config.head_init == "zeros" else lecun_normal, "bias": zeros}
+        self.weight = nn.Parameter(torch.empty(config.classes, config.width))
+        self.bias = nn.Parameter(torch.empty(config.classes))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the last layer reads (B, D), the paper's pre-logits: what is probed with few shots."""
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.features(x), self.weight, self.bias)
+
+
+class LinearHead(Head):
+    """One layer (arXiv 2010.11929, section 3.1: the head of fine-tuning)."""
+
+    numerics = 1
+
+
+class MLPHead(Head):
+    """A hidden layer of width D with tanh before it (arXiv 2010.11929, section 3.1: the head of pre-training)."""
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.hidden = nn.Linear(config.width, config.width)
+        self.draws = {
+            **self.draws,
+            "hidden.weight": lecun_normal,
+        }
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.hidden(x).tanh()  # type: ignore[no-any-return]
+
+
+HEAD: dict[str, type[Head]] = {"linear": LinearHead, "mlp": MLPHead}

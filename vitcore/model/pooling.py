@@ -1,0 +1,152 @@
+"""From tokens to one vector an image (arXiv 2010.11929, D.3). One class and one line of POOLING each.
+
+Shapes: B images, T tokens (`prefix` of them before the N patches), D width, L layers, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcore.model.encoder import EPSILON
+from vitcore.model.initialization import constant, normal, stacked, xavier_uniform, zeros
+from vitcore.model.part import Part
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Pooling(Part):
+    """Reads the tokens. `class_token`: whether the model has one at all; `every_layer`: reads those of each layer.
+
+    `plain`: the vector is the last state of the class token, or the mean of the patches' last states, and no more.
+    """
+
+    slot = "pool"
+    class_token: ClassVar[bool] = False
+    every_layer: ClassVar[bool] = False
+    plain: ClassVar[bool] = False
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+
+    def keep(self, x: Tensor) -> Tensor:
+        """What to keep of a layer's tokens (B, T, D), where those of every layer are read: all, unless less will do."""
+        return x
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        """Tokens (B, T, D), or what was kept of every layer's (L, B, ..., D), to (B, D); the class token is first."""
+        raise NotImplementedError
+
+
+class ClassToken(Pooling):
+    """The state of a learned extra token at the output of the encoder (arXiv 2010.11929, equation 4)."""
+
+    numerics = 1
+    class_token = True
+    plain = True
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        return x[:, 0]
+
+
+class GlobalAverage(Pooling):
+    """The mean of the patches alone (arXiv 2010.11929, D.3: needs a learning rate of its own)."""
+
+    numerics = 1
+    plain = True
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        return x[:, prefix:].mean(dim=1)
+
+
+class AttentionPooling(Pooling):
+    """A learned query attends to the patches, then an MLP with a residual (MAP: arXiv 2106.04560, section 3.1).
+
+    As big_vision's MAPHead: the heads and the MLP's width are the model's. The query is a plain vector, which weight
+    decay leaves alone, as there.
+    """
+
+    numerics = 1
+    draws = {
+        "probe": lambda values, generator: xavier_uniform(values.view(1, -1), generator),  # a matrix of one row
+        "kv.weight": stacked(2, xavier_uniform),
+        "up.bias": normal(1e-6),
+        "down.bias": normal(1e-6),
+    }
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        width, hidden = config.width, round(config.width * config.mlp_ratio)
+        self.heads = config.heads
+        self.probe = nn.Parameter(torch.empty(width))
+        self.q = nn.Linear(width, width)
+        self.kv = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, eps=EPSILON)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        patches = x[:, prefix:]
+        B, N, D = patches.shape
+        q = self.q(self.probe).view(1, self.heads, 1, -1).expand(B, -1, -1, -1)  # (B, H, 1, d_h)
+        keys_and_values = self.kv(patches).view(B, N, 2, self.heads, -1)
+        k, v = (part.transpose(1, 2) for part in keys_and_values.unbind(2))  # each (B, H, N, d_h)
+        pooled = self.out(F.scaled_dot_product_attention(q, k, v).reshape(B, D))
+        return pooled + self.down(F.gelu(self.up(self.norm(pooled))))  # type: ignore[no-any-return]
+
+
+class GeneralisedMean(Pooling):
+    """(mean x^p)^(1/p) over the patches, one learned p: 1 is the mean, infinity the maximum (arXiv 1711.02512).
+
+    The paper pools features that a ReLU made positive. A token's are not: as the authors' code does
+    (https://github.com/filipradenovic/cnnimageretrieval-pytorch), what is below 1e-6 counts as 1e-6, so that a
+    feature is pooled where it is positive. Computed in logarithms, where no power underflows.
+    """
+
+    numerics = 1
+    draws = {"p": constant(3.0)}  # as in the paper
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.p = nn.Parameter(torch.empty(1))
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        logs = x[:, prefix:].clamp(min=1e-6).log()  # (B, N, D)
+        return ((torch.logsumexp(self.p * logs, dim=1) - math.log(logs.shape[1])) / self.p).exp()
+
+
+class EveryLayer(Pooling):
+    """A learned mean of the class token's states at the output of every layer (ELMo: arXiv 1802.05365, equation 1).
+
+    The weights are a softmax over the layers, all equal at the start. The paper's overall scale is left to the head.
+    """
+
+    numerics = 1
+    class_token = True
+    every_layer = True
+    draws = {"logits": zeros}
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.logits = nn.Parameter(torch.empty(config.layers))
+
+    def keep(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+    def forward(self, x: Tensor, prefix: int) -> Tensor:
+        return torch.einsum("l,lbd->bd", self.logits.softmax(dim=0), x)
+
+
+POOLING: dict[str, type[Pooling]] = {
+    "cls": ClassToken,
+    "gap": GlobalAverage,
+    "map": AttentionPooling,
+    "gem": GeneralisedMean,
+    "layers": EveryLayer,
+}

@@ -1,0 +1,61 @@
+"""Position embeddings: arXiv 2010.11929, appendix D.4 (Table 8), and others. One class and one line of POSITION each.
+
+Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D
+from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
+from vitcore.model.position.resample import Grid
+from vitcore.model.position.sites import Context, Position
+
+__all__ = ["POSITION", "Context", "Grid", "Position"]
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class NoPosition(Position):
+    """ "Considering the inputs as a bag of patches" (arXiv 2010.11929, D.4)."""
+
+    numerics = 1
+
+
+class CPE(Position):
+    """Conditional position: a depthwise 3x3 convolution with zero padding, added after the first block.
+
+    The PEG of CPVT (arXiv 2102.10882): it is the padding that tells places apart.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.convolution = nn.Conv2d(config.width, config.width, 3, padding=1, groups=config.width)
+
+    def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        if layer > 0:
+            return x
+        image = x.transpose(1, 2).reshape(len(x), -1, *grid)  # (B, D, R, C)
+        return x + self.convolution(image).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+POSITION: dict[str, type[Position]] = {
+    "none": NoPosition,
+    "1d": Learned1D,
+    "2d": Learned2D,
+    "relative": Relative,
+    "sincos1d": SinCos1D,
+    "sincos2d": SinCos2D,
+    "index": Index,
+    "index-normalized": IndexNormalized,
+    "rope2d": RoPE2D,
+    "relative-bias": RelativeBias,
+    "alibi2d": ALiBi2D,
+    "cpe": CPE,
+}

@@ -1,0 +1,204 @@
+"""Relative positions: what attention reads from the offset between query and key.
+
+Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Generator, Tensor, nn
+
+from vitcore.model.position.resample import Grid, resample_offsets, square
+from vitcore.model.position.sites import Position, rows_and_columns
+from vitcore.options import ConfigError
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Relative(Position):
+    """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
+
+    Offsets p_q - p_k run over the raster order, unclipped; each layer has its own table (2N - 1, d_h), the most
+    negative offset first, shared by the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice
+    of heads, and no sharing of layers.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        patches = math.prod(config.grid)
+        size = (2 * patches - 1, config.width // config.heads)
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
+        if grid != self.grid:
+            raise no_way(self.grid, grid)
+        # Windows of the reversed table are its rows by key, the last query's first. Their gradient is a sum over
+        # windows, where that of table[offset] is a scatter. Products with the table itself, (B, H, N, 2N - 1), shifted
+        # afterwards, take longer than either (`ablate bench study position-embedding --arm position=relative`).
+        B, H, N, d = q.shape
+        r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
+        # einsum("bhid,idj->bhij", q, r), which does more around the same product
+        bias = torch.bmm(q.permute(2, 0, 1, 3).flatten(1, 2), r)  # (N, B H, N)
+        return bias.view(N, B, H, N).permute(1, 2, 0, 3)
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        raise no_way(square((len(table) + 1) // 2), self.grid)
+
+
+def no_way(*grids: Grid) -> ConfigError:
+    """Why raster offsets of one grid are none of the other."""
+    old, new = (f"{rows}x{columns}" for rows, columns in grids)
+    return ConfigError(
+        f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
+        "another one in the image when the rows have another length"
+    )
+
+
+class RelativeBias(Position):
+    """A learned scalar for each 2-D offset, head and layer, added to the logits (Swin: arXiv 2103.14030, equation 4).
+
+    Offsets p_q - p_k, rows outer, as Swin's and timm's tables. At another grid as BEiT resamples them.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        rows, columns = config.grid
+        size = ((2 * rows - 1) * (2 * columns - 1), config.heads)
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
+        self.register_buffer("offset", self.offsets(config.grid), persistent=False)
+
+    @staticmethod
+    def offsets(grid: Grid) -> Tensor:
+        """The table's row of each pair of query and key (N * N,)."""
+        rows, columns = grid
+        row, column = rows_and_columns(grid, torch.int64)
+        down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
+        return ((down + rows - 1) * (2 * columns - 1) + across + columns - 1).flatten()
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
+        patches = math.prod(grid)
+        offset = self.get_buffer("offset") if grid == self.grid else self.offsets(grid).to(q.device)
+        table = resample_offsets(self.tables[layer], self.grid, grid)
+        # index_select: the gradient of table[offset] takes twice as long
+        return table.index_select(0, offset).T.view(1, -1, patches, patches)
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        rows, columns = ((side + 1) // 2 for side in square(len(table)))  # offsets run over 2 R - 1 rows
+        return resample_offsets(table, (rows, columns), self.grid)
+
+
+class ALiBi2D(Position):
+    """-slope * distance between the patches added to the logits, a fixed slope a head: nothing is learned.
+
+    The slopes are ALiBi's (arXiv 2108.12409, section 3), the distance Euclidean, as in CROMA (arXiv 2311.00566).
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.slopes = slopes(config.heads)
+        self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
+
+    def formula(self, grid: Grid) -> Tensor:
+        """The bias (1, H, N, N) in float64."""
+        row, column = rows_and_columns(grid)
+        distance = torch.hypot(row[:, None] - row, column[:, None] - column)  # (N, N)
+        return (-torch.tensor(self.slopes, dtype=torch.float64)[:, None, None] * distance)[None]
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
+        table = self.get_buffer("table")
+        return table if grid == self.grid else self.formula(grid).to(table)
+
+
+class RoPE2D(Position):
+    """Turns the queries and keys of patches by angles that their places give (RoPE-ViT: arXiv 2403.13298).
+
+    Channels 2i and 2i + 1 are a complex number. Axial: the first half of these turn with the column, the second with
+    the row, at rates base^(-4i / d_h). Mixed: each turns with both, at rates learned for each layer and head.
+    """
+
+    numerics = 1
+
+    class Options(Position.Options):
+        """`base`: unless given the paper's, 100 for axial and 10 for mixed."""
+
+        mixed: bool = False
+        base: Annotated[float, Field(ge=0)] = 0.0
+
+        @model_validator(mode="after")
+        def papers_base(self) -> Self:
+            object.__setattr__(self, "base", self.base or (10.0 if self.mixed else 100.0))  # frozen from here on
+            return self
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options = config.options_of(self.slot, self.Options)
+        self.pairs = config.width // config.heads // 2
+        if self.options.mixed:
+            size = (config.heads, 2, self.pairs)
+            self.rates = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
+        fixed = self.columns_and_rows(config.grid) if self.options.mixed else self.axial(config.grid)
+        self.register_buffer("fixed", fixed.float(), persistent=False)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.width // config.heads % 4:
+            key = f"width={config.width}, heads={config.heads}"
+            raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        """Mixed: for each head of a layer two axes at a right angle, in a random direction, at the axial rates."""
+        angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
+        cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
+        values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
+        values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
+
+    def magnitudes(self) -> Tensor:
+        """The rates (d_h / 4,) of one axis, in float64."""
+        return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
+
+    @staticmethod
+    def columns_and_rows(grid: Grid) -> Tensor:
+        """The column and the row of each patch (2, N, 1)."""
+        row, column = rows_and_columns(grid)
+        return torch.stack([column, row])[..., None]
+
+    def axial(self, grid: Grid) -> Tensor:
+        """cos and sin (2, N, d_h / 2) of the axial angles."""
+        rate = self.magnitudes()
+        rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
+        return turns(rates, self.columns_and_rows(grid))
+
+    def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        fixed, other_grid = self.get_buffer("fixed"), grid != self.grid
+        if self.options.mixed:
+            cos, sin = turns(self.rates[layer], self.columns_and_rows(grid).to(fixed) if other_grid else fixed)
+        else:
+            cos, sin = self.axial(grid).to(fixed) if other_grid else fixed
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
+
+
+def turns(rates: Tensor, places: Tensor) -> Tensor:
+    """cos and sin (2, ..., N, K) of the angles at all places (2, N, 1); `rates` (..., 2, K), in radians a patch."""
+    across, down = rates[..., None, :].unbind(-3)  # (..., 1, K)
+    angles = places[0] * across + places[1] * down  # no matrix product: autocast would round the angles to bfloat16
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+def slopes(heads: int) -> list[float]:
+    """ALiBi's: geometric from 2^(-8/H) to 2^-8; H no power of 2: filled up from the series of twice as many."""
+    power = 1 << heads.bit_length() - 1
+    series = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    return series + [2 ** (-8 * (head + 0.5) / power) for head in range(heads - power)]

@@ -1,0 +1,120 @@
+"""The sites at which a position embedding enters the model, and how the encoder applies them.
+
+Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.keyed_random import Keys
+from vitcore.model.part import Part
+from vitcore.model.position.resample import Grid
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Position(Part):
+    """A position embedding. This base class adds none; a variant overrides the sites that it needs.
+
+    Each site gets the layer (0 is the first) and the grid (rows, columns) of the images, which may differ from the
+    config's. Sites see patches alone; only `class_token` sees a prefix token.
+    """
+
+    slot = "position"
+    places: ClassVar[tuple[str, ...]] = ()  # what `position_at` may be, the default first; none: no choice
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.grid = config.grid
+
+    @classmethod
+    def stem_width(cls, config: Config) -> int:
+        """The width of the tokens that the stem gives, and that `tokens` takes at layer 0."""
+        return config.width
+
+    def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        """Patch tokens (B, N, D) as they enter `layer`."""
+        return x
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        """The learned table `name` of a position of another grid, at this one's, to start from; as it is where this
+        kind has none that depends on the grid. Raises ConfigError where the kind cannot go to another grid.
+        """
+        return table
+
+    def class_token(self, token: Tensor) -> Tensor:
+        """The class token (1, 1, D) as it enters the encoder."""
+        return token
+
+    def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        """Queries, then keys, (B, H, N, d_h)."""
+        return x
+
+    def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
+        """What is added to the attention's logits, (B, H, N, N) or a shape that expands to it; reads q (B, H,
+        N, d_h).
+
+        The logits already carry their 1 / sqrt(d_h).
+        """
+        return None
+
+    def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        """Patch tokens (B, N, D) as they leave `layer`."""
+        return x
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all layers of one forward pass share.
+
+    grid: rows and columns of the images' patches. prefix: how many tokens stand before the patches. keys (B,): of the
+    images, in training (vitcore.keyed_random). The methods apply a site of the position to the patches alone.
+    """
+
+    position: Position
+    grid: Grid
+    prefix: int = 0
+    keys: Keys = None
+
+    def tokens(self, x: Tensor, layer: int) -> Tensor:
+        """Tokens (B, T, D) as they enter `layer`."""
+        return self.on_patches(self.position.tokens, x, layer)
+
+    def rotate(self, x: Tensor, layer: int) -> Tensor:
+        """Queries or keys (B, H, T, d_h)."""
+        return self.on_patches(self.position.rotate, x, layer)
+
+    def between(self, x: Tensor, layer: int) -> Tensor:
+        """Tokens (B, T, D) as they leave `layer`."""
+        return self.on_patches(self.position.between, x, layer)
+
+    def bias(self, q: Tensor, layer: int) -> Tensor | None:
+        """What is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing."""
+        bias = self.position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, self.grid)
+        if bias is None or not self.prefix:
+            return bias
+        N = q.shape[2] - self.prefix
+        return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
+
+    def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
+        """`site` on the patches of x (..., T, D). A site that returns its input costs nothing."""
+        patches = x[..., self.prefix :, :] if self.prefix else x
+        placed = site(patches, layer, self.grid)
+        if placed is patches:
+            return x
+        return torch.cat([x[..., : self.prefix, :], placed], dim=-2) if self.prefix else placed
+
+
+def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """The row (N,) and the column (N,) of each patch."""
+    rows, columns = grid
+    place = torch.arange(rows * columns)
+    return (place // columns).to(dtype), (place % columns).to(dtype)

@@ -1,0 +1,300 @@
+"""From an image to patch tokens. One class and one line of STEM each.
+
+Shapes: B images, C channels, P patch, N patches in raster order, D width. Every stem divides the side by P.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Generator, Tensor, nn
+
+from vitcore.model.initialization import lecun_normal, zeros
+from vitcore.model.part import Part
+from vitcore.options import ConfigError
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Stem(Part):
+    """Images (B, C, H, W) to tokens (B, N, D)."""
+
+    slot = "stem"
+
+    @classmethod
+    def blocks(cls, config: Config) -> int:
+        """How many blocks of the encoder the stem takes the place of."""
+        return 0
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+
+
+class PatchStem(Stem):
+    """Cuts the image into P x P patches and projects each (arXiv 2010.11929, equation 1).
+
+    The weight is laid out as that of the equal strided convolution: (D, C, P, P).
+    """
+
+    numerics = 1
+    draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
+
+    class Options(Stem.Options):
+        """`form`: as a matrix product over cut patches, or as the strided convolution, equal to rounding."""
+
+        form: Literal["linear", "convolution"] = "linear"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.patch = config.patch
+        self.convolution = config.options_of(self.slot, self.Options).form == "convolution"
+        self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
+        self.bias = nn.Parameter(torch.empty(config.stem_width))
+
+    def forward(self, images: Tensor) -> Tensor:
+        B, C, H, W = images.shape
+        P = self.patch
+        if self.convolution:
+            return F.conv2d(images, self.weight, self.bias, stride=P).flatten(2).transpose(1, 2)
+        patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
+        return F.linear(patches.reshape(B, -1, C * P * P), self.weight.flatten(1), self.bias)
+
+
+class ConvStem(Stem):
+    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of ViT_C).
+
+    P = 1 is one 3x3 convolution of stride 1. The paper's own norm is `batch`, a statistic of the batch, which ties its
+    images together; unless asked for, this is a group norm. Its ViT_C has one block fewer: `fewer_blocks=1`.
+    """
+
+    numerics = 1
+
+    class Options(Stem.Options):
+        """`channels` of each 3x3 convolution, of stride 2 at the first and where they change, else of stride 1.
+
+        Empty: doubling up to the width, as the paper's 1GF and 4GF models. 18GF: [64, 128, 128, 256, 256, 512].
+        """
+
+        channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
+        norm: Literal["group", "batch", "layer"] = "group"
+        fewer_blocks: Annotated[int, Field(ge=0)] = 0
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        options = self.options(config)
+        layers: list[nn.Module] = []
+        before = config.channels
+        for channels, stride in convolutions(config, options.channels):
+            layers += [
+                nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False),
+                NORM[options.norm](channels),
+                nn.ReLU(),
+            ]
+            before = channels
+        self.layers = nn.Sequential(*layers)
+        self.projection = nn.Conv2d(before, config.stem_width, 1)
+
+    @classmethod
+    def options(cls, config: Config) -> ConvStem.Options:
+        return config.options_of(cls.slot, cls.Options)
+
+    @classmethod
+    def blocks(cls, config: Config) -> int:
+        return cls.options(config).fewer_blocks
+
+    @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """Channels that are those of the empty list."""
+        same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
+        return {"channels": []} if same else {}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_halvings(cls.slot, config)
+        options = cls.options(config)
+        halved = math.prod(stride for _, stride in convolutions(config, options.channels))
+        if halved != config.patch:
+            raise ConfigError(
+                f"stem.channels={options.channels}: they halve the side where they change and at the first: "
+                f"by {halved} in all, patch={config.patch}"
+            )
+        if options.fewer_blocks >= config.depth:
+            raise ConfigError(
+                f"stem.fewer_blocks={options.fewer_blocks}: fewer than depth={config.depth}, so that one is left"
+            )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.layers(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class ResNetStem(Stem):
+    """The paper's hybrid: a ResNet, then 1x1 patches of its feature map (arXiv 2010.11929, sections 3.1 and 4.1).
+
+    The BiT ResNet (arXiv 1912.11370) of its code and of timm's hybrids, whose modules these are: weight-standardised
+    convolutions, group norm, a root of 7x7 and max pooling, TensorFlow's 'same' padding. P = 32 is the whole network,
+    P = 16 has the blocks of its last stage in the third instead (50 layers: stages of 3, 4 and 9 blocks), P = 8 and
+    P = 4 are its first two stages and its first.
+    """
+
+    numerics = 1
+
+    class Options(Stem.Options):
+        """`layers` of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270."""
+
+        layers: Literal[26, 50] = 50
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        # late: timm takes seconds to import
+        from timm.layers.std_conv import StdConv2dSame
+        from timm.models.resnetv2 import ResNetV2
+
+        self.backbone = ResNetV2(
+            layers=self.stages(config),
+            in_chans=config.channels,
+            num_classes=0,
+            global_pool="",
+            preact=False,
+            stem_type="same",
+            conv_layer=partial(StdConv2dSame, eps=1e-8),
+        )
+        self.projection = nn.Conv2d(self.backbone.num_features, config.stem_width, 1)
+
+    @classmethod
+    def stages(cls, config: Config) -> list[int]:
+        """The blocks of each stage."""
+        whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(cls.slot, cls.Options).layers]
+        return {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}[config.patch]
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.patch not in (4, 8, 16, 32):
+            raise ConfigError(f"patch={config.patch}: stem={config.stem} divides the side by 4, 8, 16 or 32")
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        if starts_branch_at_zero(name):
+            zeros(values, generator)
+        else:
+            super().initial(name, values, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.backbone(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class SmallResNetStem(Stem):
+    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
+
+    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks are timm's
+    `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224 pixels, are one 3x3
+    convolution of stride 1; every stage has two blocks and halves the side, so that P = 2 has one stage, P = 16 four.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        # late: timm takes seconds to import
+        from timm.layers.norm_act import GroupNormAct
+        from timm.layers.std_conv import StdConv2d
+        from timm.models.resnetv2 import Bottleneck, ResNetStage
+
+        norm = partial(grouped, GroupNormAct)
+        widths = doubling(config)
+        self.root = nn.Sequential(StdConv2d(config.channels, widths[0], 3), norm(widths[0]))
+        self.stages = nn.Sequential(
+            *(
+                ResNetStage(
+                    before,
+                    after,
+                    stride=min(config.patch, 2),
+                    dilation=1,
+                    depth=2,
+                    block_fn=Bottleneck,
+                    act_layer=nn.ReLU,
+                    conv_layer=StdConv2d,
+                    norm_layer=norm,
+                )
+                for before, after in zip([widths[0], *widths], widths, strict=False)
+            )
+        )
+        self.projection = nn.Conv2d(widths[-1], config.stem_width, 1)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_halvings(cls.slot, config)
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        if starts_branch_at_zero(name):
+            zeros(values, generator)
+        else:
+            super().initial(name, values, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.stages(self.root(images))).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def starts_branch_at_zero(name: str) -> bool:
+    """Whether it is the scale of a block's last norm, which starts at zero (vit_jax/models_resnet.py)."""
+    return name.endswith("norm3.weight")
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer norm of (B, C, H, W) over the channels of each place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
+    """(channels, stride) of each 3x3 convolution; without `channels`, doubling ones of stride 2."""
+    first = min(config.patch, 2)
+    if not channels:
+        return [(width, first) for width in doubling(config)]
+    changes = [2 if after != before else 1 for before, after in pairwise(channels)]
+    return list(zip(channels, [first, *changes], strict=True))
+
+
+def doubling(config: Config) -> list[int]:
+    """The channels of the stages: one for each halving (at least one), doubling up to D."""
+    stages = max(1, config.patch.bit_length() - 1)
+    return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
+
+
+def need_halvings(slot: str, config: Config) -> None:
+    """Raises ConfigError for a patch that convolutions of stride 2 do not make."""
+    if config.patch & (config.patch - 1):
+        raise ConfigError(f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two")
+
+
+def groups(channels: int) -> int:
+    """16 channels a group (arXiv 1803.08494, Table 3), or the nearest whole split."""
+    return math.gcd(channels, max(1, channels // 16))
+
+
+def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Module:
+    """timm's group norm, which brings its own activation, with this file's groups."""
+    return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
+
+
+NORM: dict[str, Callable[[int], nn.Module]] = {
+    "group": lambda channels: nn.GroupNorm(groups(channels), channels),
+    "batch": nn.BatchNorm2d,
+    "layer": ChannelNorm,
+}
+STEM: dict[str, type[Stem]] = {
+    "patch": PatchStem,
+    "conv": ConvStem,
+    "resnet": ResNetStem,
+    "resnet-small": SmallResNetStem,
+}

@@ -1,0 +1,96 @@
+"""ViT: stem -> tokens -> encoder -> pool -> head (arXiv 2010.11929)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.keyed_random import Keys
+from vitcore.model.dropout import dropout
+from vitcore.model.encoder import Encoder
+from vitcore.model.head import HEAD
+from vitcore.model.initialization import Initial, initialise, normal, zeros
+from vitcore.model.pooling import POOLING
+from vitcore.model.position import POSITION, Context
+from vitcore.model.stem import STEM
+from vitcore.options import ConfigError
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class ViT(Initial):
+    """A Vision Transformer with its initial values, drawn on the CPU from `config.seed`.
+
+    `ViT(config)(images)`: images (B, C, H, W), float, standardised; gives logits (B, classes). In training, dropout
+    and stochastic depth also need `keys` (B,), one an image (vitcore.keyed_random).
+    """
+
+    # The class token starts at zero, as in the reference; registers differ from each other (facebookresearch/dinov2).
+    draws = {"class_token": zeros, "registers": normal(1e-6)}
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.patch = config.patch
+        self.stem = STEM[config.stem](config)
+        self.position = POSITION[config.position](config)
+        self.dropout = dropout(config.dropout, "embedding")
+        self.pool = POOLING[config.pool](config)
+        self.prefix = int(self.pool.class_token) + config.registers
+        self.class_token = nn.Parameter(torch.empty(1, 1, config.width)) if self.pool.class_token else None
+        self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None
+        self.encoder = Encoder(config)
+        self.head = HEAD[config.head](config)
+        initialise(self, config.seed, config.init)
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the last layer reads (B, D), the paper's pre-logits: what is probed with few shots."""
+        return self.head.features(self.pooled(images))
+
+    def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """The vector (B, D) that the head reads."""
+        states = self.states(images, keys)
+        if self.pool.every_layer:
+            x = torch.stack([self.pool.keep(state) for state in states])  # (L, B, ..., D)
+        else:
+            *_, x = states  # (B, T, D)
+        if self.config.final_norm == "before":
+            return self.pool(self.encoder.norm(x), self.prefix)  # type: ignore[no-any-return]
+        return self.encoder.norm(self.pool(x, self.prefix))  # type: ignore[no-any-return]
+
+    def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
+        """The tokens (B, T, D) after each block."""
+        context = Context(self.position, self.grid(images), self.prefix, keys)
+        return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
+
+    def embed(self, images: Tensor, context: Context) -> Tensor:
+        """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
+        x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
+        prefix = []
+        if self.class_token is not None:
+            prefix.append(self.position.class_token(self.class_token))
+        if self.registers is not None:
+            prefix.append(self.registers)
+        if prefix:
+            x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
+        return self.dropout(x, context.keys)
+
+    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """The patches (B, N, D) as the stem gives them, without position."""
+        return self.stem(images)  # type: ignore[no-any-return]
+
+    def grid(self, images: Tensor) -> tuple[int, int]:
+        """Rows and columns of patches. Raises ConfigError for images that the stem cannot cut."""
+        channels, height, width = images.shape[-3:]
+        if channels != self.config.channels:
+            raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
+        if height % self.patch or width % self.patch:
+            raise ConfigError(f"images of {height} x {width} pixels: patch={self.patch} does not divide them")
+        return images.shape[-2] // self.patch, images.shape[-1] // self.patch

@@ -1,0 +1,1 @@
+"""Where and how a training computes: device, memory, kernels, compiled code."""

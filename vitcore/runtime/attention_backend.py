@@ -1,0 +1,49 @@
+"""Which kernel computes attention: a rule on config and device, and the same for every arm of a study.
+
+Left to itself PyTorch takes, on a GPU, one kernel for attention alone, another one where something fixed is added to
+its logits, and a third where that is learned. The memory-efficient one is the only fused one with the gradient of what
+is added (torch 2.14, derivatives.yaml), so it is everybody's; attention=fastest leaves the choice to PyTorch.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vitcore.analysis.cost import bias_of
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+FREE = "PyTorch's choice"
+PRODUCTS = "softmax between two products"  # vitcore.model.encoder.attend
+NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel takes heads of a multiple of it: 16 bytes
+
+
+def pinned(config: Config, device: str) -> list[SDPBackend]:
+    """The kernels to be tried on `device`, cuda or cpu, in this order; none: PyTorch chooses."""
+    if device != "cuda" or config.attention == "fastest":
+        return []
+    if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
+        return [SDPBackend.MATH]
+    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # the second: for float64, or a part's own attention
+
+
+def attending(config: Config, device: str) -> AbstractContextManager[Any]:
+    """Attention inside is computed as the rule says."""
+    backends = pinned(config, device)
+    return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
+
+
+def named(config: Config, device: str) -> str:
+    """What a trial's record says of it."""
+    if backends := pinned(config, device):
+        return NAMES[backends[0]]
+    bias = bias_of(config)
+    if device == "cpu":
+        form = PRODUCTS if bias == "learned" else FREE  # one kernel, with a mask and without
+        return f"{form} in float32" if config.precision == "bf16" and not config.model else form
+    return f"{FREE} with a {bias} bias" if bias else FREE

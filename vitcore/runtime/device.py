@@ -1,0 +1,95 @@
+"""Where a training computes, and in which precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vitcore.runtime.attention_backend import attending
+from vitcore.runtime.memory import keep_freed
+from vitcore.runtime.processor import processor
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+SUBNORMAL = 2.0**-130  # not 0 in float32, with fewer bits
+
+
+def device_of(config: Config) -> str:
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return config.device
+
+
+def torch_device(config: Config) -> torch.device:
+    """With the number of this process's GPU: a thread of its own would begin at GPU 0."""
+    kind = device_of(config)
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host, there; on a CPU itself. The host waits for no GPU.
+
+    A copy from pageable memory would wait for all that the GPU was given before; PyTorch's allocator keeps the block of
+    pinned memory until the copy is through.
+    """
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def hardware(config: Config) -> str:
+    """What a trial runs on, by its maker's name."""
+    return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
+
+
+def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    """`function` of `inputs`, the images first, in the precision and with the attention of `config`; in float32 then.
+
+    One function for training and for what is computed from the weights later, so that both see one model.
+    """
+    device, bf16 = inputs[0].device.type, config.precision == "bf16"
+    casting = bf16 or torch.is_autocast_enabled(device)  # by the caller; to enter it shows in a small model's step
+    with (
+        torch.autocast(device, torch.bfloat16, enabled=bf16) if casting else nullcontext(),
+        attending(config, device),
+    ):
+        result = function(*inputs)
+    return result.float() if result.dtype == torch.bfloat16 else result
+
+
+@contextmanager
+def computing(config: Config) -> Iterator[None]:
+    """The process as a training of `config` has it: with its threads, and for good with the memory it frees."""
+    keep_freed()
+    with flushing(True), torch_threads(config.threads):
+        yield
+
+
+@contextmanager
+def flushing(on: bool) -> Iterator[None]:
+    """Inside, numbers below 2^-126 count as 0; off: as themselves, which is what PyTorch begins with.
+
+    Attention that has found its keys leaves many, with which a product takes several times as long on some processors.
+    For this thread, and for those of PyTorch's that start inside: they keep what they begin with. A process that trains
+    with several threads therefore begins with it (ablations.execution.worker, ablations.execution.rank).
+    """
+    before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
+    torch.set_flush_denormal(on)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """PyTorch's threads on the CPU: more of them change the last bits of a sum, so a trial says how many."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

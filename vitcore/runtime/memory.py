@@ -1,0 +1,92 @@
+"""Out of memory: the same work in smaller pieces. And how much memory images may take."""
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import torch
+
+from vitcore.runtime.memory_limits import host_limits, process_limits
+
+Result = TypeVar("Result")
+SHARE = 0.25  # of the memory, for images that stay in it
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+
+# What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
+# the libraries above it.
+SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+NO_PRIMITIVE = "could not create a primitive"  # oneDNN's, where its code finds no room, and for errors of its own
+
+
+class OutOfMemory(RuntimeError):
+    """The smallest piece that may be does not fit: one image, unless they are tied to each other."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether smaller pieces may help."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without one there is always room for code
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
+def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
+    """`work(size)`, and the size at which it fitted: halved, from `size` on, each time that memory runs out.
+
+    Raises OutOfMemory at 1, and at once where the work is `indivisible`, which says why.
+    """
+    while True:
+        try:
+            return work(size), size
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            if indivisible:
+                raise OutOfMemory(f"out of memory at a batch of {size}: {indivisible}") from error
+            if size == 1:
+                raise OutOfMemory("out of memory at micro-batch 1") from error
+        size //= 2  # after the except: only now are the tensors in the error's frames free
+        gc.collect()  # and those of what refers to itself
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # blocks of the sizes that no longer occur
+
+
+def keep_freed() -> None:
+    """Memory that is freed stays with this process, for its next tensors.
+
+    glibc gives blocks of 32 MB and more back to the kernel, which has to zero their pages when the next is asked for.
+    Other C libraries have no such setting.
+    """
+    with suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def release() -> None:
+    """Return the GPU's cached blocks, which other processes may need; do nothing where none was used."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        gc.collect()  # a compiled model refers to itself and holds its tensors until then
+        torch.cuda.empty_cache()
+
+
+def capacity(device: torch.device) -> float:
+    """Bytes of the device's memory that this process may use."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return min(host_limits())
+
+
+def room(device: torch.device) -> float:
+    """Bytes of images that may stay in the device's memory: a quarter of a GPU's; of the host's a quarter over all
+    cores, for there may be a worker on each."""
+    return SHARE * capacity(device) / (1 if device.type == "cuda" else len(os.sched_getaffinity(0)))

@@ -1,0 +1,59 @@
+"""The memory that this process may use, and the least that a training needs. Reading this loads no torch."""
+
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vitcore.options import ConfigError
+
+MOMENTS = {"adamw": 2, "adam": 2}  # numbers that an optimizer keeps of each parameter, at least; others: 0
+
+
+def least_bytes(config: Mapping[str, Any], cost: Mapping[str, Any]) -> int:
+    """What a step of one image needs at least: weights, gradients, moments, averages, and the input of each block.
+
+    config: by field; cost: of its model (vitcore.analysis.cost.Cost).
+    """
+    numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
+    inputs = cost["tokens"] * config["width"] * config["depth"] if cost["tokens"] else 0
+    return int(4 * numbers * cost["params"] + (2 if config["precision"] == "bf16" else 4) * inputs)
+
+
+def check_memory(config: Mapping[str, Any], cost: Mapping[str, Any], limit: float) -> None:
+    """Raises ConfigError where a training cannot fit into `limit` bytes, before anything is allocated."""
+    if (least := least_bytes(config, cost)) > limit:
+        named = ("model",) if config.get("model") else ("width", "depth", "image_size")
+        sizes = ", ".join(f"{name}={config[name]}" for name in named)
+        raise ConfigError(
+            f"{sizes}: a training needs {least / 1e9:,.1f} GB at least ({cost['params']:,} parameters); "
+            f"there are {limit / 1e9:,.1f} GB"
+        )
+
+
+def host_limits() -> Iterator[float]:
+    """What the machine has, and what the process is allowed: by its limits, and by its control groups, as SLURM's."""
+    yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield from process_limits()
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers in ("", "memory"):
+                yield from group_limits(Path("/sys/fs/cgroup", controllers), Path(group))
+
+
+def process_limits() -> Iterator[float]:
+    """ulimit -v and -d, where they are set: of a process's addresses, and of those for its own data."""
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+            yield limit
+
+
+def group_limits(root: Path, group: Path) -> Iterator[float]:
+    """Of a control group and those that it is in: version 2, or version 1."""
+    for folder in (group, *group.parents):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):
+                yield int((root / folder.relative_to("/") / name).read_text())

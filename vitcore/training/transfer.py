@@ -1,0 +1,88 @@
+"""Weights to start from (`init_from`): another trial's, or a file's, taken over into a model of another head and grid.
+
+The body is taken over whole, and what does not fit is an error; the head never is: it starts as the config says, which
+unless told otherwise is one linear layer at zero, as the paper fine-tunes (arXiv 2010.11929, sections 3.2 and B.1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from vitcore.interop.weight_files import read_tensor_file, read_tensors
+from vitcore.model.build import Model, Reference, build
+from vitcore.options import ConfigError
+from vitcore.training.init_from import NONE, is_trial
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+Weights = Mapping[str, Tensor]
+LEFT_BEHIND = ("head.", "objective.")  # what belongs to what was learned before
+
+
+def read(path: str) -> Weights:
+    """The weights in a file: safetensors under our names, or a .npz of the paper's code. Raises ConfigError."""
+    from vitcore.interop.convert import load_npz  # late: of no use to most trainings
+
+    try:
+        if path.endswith(".npz"):
+            return load_npz(path).state_dict()
+        return read_tensor_file(path)
+    except OSError as error:
+        raise ConfigError(f"init_from={path}: {error.strerror or error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise ConfigError(f"init_from={path}: cannot be read: {error}") from None
+
+
+def weights_for(config: Config, parent: bytes | None) -> Weights | None:
+    """What a training starts from; None: from its initial values. `parent`: safetensors of the trial that is named.
+
+    Raises ConfigError where they are not there.
+    """
+    if config.init_from == NONE:
+        return None
+    if not is_trial(config.init_from):
+        return read(config.init_from)
+    if parent is None:
+        raise ConfigError(f"init_from={config.init_from}: the weights of that trial are not at hand")
+    return read_tensors(parent)
+
+
+@torch.no_grad()
+def take_over(model: Model, weights: Weights, source: str) -> None:
+    """Copies the body of `weights` into `model`; learned positions of another grid are interpolated (section 3.2).
+
+    Raises ConfigError naming the parameter that is missing, is too much, or does not fit.
+    """
+    assert not isinstance(model, Reference), "a config does not start a reference model from weights"
+    own, theirs = body(model.state_dict()), body(weights)
+    for name in [*theirs, *own]:
+        if name not in own:
+            raise ConfigError(f"init_from={source}: {name} is there, and this model has none")
+        if name not in theirs:
+            raise ConfigError(f"init_from={source}: {name} is not there, and this model has it")
+    for name, values in theirs.items():
+        if values.shape != own[name].shape and name.startswith("position."):
+            values = model.position.resized(name.removeprefix("position."), values)
+        if values.shape != own[name].shape:
+            there, here = (tuple(tensor.shape) for tensor in (values, own[name]))
+            raise ConfigError(f"init_from={source}: {name} has the shape {there} there and {here} here")
+        own[name].copy_(values)
+
+
+def body(weights: Weights) -> dict[str, Tensor]:
+    """Everything but the head, and but what an objective added."""
+    return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
+
+
+def check(config: Config, parent: Config | Weights) -> None:
+    """Raises ConfigError where `config` cannot start from the weights that `parent` leaves; nothing is allocated."""
+    with torch.device("meta"):
+        model = build(config)
+        weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()
+        take_over(model, {name: values.to("meta") for name, values in weights.items()}, config.init_from)
