@@ -4,9 +4,6 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py \
 	test_few_calls.py test_profile_keys.py test_scancel.py test_stages.py test_unclear_answers.py
-SLOW_PARTS := bench contracts every_study full_disk hostile inspection login looks micro_batch noise plots ranks readme \
-	recipe reference report running scratch stages stream studies
-SLOW := $(SLOW_PARTS:%=tests/test_%.py)
 TESTS := -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
@@ -54,11 +51,11 @@ test-oldest:
 
 # Pins the losses of all entries anew, after a change that raised a `numerics`.
 golden: $(STAMP)
-	$(BIN)/python tests/golden.py
+	$(BIN)/python tests/helpers/golden.py
 
 # timm's and torchvision's models at their full sizes, float64 beside them: about 12 GiB of memory for the large ones.
 test-full: $(STAMP)
-	$(BIN)/python -m pytest -q -s -m slow tests/test_interop.py
+	$(BIN)/python -m pytest -q -s -m slow tests/vitcore/interop/test_convert.py
 
 # On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)
@@ -70,20 +67,20 @@ test-slurm-storm: $(STAMP)
 
 # The slow ones beside `make test`: inductor, the paper's ResNet with all other parts; more kills, full disks, hostile names.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m slow $(SLOW)
+	$(BIN)/python -m pytest -q -m slow tests $(addprefix --ignore tests/,slurm ablations/execution/test_storm.py vitcore/interop)
 
 # Whether intervals cover, verdicts err and plans have power as often as they say; label noise on digits: 10 minutes.
 calibration: $(STAMP)
-	$(BIN)/python tests/calibration.py
+	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/calibration.py
 
 # Seconds that table, plan and status take over up to 10,000 trials (synthetic results): about 5 minutes.
 bench-aggregate: $(STAMP)
-	$(BIN)/python tests/bench_aggregate.py
+	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_aggregate.py
 
 # A pack's loader beside timm's, on photographs made of those in ABLATE_DATA, and its memory: about 7 minutes of a core.
 bench-loader: $(STAMP)
-	$(BIN)/python tests/bench_loader.py
+	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_loader.py
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)
-	$(BIN)/python -m pytest -q -s -m slow tests/test_storm.py
+	$(BIN)/python -m pytest -q -s -m slow tests/ablations/execution/test_storm.py

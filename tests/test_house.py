@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+MOST_FILES = 19  # in one folder
 MAY_IMPORT = {
     "vitcore": {"vitcore"},
     "slurm": {"slurm"},
@@ -60,7 +61,7 @@ def runtime_imports(path: Path, modules: Container[str]) -> set[str]:
     return {name for name in names if name in modules}
 
 
-@pytest.mark.parametrize("package", ["vitcore", "slurm", "ablations"])
+@pytest.mark.parametrize("package", MAY_IMPORT)
 def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
     """Imports run one way inside a package too, late ones included."""
     modules = modules_of(package)
@@ -69,6 +70,14 @@ def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("room", [*MAY_IMPORT, "tests"])
+def test_a_folder_has_few_files(room: str) -> None:
+    """A reader can take in a folder at a glance."""
+    for folder in (ROOT / room).rglob("*"):
+        files = list(folder.glob("*.py"))
+        assert len(files) <= MOST_FILES, f"{folder.relative_to(ROOT)} has {len(files)} files"
 
 
 def test_results_never_imports_torch() -> None:

@@ -1,7 +1,7 @@
 """What makes two trials the same trial: the id is a hash of the resolved config.
 
 Left out are fields at their neutral value (so that adding a field orphans no result), how it runs, and paths.
-Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in tests/test_identity.py.
+Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in tests/vitcore/test_identity.py.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_studies import RECIPE, design, names
+from designs import RECIPE, design, names
 
 from ablations.planning import plan as planning
 

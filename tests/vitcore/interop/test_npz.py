@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_interop import official, timm_model
+from vit_checkpoints import official, timm_model
 
 from vitcore.config import Config
 from vitcore.interop import npz

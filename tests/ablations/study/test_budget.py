@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_studies import RECIPE, design
+from designs import RECIPE, design
 
 from ablations.planning import plan as planning
 

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import synthetic
 from browser import CHROMIUM, Browser, Tab, browser
-from test_report import MADE, with_holes
 
 from results import report
 
@@ -31,11 +31,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with long names, many arms, curves, holes and footnotes."""
     kinds = ["1d", *(f"a-position-with-a-very-long-name-{i}" for i in range(8))]
     many = synthetic.make_plan("position-zoo", {"position": kinds}, {"position": "1d"})
-    holed = with_holes()
+    holed = synthetic.with_holes()
     holed.plan["name"] = "position-embedding@holed"
     path = tmp_path_factory.mktemp("page") / "report.html"
     studies = [synthetic.results(plan) for plan in (synthetic.position(), synthetic.pooling(), many)]
-    path.write_text(report.render([*studies, holed], MADE), encoding="utf-8")
+    path.write_text(report.render([*studies, holed], datetime(2026, 1, 2, tzinfo=UTC)), encoding="utf-8")
     return path
 
 

@@ -282,7 +282,7 @@ def torchless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for entry in mine.iterdir():
         if not extra.match(entry.name):
             (its / entry.name).symlink_to(entry)
-    (its / "here.pth").write_text(str(Path(__file__).parent.parent))
+    (its / "here.pth").write_text(str(Path(__file__).parents[3]))
     return folder / "bin/python"
 
 

@@ -31,7 +31,7 @@ def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> N
 
 def test_every_optional_package_is_known() -> None:
     """The extras are those of pyproject.toml; a package of nobody's is no extra."""
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     imported = {"scikit-learn": "sklearn"}
     said = {
         imported.get(name := requirement.partition(">")[0], name): extra

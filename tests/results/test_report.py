@@ -82,15 +82,6 @@ def five() -> list[StudyResults]:
     return [synthetic.results(plan) for plan in plans]
 
 
-def with_holes() -> StudyResults:
-    """position=2d was never started, one trial of position=none failed, position=relative diverged once."""
-    plan = synthetic.position()
-    holes = {synthetic.trial_id(plan, "position=2d", s): synthetic.hole("missing", "not started") for s in range(5)}
-    holes[synthetic.trial_id(plan, "position=none", 3)] = synthetic.hole("failed", "ValueError: boom")
-    holes[synthetic.trial_id(plan, "position=relative", 1)] = synthetic.hole("diverged")
-    return synthetic.results(plan, holes)
-
-
 @pytest.fixture(scope="module")
 def complete() -> str:
     return report.render(five(), MADE)
@@ -214,7 +205,7 @@ def test_equal_studies_give_equal_pages(complete: str) -> None:
 
 def test_an_incomplete_study_says_so_and_hides_no_cell() -> None:
     """Missing, failed and diverged trials are counted in the warning and named, with their reasons, under the table."""
-    page = Page(report.render([with_holes()], MADE))
+    page = Page(report.render([synthetic.with_holes()], MADE))
     assert "Incomplete: 13 of 20 trials finished" in page.text
     assert all(f"{word}" in page.text for word in ("5 missing", "1 failed", "1 diverged", "ValueError: boom"))
     row = next(row for row in page.rows if row.startswith("position=2d"))
@@ -267,7 +258,7 @@ def test_a_study_without_a_source_is_after_nothing() -> None:
 def test_write_makes_the_folder(tmp_path: Path) -> None:
     """And writes UTF-8."""
     path = tmp_path / "deep" / "report.html"
-    report.write([with_holes()], path)
+    report.write([synthetic.with_holes()], path)
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
@@ -281,14 +272,14 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
     path.write_text("the old report")
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        report.write([with_holes()], path)
+        report.write([synthetic.with_holes()], path)
     assert path.read_text() == "the old report"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_unknown_figure_costs_only_itself() -> None:
     """The study keeps its table, the others their figures; a line says what was asked for and what there is."""
-    text = report.render([synthetic.results(synthetic.patch_size(figure="patch")), with_holes()], MADE)
+    text = report.render([synthetic.results(synthetic.patch_size(figure="patch")), synthetic.with_holes()], MADE)
     page = Page(text)
     expected = f"No figure: figure=patch of study patch-size: one of {', '.join(FIGURES)}"
     assert page.text.count(expected) == 1

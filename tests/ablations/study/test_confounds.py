@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from designs import RECIPE, design
 from photographs import photographs
-from test_studies import RECIPE, design
 
 from ablations.planning import plan as planning
 from ablations.planning.jobs import write as write_plan

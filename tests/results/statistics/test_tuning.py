@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import synthetic
-from test_studies import RECIPE, design
+from designs import RECIPE, design
 
 from ablations.planning import plan as planning
 from ablations.planning.jobs import write as write_plan

@@ -1,4 +1,4 @@
-"""How far the weights of two processes are from those of one after 100 steps. `python tests/bench_ranks.py`
+"""How far the weights of two processes are from those of one after 100 steps. `python tests/benchmarks/bench_ranks.py`
 
 On the CPU, float32, gloo. The largest over all tensors of |a - b| / |a|; the keys' biases apart, whose gradient is zero
 in theory, so that Adam makes full steps of rounding of it.

@@ -1,6 +1,6 @@
 """Calibration: whether the tables' intervals cover, verdicts err and plans have power as often as they say.
 
-`make calibration` prints the figures; tests/test_calibration.py runs the same with fewer studies. Every study is made
+`make calibration` prints the figures; its test runs the same with fewer studies. Every study is made
 in memory and goes through `table`, as one of a run directory does.
 """
 

@@ -36,7 +36,7 @@ from results.study_results import EVALUATION, StudyResults
 from results.style import Style, use
 from results.tables import study_table
 
-STUDIES = Path(__file__).parent.parent / "ablations" / "studies"
+STUDIES = Path(__file__).parents[3] / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
 
 
@@ -202,7 +202,7 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
     digests = set()
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        root = Path(__file__).parent.parent
+        root = Path(__file__).parents[3]
         done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         digests.add(done.stdout)

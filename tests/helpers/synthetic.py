@@ -384,3 +384,12 @@ def publish(attempt: store.Attempt, values: Mapping[str, Any]) -> None:
     metrics = {name: values[name] for name in METRICS if values.get(name) is not None}
     measures = {name: values[name] for name in MEASURES if values.get(name) is not None}
     attempt.publish({"status": values["status"], "metrics": metrics, **measures})
+
+
+def with_holes() -> StudyResults:
+    """position=2d was never started, one trial of position=none failed, position=relative diverged once."""
+    plan = position()
+    holes = {trial_id(plan, "position=2d", s): hole("missing", "not started") for s in range(5)}
+    holes[trial_id(plan, "position=none", 3)] = hole("failed", "ValueError: boom")
+    holes[trial_id(plan, "position=relative", 1)] = hole("diverged")
+    return results(plan, holes)

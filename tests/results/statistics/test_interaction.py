@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.stats
 import synthetic
+from designs import design, names
 from statsmodels.stats.multitest import multipletests
-from test_studies import design, names
 
 from ablations.planning import plan as planning
 from results import report
