@@ -1,4 +1,4 @@
-"""README: its examples run as they stand, its commands exist, its layout names every file."""
+"""README: its examples run as they stand, its commands exist."""
 
 import re
 import subprocess
@@ -121,20 +121,6 @@ def test_every_command_is_in_the_readme() -> None:
         for command in app.registered_commands
     }
     assert documented == commands | grouped
-
-
-@pytest.mark.parametrize("package", ["vitcore", "ablations", "results", "slurm"])
-def test_layout_names_every_file(package: str) -> None:
-    """A line for each source file, and no line for a file that is gone."""
-    layout = README.partition("## Layout")[2]
-    named = set(re.findall(rf"^ *({package}/\S+\.(?:py|j2|sh)) ", layout, re.MULTILINE))
-    there = {
-        str(path.relative_to(ROOT))
-        for pattern in ("*.py", "*.j2", "*.sh")
-        for path in (ROOT / package).rglob(pattern)
-        if path.name != "__init__.py"
-    }
-    assert named == there
 
 
 def test_links_and_pictures_exist() -> None:

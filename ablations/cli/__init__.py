@@ -98,6 +98,3 @@ def refuse_usage(error: Any) -> NoReturn:
 
 
 entry = main  # the name that console scripts of versions before 0.12 call
-
-if __name__ == "__main__":
-    main()

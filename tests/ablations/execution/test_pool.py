@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from test_running import Quiet
+from outcomes import Quiet
 
 from ablations.execution import launch, machine, runner, slots
 from ablations.execution.launch import Place

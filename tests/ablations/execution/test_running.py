@@ -19,6 +19,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from outcomes import Quiet, outcomes
 
 from ablations.cli.running import failures
 from ablations.execution import heartbeat, machine, runner
@@ -43,41 +44,11 @@ seeds: 2
 STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
 
 
-class Quiet:
-    """A display that remembers."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.events: list[tuple[str, str]] = []
-
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
-    def idle(self, slot: int) -> None: ...
-
-    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
-        self.events.append((job.arm, event))
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
 def plan(folder: Path, steps: int = 40, study: str = STUDY) -> dict[str, Any]:
     (folder / "s.yaml").write_text(study)
     (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
     design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
     return planning.build(design, [0, 1])
-
-
-def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
-    """What must not depend on what happened on the way."""
-    found = {}
-    for job in jobs:
-        state = store.trial(runs, job.id).state()
-        assert state.result is not None, state
-        assert state.attempt is not None
-        lines = store.read_lines(state.attempt / "metrics.jsonl")
-        curve = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-        found[job.id] = (state.result["weights_sha256"], state.result["metrics"], curve)
-    return found
 
 
 def workers_of(pid: int) -> list[int]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import safetensors.torch
 from in_process import called
+from outcomes import Quiet, outcomes
 from photographs import photographs
 from PIL import Image
-from test_running import Quiet, outcomes
 
 from ablations.cli.arguments import designs, split
 from ablations.cluster import campaign

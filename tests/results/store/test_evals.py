@@ -22,8 +22,9 @@ from ablations.execution import cleaning, evaluations, runner
 from ablations.execution.launch import Place
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job, jobs
-from results import export, store, study_results, units
+from results import export, store, units
 from results.figures import frame
+from results.load import load_studies
 from results.store import evals, lease
 from results.tables import layout, study_table
 from vitcore.analysis.evaluate import at_size, check_size, restored, seen_by
@@ -126,7 +127,7 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(ablate: Abl
         assert ablate(*words)[0] == 0
     assert ablate("export", "few.yaml", "--out", "all.csv")[0] == 0
     assert "fewshot25_accuracy" in (tmp_path / "all.csv").read_text()
-    exported = study_table.table(study_results.load(tmp_path / "all.parquet")[0])
+    exported = study_table.table(load_studies(tmp_path / "all.parquet")[0])
     assert exported["rows"] == shown["rows"]
 
 
@@ -388,14 +389,14 @@ def test_reading_evals_loads_no_torch(ablate: Ablate, tmp_path: Path) -> None:
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
     """A file without their columns gives the same table, and no inspection."""
     plan = synthetic.position(seeds=2)
-    studies = study_results.load(synthetic.write(tmp_path / "runs", plan))
+    studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     export.write(studies, tmp_path / "new.parquet")
     old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.ADDED))
     header = json.loads(old.schema.metadata[export.KEY])
     header["trials"] = export.fingerprint(export.read_rows(tmp_path, old))
     header["checksum"] = store.checksum(header)
     pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
-    assert study_table.table(study_results.load(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
+    assert study_table.table(load_studies(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
     assert export.read_inside(tmp_path / "old.parquet") == {}
 
 

@@ -1,0 +1,37 @@
+"""What trials of a run came to, and a display that remembers what it was told."""
+
+from pathlib import Path
+from typing import Any
+
+from ablations.planning.jobs import Job
+from results import store
+
+
+class Quiet:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.events: list[tuple[str, str]] = []
+
+    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
+    def idle(self, slot: int) -> None: ...
+
+    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
+        self.events.append((job.arm, event))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
+    """What must not depend on what happened on the way."""
+    found = {}
+    for job in jobs:
+        state = store.trial(runs, job.id).state()
+        assert state.result is not None, state
+        assert state.attempt is not None
+        lines = store.read_lines(state.attempt / "metrics.jsonl")
+        curve = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+        found[job.id] = (state.result["weights_sha256"], state.result["metrics"], curve)
+    return found
