@@ -37,7 +37,7 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
 
 def left(plans: Sequence[Json], place: Place) -> list[Job]:
     """The trials that a submission would train."""
-    return retrying.to_do(place.runs, jobs(plans), place.code)
+    return retry.to_do(place.runs, jobs(plans), place.code)
 
 
 def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
@@ -90,7 +90,7 @@ def handed_over(plans: Sequence[Json], place: Place, profile: profiles.Profile) 
     names = [plan["name"] for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if same(one, names, place, profile)]
     campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place)
-    stalling.begin_anew(campaign)
+    no_progress.begin_anew(campaign)
     return reconciled(campaign)
 
 

@@ -1,7 +1,7 @@
 """A page for each packaged recipe, from its YAML file."""
 
-from ablations.stated import Expected
-from ablations.study import Recipe, find, packaged, read_recipe
+from ablations.study.recipe_facts import Expected
+from ablations.study.study import Recipe, find, packaged, read_recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
 

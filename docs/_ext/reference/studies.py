@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ablations import estimate, prepare
-from ablations.estimate import Device
-from ablations.study import Axis, Design, Study, find, packaged, read_recipe, read_study
+from ablations.planning import estimate, prepare
+from ablations.planning.estimate import Device
+from ablations.study.study import Axis, Design, Study, find, packaged, read_recipe, read_study
 from reference.markup import code, comments, literal, prose, shell, table, toctree
 
 RECIPE = "digits"
