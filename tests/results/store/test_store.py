@@ -135,7 +135,7 @@ def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
 def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
     """A holder killed with SIGKILL on this host frees the trial without waiting."""
     code = (
-        "import sys, time; from pathlib import Path; from results import store, lease\n"
+        "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
         "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
@@ -152,7 +152,7 @@ def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
 def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -> None:
     """SIGSTOP on this host: shown as stopped, taken over after 60 s, except where nothing fences the holder off."""
     code = (
-        "import sys, time; from pathlib import Path; from results import store, lease\n"
+        "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
         "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
     )
     clock = [0.0]

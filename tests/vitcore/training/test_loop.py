@@ -217,7 +217,7 @@ def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
 MAIN = """
 import sys, types
 import torch
-from ablations import {module}
+from ablations.execution import {module}
 def told(*_, **__):
     torch.set_num_threads(2)
     sys.exit(str((torch.full((2_000_000,), 2.0**-130) * 1).count_nonzero().item()))
