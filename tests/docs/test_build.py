@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, browser
 
-from ablations.commands.answer import BAD_INPUT, FAILED, INTERRUPTED
-from results.evals import FEW_SHOT
+from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from results.names import MEASURES, METRICS
+from results.store.evals import FEW_SHOT
 from vitcore.config import Config
 
 ROOT = Path(__file__).parent.parent.parent
