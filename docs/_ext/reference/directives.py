@@ -1,6 +1,7 @@
 """Directives of the reference: a key with its type and default, found by search and index; all keys of a record."""
 
 import importlib
+import inspect
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -45,6 +46,7 @@ class Fields(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         module, _, name = self.arguments[0].rpartition(".")
         record = getattr(importlib.import_module(module), name)
+        self.env.note_dependency(inspect.getfile(record))
         keys = list(fields.keys(record))
         names = [key.name for key in keys]
         first = names.index(self.options.get("first", names[0]))

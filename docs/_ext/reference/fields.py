@@ -1,6 +1,5 @@
-"""The keys of a record (a pydantic model, or a dataclass): what each may be, its default and its meaning."""
+"""The keys of a record, a pydantic model: what each may be, its default and its meaning."""
 
-import dataclasses
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +8,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from sphinx.pycode import ModuleAnalyzer
 
 from reference.markup import choices, fence, prose
@@ -28,10 +26,10 @@ class Key:
     meaning: str
 
 
-def keys(record: type) -> Iterator[Key]:
+def keys(record: type[BaseModel]) -> Iterator[Key]:
     """Those of a record in the order of its class."""
     meanings = documented(record)
-    for name, field in fields(record).items():
+    for name, field in record.model_fields.items():
         required = field.is_required()
         yield Key(
             name=field.alias or name,
@@ -42,23 +40,7 @@ def keys(record: type) -> Iterator[Key]:
         )
 
 
-def fields(record: type) -> dict[str, FieldInfo]:
-    if issubclass(record, BaseModel):
-        return record.model_fields
-    return {
-        one.name: FieldInfo.from_annotated_attribute(one.type, default(one))  # type: ignore[arg-type]
-        for one in dataclasses.fields(record)
-    }
-
-
-def default(field: "dataclasses.Field[Any]") -> Any:
-    """A dataclass field's, as pydantic writes it."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return PydanticUndefined if field.default is dataclasses.MISSING else field.default
-
-
-def documented(record: type) -> dict[str, str]:
+def documented(record: type[BaseModel]) -> dict[str, str]:
     """The `#:` comments and attribute docstrings of a class and of those that it inherits from."""
     found: dict[str, str] = {}
     for one in reversed(record.__mro__):
