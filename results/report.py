@@ -187,8 +187,8 @@ def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:
     delta = "" if claim["delta"] is None else f"{unit.signed(claim['delta'])}{unit.of_difference}"
     interval = claim["delta_ci95"] and f" [{', '.join(map(unit.signed, claim['delta_ci95']))}]"
     return {
-        "text": claims.told(claim["claim"]),
-        "verdict": claims.said(claim["verdict"]),
+        "text": claims.with_labels(claim["claim"]),
+        "verdict": claims.verdict_text(claim["verdict"]),
         "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim["note"]) if part),
     }
 

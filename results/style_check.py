@@ -33,7 +33,7 @@ def told(style: Style, plans: Sequence[Plan]) -> str:
 
 def names(plan: Plan) -> Iterator[str]:
     """All that a style may name in a study: arms whole and by their settings, what is measured, what is varied."""
-    said = [arm for claim in plan["claims"] for arm in claims.parts(claim)[::2]]
+    said = [arm for claim in plan["claims"] for arm in claims.parse_claim(claim)[::2]]
     for arm in [*plan["arms"], *plan.get("tuned", [])]:
         said += [arm["name"], arm.get("change", ""), arm.get("model_family", "")]
         said += [f"{key}={value}" for key, value in arm["values"].items()]

@@ -12,7 +12,7 @@ from ablations.planning.jobs import read
 from results import units
 from results.load import load_studies
 from results.statistics import inference, interim, power, tuning
-from results.statistics.contrast import Sample, samples
+from results.statistics.contrast import Sample, samples_by_arm
 from results.study_results import StudyResults
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ class Spread:
 def resolution(plan: Json, runs: Path) -> Json:
     """As `ablate plan --json` has it; what depends on a spread is None where none is known."""
     seeds, family = len(plan["seeds"]), max(plan["family"], 1)
-    tests = family * interim.factor(plan)
+    tests = family * interim.correction_factor(plan)
     found = spread(plan, runs)
     known: Json = dict.fromkeys(("spread", "difference", "smallest_margin", "margin_reachable", "margin_seeds"))
     known |= {"seeds": seeds, "contrasts": family, "margin": plan["margin"], "seeds_for": {}, "note": note(plan)}
@@ -59,11 +59,11 @@ def spread(plan: Json, runs: Path) -> Spread | None:
     """Of the study's own differences so far, pooled over its arms; else what the recipe states; else unknown."""
     if read(runs, plan["name"]) is not None:
         (study,) = load_studies(runs, [plan["name"]], parts=())
-        groups = differences(tuning.at_own_values(study))  # what the table tests
+        groups = differences(tuning.tuned_arms_only(study))  # what the table tests
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
             sd, _ = inference.pooled_sd(list(itertools.chain(*numbers)))
-            return Spread(sd, inference.shared_freedom(numbers), "the differences of this study so far")
+            return Spread(sd, inference.pooled_df(numbers), "the differences of this study so far")
     stated = plan.get("spread")
     if stated and stated["metric"] == plan["metric"]:
         return Spread(stated["sd"], stated["freedom"], f"the recipe ({stated['how']}: {stated['source']})")
@@ -72,7 +72,7 @@ def spread(plan: Json, runs: Path) -> Spread | None:
 
 def differences(study: StudyResults) -> list[list[Sample]]:
     """Of each arm from its baseline, per seed that both finished; those of one baseline together."""
-    found = samples(study, study.plan["metric"])
+    found = samples_by_arm(study, study.plan["metric"])
     groups: dict[str, list[Sample]] = {}
     for arm in study.plan["arms"]:
         if arm["name"] != arm["baseline"]:

@@ -96,7 +96,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
         rows = {row["arm"]: row for row in study_table.table(untuned)["rows"]}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials, cells = contrast.samples(study, plan["metric"]), study_table.cells_by_arm(study)
+        trials, cells = contrast.samples_by_arm(study, plan["metric"]), study_table.cells_by_arm(study)
         for arm in plan["arms"]:
             own, baseline = trials[arm["name"]], trials[arm["baseline"]]
             difference = None if own is baseline else own - baseline
@@ -143,7 +143,7 @@ def tested(pair: Pair, what: Callable[[Side], Sample | None]) -> Test | None:
     if left is None or right is None:
         return None
     found = test(left, right, a.study.plan["split"] == b.study.plan["split"])
-    return replace(found, p=verdict.with_divergence(found.p, b.row, a.row)) if left is a.trials else found
+    return replace(found, p=verdict.p_with_divergence(found.p, b.row, a.row)) if left is a.trials else found
 
 
 def test(a: Sample, b: Sample, same_split: bool) -> Test:
@@ -167,7 +167,7 @@ def differing_by(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str,
     if not same_split or count < 2 or other_images(a, b):
         return inference.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
-        return contrast.mean(pairs), "paired", count
+        return pairs.mean, "paired", count
     first, second = ([*pairs.seeds, *one.without(pairs.seeds).seeds] for one in (a, b))
     numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
     return inference.overlapping(*numbers, count, a.image), "overlapping", count
@@ -183,7 +183,7 @@ def within(pair: Pair, test: Test | None) -> float | None:
     if pair.a is None or pair.b is None or test is None:
         return None
     own = margin(pair.a, pair.b)
-    return None if own is None else inference.tost(test.difference, own)
+    return None if own is None else inference.tost_p(test.difference, own)
 
 
 def distinct(tests: Sequence[Test | None], p: Sequence[float | None]) -> dict[tuple[str, ...], float]:
@@ -208,7 +208,7 @@ def resolvable(pairs: Sequence[Pair], tests: Sequence[Test | None]) -> list[floa
     found: dict[tuple[str, ...], float | None] = {}
     for kind in {kind for kind in kinds if kind}:
         own = {test.trials: test.difference for test, its in zip(tests, kinds, strict=True) if test and its == kind}
-        found |= zip(own, sensitivity.resolvable(list(own.values()), family), strict=True)
+        found |= zip(own, sensitivity.resolvable_differences(list(own.values()), family), strict=True)
     return [found[test.trials] if test else None for test in tests]
 
 
@@ -345,7 +345,7 @@ def notes(pair: Pair, test: Test | None, p_holm: float | None, p_margin: float |
         found.append(f"{other.arm['name']} of {other.study.name} in {name}")
     if test is None:
         return [*found, f"shown side by side, not compared: {unlike(a, b)}"]
-    limits = verdict.disagreements(
+    limits = verdict.verdict_notes(
         judged(a, b, test, p_holm, p_margin),
         test.difference,
         None,

@@ -111,7 +111,7 @@ def caption(study: StudyResults, x: str | None = None) -> list[str]:
 def explained(study: StudyResults, table: Table, page: Figure, x: str | None) -> tuple[str, list[str]]:
     """Draws the study on `page`; returns what to write above and below it."""
     if not x and kind(study.plan) not in OVER_THE_GRID:
-        study = tuning.at_own_values(study)
+        study = tuning.tuned_arms_only(study)
     notes = curves(study, table, page, checked(x)) if x else DRAW[kind(study.plan)](study, table, page)
     under = during(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
     return under, [*notes, *absences(arms(study, table))]

@@ -1,4 +1,4 @@
-"""Claims: what a study's source says of two arms, judged by our trials. "a < b": lower, "a ~ b": a tie."""
+"""Judge a source's claims about two arms by our trials: "a < b" says lower, "a ~ b" says tied."""
 
 import itertools
 import re
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from results import units
-from results.statistics import contrast, inference, tuned_pairs, verdict
+from results.statistics import inference, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.statistics.tuned_pairs import Pair
@@ -18,13 +18,13 @@ CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm may be call
 
 NUMBERS = ("verdict", "delta", "delta_ci95", "p_holm", "n_pairs")
 
-SAID = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
+VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
 
 Row = Mapping[str, Any]
 Claim = dict[str, Any]
 
 
-def judge(
+def judge_claims(
     plan: Mapping[str, Any],
     rows: Sequence[Row],
     samples: Mapping[str, Sample],
@@ -32,36 +32,38 @@ def judge(
     unjudged: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> list[Claim]:
-    """agree, disagree or not-resolved for each claim, at each point of the study's curves; None where untested.
+    """Judge each claim at each point of the study's curves: agree, disagree, not-resolved, or None where untested.
 
-    An arm and its own baseline are judged with the table's p; the other pairs are a Holm family of their own. Of what
-    is tuned, each arm at its own value. within: the table's p of equivalence, by arm. unjudged: arms whose value was
-    not found inside the grid; gone: points of grids that are nobody's best (results/statistics/tuning.py).
+    An arm against its own baseline takes the table's p. All other pairs form a Holm family of their own. Tuned arms
+    stand at their own best value. `within` holds the table's p of equivalence by arm. `unjudged` lists arms whose best
+    value lies at the edge of the grid. `gone` lists grid points that diverged (results/statistics/tuning.py).
+
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
     of = {row["arm"]: row for row in rows}
-    asked = [point for text in plan["claims"] for point in points(text, plan)]
+    asked = [point for text in plan["claims"] for point in claims_at_points(text, plan)]
     there = [(a, b) for a, _, b in asked if a in of and b in of]
     found = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, b in there}
     p_holm: dict[tuple[str, str], float | None] = {
-        (a, b): of[contrast_of(of[a], of[b])]["p_holm"] for a, b in there if is_contrast(of[a], of[b])
+        (a, b): of[contrast_arm(of[a], of[b])]["p_holm"] for a, b in there if is_contrast(of[a], of[b])
     }
     own = [pair for pair in found if pair not in p_holm]
-    p = [None if {*names} & set(unjudged) else tuned_pairs.p(found[names], plan) for names in own]
+    p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(found[names], plan) for names in own]
     adjusted = inference.holm(p, len(own))
     p_holm |= dict(zip(own, adjusted, strict=True))
-    ties = {(a, b): within[contrast_of(of[a], of[b])] for a, b in there if is_contrast(of[a], of[b])}
-    p_within = [tuned_pairs.p_within(found[names], plan["margin"], plan) for names in own]
+    ties = {(a, b): within[contrast_arm(of[a], of[b])] for a, b in there if is_contrast(of[a], of[b])}
+    p_within = [tuned_pairs.p_equivalence(found[names], plan["margin"], plan) for names in own]
     ties |= zip(own, inference.holm(p_within, len(own)), strict=True)
     return [
-        judged(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2]), ties.get(claim[::2])) for claim in asked
+        judged_claim(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2]), ties.get(claim[::2]))
+        for claim in asked
     ]
 
 
-def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(a, relation, b) of a claim; where it names no point of the curves, once for each."""
+def claims_at_points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (a, relation, b) of a claim, once for each point of the curves unless it names a point itself."""
     try:
-        a, relation, b = parts(text)
+        a, relation, b = parse_claim(text)
     except ValueError as error:
         raise ValueError(f"{plan['name']}: {error}") from None
     names = {arm["name"] for arm in plan["arms"]}
@@ -74,36 +76,36 @@ def points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
         yield a + point, relation, b + point
 
 
-def parts(text: str) -> tuple[str, str, str]:
-    """(a, relation, b) of a claim. Raises ValueError for what is none."""
+def parse_claim(text: str) -> tuple[str, str, str]:
+    """Split a claim into (a, relation, b). Raises ValueError for any other form."""
     if not (match := CLAIM.fullmatch(text)):
         raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
     a, relation, b = match.groups()
     return a, relation, b
 
 
-def told(text: str) -> str:
-    """The claim with the labels that the style has for its arms."""
-    a, relation, b = parts(text)
+def with_labels(text: str) -> str:
+    """Write a claim with the current style's labels for its arms."""
+    a, relation, b = parse_claim(text)
     return f"{current().label(a)} {relation} {current().label(b)}"
 
 
-def said(verdict: str | None) -> str:
-    """The verdict in words."""
-    return SAID[verdict]
+def verdict_text(verdict: str | None) -> str:
+    """Return the verdict on a claim as words for a reader."""
+    return VERDICT_TEXT[verdict]
 
 
 def is_contrast(a: Row, b: Row) -> bool:
-    """Whether the table itself tests this pair."""
+    """Tell whether the table itself tests this pair of arms."""
     return a["arm"] != b["arm"] and bool(a["baseline"] == b["arm"] or b["baseline"] == a["arm"])
 
 
-def contrast_of(a: Row, b: Row) -> str:
-    """Which of the two is the arm of the table's contrast."""
+def contrast_arm(a: Row, b: Row) -> str:
+    """Return the name of the arm that the table compares with the other one."""
     return str((a if a["baseline"] == b["arm"] else b)["arm"])
 
 
-def judged(
+def judged_claim(
     plan: Mapping[str, Any],
     of: Mapping[str, Row],
     claim: tuple[str, str, str],
@@ -111,13 +113,13 @@ def judged(
     p_holm: float | None,
     p_within: float | None,
 ) -> Claim:
-    """One claim; no `pair` where an arm is not in the plan."""
+    """Judge one claim. `pair` is None where the plan lacks one of its arms."""
     a, relation, b = claim
     text = f"{a} {relation} {b}"
     if pair is None:
         absent = ", ".join(name for name in (a, b) if name not in of)
         return {"claim": text, **dict.fromkeys(NUMBERS), "note": f"no arm {absent} in the plan"}
-    difference = contrast.mean(pair.own)
+    difference = pair.own.mean
     interval = difference.interval()
     diverged = of[a]["diverged"], of[b]["diverged"]
     higher = units.higher_is_better(plan["metric"])
@@ -126,19 +128,19 @@ def judged(
     tie = tie and not any(diverged)
     return {
         "claim": text,
-        "verdict": tied(word, tie) if relation == "~" else lower(word, difference.value),
+        "verdict": verdict_on_tie(word, tie) if relation == "~" else verdict_on_lower(word, difference.value),
         "delta": difference.value,
         "delta_ci95": None if interval is None else list(interval),
         "p_holm": p_holm,
         "n_pairs": difference.n,
-        "note": note(unresolvable(difference, p_holm), relation, word, plan),
+        "note": claim_note(why_untested(difference, p_holm), relation, word, plan),
     }
 
 
-def lower(word: str | None, difference: float | None) -> str | None:
-    """Of "a < b". Only the resolved opposite contradicts it: within the margin a may still be lower.
+def verdict_on_lower(word: str | None, difference: float | None) -> str | None:
+    """Judge "a < b". Only a resolved difference in the opposite direction contradicts it.
 
-    How much lower the source found it says nothing of that: its numbers are of another setting.
+    The claim says nothing about size: the source's numbers come from another setting.
     """
     if word is None or difference is None:
         return None
@@ -147,8 +149,8 @@ def lower(word: str | None, difference: float | None) -> str | None:
     return UNRESOLVED
 
 
-def tied(word: str | None, tie: bool) -> str | None:
-    """Of "a ~ b". A resolved difference that lies within the margin is a tie all the same."""
+def verdict_on_tie(word: str | None, tie: bool) -> str | None:
+    """Judge "a ~ b". A resolved difference that lies within the margin still counts as a tie."""
     if word is None:
         return None
     if tie:
@@ -156,14 +158,15 @@ def tied(word: str | None, tie: bool) -> str | None:
     return DISAGREE if word in (BETTER, WORSE) else UNRESOLVED
 
 
-def unresolvable(difference: Estimate, p_holm: float | None) -> str:
-    """Why there is no verdict; "" where there is one."""
+def why_untested(difference: Estimate, p_holm: float | None) -> str:
+    """Explain why a claim has no verdict; "" where it has one."""
     if difference.why or p_holm is not None:
         return difference.why
     return "the best value of an arm lies at the edge of its grid"
 
 
-def note(why: str, relation: str, word: str | None, plan: Mapping[str, Any]) -> str:
+def claim_note(why: str, relation: str, word: str | None, plan: Mapping[str, Any]) -> str:
+    """Explain a missing verdict, a missing margin, or a difference too small to exclude."""
     margin = plan["margin"]
     if why:
         return f"untested: {why}"

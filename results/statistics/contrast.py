@@ -1,4 +1,4 @@
-"""Contrasts: what arms reached, seed by seed; arm - baseline is a sample too, over their common seeds."""
+"""Samples of a metric by seed, and contrasts: the paired difference of two samples over their common seeds."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -18,10 +18,11 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """By seed: the finished trials' metric, which test images were right (where stored), the trials' ids.
+    """The finished trials of one arm, by seed.
 
-    image: what one test image adds to an accuracy (`stats.identical`). weights: sha256 of the final weights, "" where
-    none is known.
+    values: the metric. correct: which test images were classified correctly, where stored. ids: trial ids. folds:
+    number of folds in a partition, None where all seeds share one test set. image: what one test image adds to an
+    accuracy (`inference.are_identical`). weights: sha256 of the final weights, "" where unknown.
     """
 
     values: dict[int, float]
@@ -37,34 +38,38 @@ class Sample:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The values (n,), by seed."""
+        """The values (n,) in order of seed."""
         return np.array([self.values[seed] for seed in self.seeds])
 
     @property
     def repeated(self) -> bool:
-        """Whether the seeds are of several partitions into folds, so that they test images again."""
-        return repeated(self.values, self.folds)
+        """Whether the seeds span several partitions into folds, which test the same images again."""
+        return spans_repetitions(self.values, self.folds)
 
     @property
     def repetition(self) -> np.ndarray:
-        """(n,): which partition into folds each seed's test images come from."""
+        """The partition (n,) that each seed's fold comes from."""
         return np.array([seed // self.folds if self.folds else 0 for seed in self.seeds])
 
     @cached_property
     def mean(self) -> Estimate:
-        """Over seeds; with what repetitions of a partition into folds share, where correctness per image is known."""
-        images = per_image(self) if self.repeated else None  # else no image was tested twice, or all were by all seeds
+        """The mean over seeds, with the variance that repeated partitions share where per-image correctness is
+        known.
+        """
+        images = (
+            correctness_matrix(self) if self.repeated else None
+        )  # else no image was tested twice, or all were by all seeds
         shared = 0.0 if images is None else inference.shared_images_variance(images, self.repetition)
         return inference.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
-        """The differences over the seeds that both have; per image where both tested the same images.
+        """The paired differences over common seeds, and per image where both arms tested the same images.
 
-        Within one partition into folds no image is tested twice, and which were right is in no interval: left out.
+        Within a single partition each image is tested once and enters no interval, so `correct` is left empty.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
-        tested_again = not self.folds or repeated(seeds, self.folds)
+        tested_again = not self.folds or spans_repetitions(seeds, self.folds)
         correct = {
             seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
             for seed in seeds
@@ -76,20 +81,22 @@ class Sample:
         return Sample(values, correct, ids, self.folds, self.image, weights)
 
     def same_images(self, other: "Sample", seed: int) -> bool:
-        """Whether both are known to have tested the same images with this seed."""
+        """Tell whether both samples are known to have tested the same images with this seed."""
         mine, theirs = self.correct.get(seed), other.correct.get(seed)
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
     def without(self, seeds: Collection[int]) -> "Sample":
+        """Return the sample without these seeds."""
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 
 
-def repeated(seeds: Iterable[int], folds: int | None) -> bool:
+def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
+    """Tell whether the seeds come from more than one partition into folds."""
     return folds is not None and len({seed // folds for seed in seeds}) > 1
 
 
-def samples(study: StudyResults, metric: str) -> dict[str, Sample]:
-    """What the finished trials of every arm of the plan reached."""
+def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
+    """Return a Sample of finished trials for every arm in the plan."""
     split = study.plan["split"]
     folds = split.get("folds")
     image = (folds or 1) / split["images"] if units.is_accuracy(metric) else 0.0
@@ -103,30 +110,20 @@ def samples(study: StudyResults, metric: str) -> dict[str, Sample]:
     return found
 
 
-def sample(study: StudyResults, arm: str, metric: str) -> Sample:
-    """What the arm's finished trials reached."""
-    return samples(study, metric)[arm]
-
-
-def mean(trials: Sample) -> Estimate:
-    """Over seeds, computed once."""
-    return trials.mean
-
-
-def over_images(trials: Sample) -> Estimate | None:
+def mean_over_images(trials: Sample) -> Estimate | None:
     """The mean over seeds and images; None unless all seeds test the same images."""
-    images = None if trials.folds else per_image(trials)
-    return None if images is None or np.isnan(images).any() else inference.crossed(images)
+    images = None if trials.folds else correctness_matrix(trials)
+    return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
 
-def known(trials: Sample) -> bool:
-    """Whether there are trials, and every one's correctness per image."""
+def has_all_images(trials: Sample) -> bool:
+    """Tell whether every trial's per-image correctness is known."""
     return bool(trials.values) and trials.values.keys() <= trials.correct.keys()
 
 
-def per_image(trials: Sample) -> np.ndarray | None:
-    """(n, images), NaN where a seed did not test the image; None where a seed's images are not known."""
-    if not known(trials):
+def correctness_matrix(trials: Sample) -> np.ndarray | None:
+    """Correctness (n, images), NaN where a seed skipped the image; None unless it is known for every seed."""
+    if not has_all_images(trials):
         return None
     tests = [trials.correct[seed] for seed in trials.seeds]
     matrix = np.full((len(tests), 1 + max(int(index.max(initial=-1)) for index, _ in tests)), np.nan)
@@ -136,8 +133,8 @@ def per_image(trials: Sample) -> np.ndarray | None:
     return matrix if tested.all() else matrix[:, tested]
 
 
-def caveat(trials: Sample) -> str:
-    """What an interval leaves out where correctness per image is not known."""
-    if not trials.repeated or known(trials):
+def interval_caveat(trials: Sample) -> str:
+    """Say what the interval omits where repeated partitions lack per-image correctness; "" otherwise."""
+    if not trials.repeated or has_all_images(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

@@ -1,4 +1,4 @@
-"""The ends of a tuned grid: whether a best value lies at one, and which value to add there."""
+"""Detect best values at the edge of a tuned grid, and suggest the next value to add."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,59 +11,65 @@ Number = int | float
 
 
 @dataclass(frozen=True)
-class End:
-    """The first or last value of a tuned setting, where some seed chooses it.
+class GridEnd:
+    """The first or last value of a tuned setting that some seed chose.
 
-    inside: the best of the values between the ends; beyond: the next value in the grid's own steps, if there is one;
-    resolved: whether the end is better than `inside` by more than noise.
+    inner: the best value between the two ends. beyond: the next value in the grid's own steps, if any. resolved:
+    whether this end beats `inner` by more than noise.
     """
 
     setting: str
     value: Number
-    inside: Number
+    inner: Number
     beyond: Number | None
     resolved: bool
 
     @property
-    def told(self) -> str:
+    def note(self) -> str:
+        """"""
         add = "" if self.beyond is None else f"; add {self.setting} {self.beyond} to the grid"
         if self.resolved:
             return f"its best {self.setting} lies at the edge of the grid, {self.value}: no verdict{add}"
-        return f"{self.setting} {self.value}, at the edge of the grid, ties with {self.inside}{add}"
+        return f"{self.setting} {self.value}, at the edge of the grid, ties with {self.inner}{add}"
 
 
-def ends(chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]) -> Iterator[End]:
-    """The ends of the grid `tune` among the chosen points; reached: (n, points), NaN for a hole."""
+def chosen_ends(
+    chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
+) -> Iterator[GridEnd]:
+    """Yield the ends of the grid `tune` that some seed chose.
+
+    reached: validation scores (n, points), NaN where a trial is missing.
+    """
     whole = reached[~np.isnan(reached).any(axis=1)]
     shape = [len(values) for values in tune.values()]
     points = [point for point in chosen if point is not None]
     for (setting, values), places in zip(tune.items(), np.indices(shape).reshape(len(shape), -1), strict=True):
         last = len(values) - 1
         for place in sorted({0, last} & {int(places[point]) for point in points}):
-            end, inside = (best(whole, among) for among in (places == place, (places > 0) & (places < last)))
-            yield End(
+            end, inner = (best_point(whole, among) for among in (places == place, (places > 0) & (places < last)))
+            yield GridEnd(
                 setting,
                 values[place],
-                values[places[inside]],
-                beyond(values if place else values[::-1]),
-                exceeds(whole[:, end], whole[:, inside]),
+                values[places[inner]],
+                next_value(values if place else values[::-1]),
+                exceeds(whole[:, end], whole[:, inner]),
             )
 
 
-def best(reached: np.ndarray, among: np.ndarray) -> int:
-    """The point with the best mean among some (points,)."""
+def best_point(reached: np.ndarray, among: np.ndarray) -> int:
+    """Return the index of the best mean among the points in the mask `among` (points,)."""
     return int(np.argmax(np.where(among, reached.mean(axis=0), -np.inf)))
 
 
 def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether the mean of a is above that of b, by the 95% interval of their paired differences (n,)."""
+    """Tell whether mean(a) > mean(b) by the 95% interval of their paired differences (n,)."""
     difference = inference.mean(a - b)
     low = interval[0] if (interval := difference.interval()) else difference.value
     return low is not None and low > 0
 
 
-def beyond(values: Sequence[Number]) -> Number | None:
-    """What follows the last of some numbers: by its ratio to the one before, or their distance; None below zero."""
+def next_value(values: Sequence[Number]) -> Number | None:
+    """Continue the sequence by its last ratio (or step, where values are not positive); None below zero."""
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)
     if min(values) >= 0 > found:

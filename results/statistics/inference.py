@@ -1,7 +1,6 @@
 """The arithmetic behind every interval and verdict: arrays in, numbers out.
 
-scipy.special has the distributions themselves; scipy.stats takes three times as long to import and adds
-nothing here.
+Distributions come from scipy.special; importing scipy.stats would take three times as long.
 """
 
 import math
@@ -14,16 +13,16 @@ from scipy import special
 
 Interval = tuple[float, float]
 IDENTICAL = 1e-12  # spread, relative to size, below which numbers differ by rounding alone
-WEIGHTS = 10_000  # draws behind a simultaneous interval
+DRAWS = 10_000  # draws behind a simultaneous interval
 NORMAL_MAD = 1.4826  # standard deviations of a normal sample in its median absolute deviation
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean or a difference of means, with its standard error where the data can say.
+    """A mean, or a difference of means, with its standard error.
 
-    n: how many numbers (pairs; of two samples the smaller) it comes from. se and df are None where there is no
-    interval: `why` says why.
+    n: values or pairs behind it; of two samples, the smaller size. se and df are None where there is no interval, and
+    `why` gives the reason.
     """
 
     n: int
@@ -33,10 +32,10 @@ class Estimate:
     why: str = ""
 
     def interval(self, level: float = 0.95) -> Interval | None:
-        """The two-sided t interval."""
+        """The two-sided t interval; None where there is no standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
-        half = self.se * quantile((1 + level) / 2, self.df)
+        half = self.se * t_quantile((1 + level) / 2, self.df)
         return self.value - half, self.value + half
 
     def __neg__(self) -> "Estimate":
@@ -44,81 +43,82 @@ class Estimate:
 
     @property
     def p(self) -> float | None:
-        """Two-sided, of the value being 0."""
+        """The two-sided p value of the null hypothesis that the value is 0."""
         if self.value is None or self.se is None or self.df is None:
             return None
         return float(2 * special.stdtr(self.df, -abs(self.value) / self.se))
 
 
 @lru_cache(1024)  # a table asks for few of them, thousands of times
-def quantile(probability: float, df: float) -> float:
-    """Of Student's t."""
+def t_quantile(probability: float, df: float) -> float:
+    """The quantile of Student's t distribution with df degrees of freedom."""
     return float(special.stdtrit(df, probability))
 
 
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
-    """The mean of values (n,), SE^2 = s^2 / n + extra_variance, n - 1 degrees of freedom.
+    """The mean of values (n,) with SE^2 = s^2 / n + extra_variance and n - 1 degrees of freedom.
 
-    Also of per-seed differences: this is then the paired t test. No interval for fewer than two values, nor
-    for identical ones: accuracies are discrete, and a spread of 0 is no certainty. image: as `identical` takes it.
+    For per-seed differences this is the paired t test. There is no interval for fewer than two values or for identical
+    ones: accuracies are discrete, so zero spread is not certainty. `image` is passed to `are_identical`.
     """
     n = len(values)
     if n < 2:
         return Estimate(n, float(values[0]) if n else None, why=f"n = {n}")
-    value = total(values.tolist()) / n
-    if identical(values, image):
+    value = exact_sum(values.tolist()) / n
+    if are_identical(values, image):
         return Estimate(n, value, why=f"all {n} are identical")
     return Estimate(n, value, math.sqrt(variance(values) / n + extra_variance), n - 1)
 
 
 def variance(values: np.ndarray) -> float:
-    """Of a sample (n,), n > 1. Of five numbers a Python sum takes a tenth of NumPy's time, and it is exact."""
+    """The sample variance of values (n,), n > 1. On five values, a Python sum takes a tenth of NumPy's time."""
     numbers = values.tolist()
-    center = total(numbers) / len(numbers)
-    return total([(number - center) * (number - center) for number in numbers]) / (len(numbers) - 1)
+    center = exact_sum(numbers) / len(numbers)
+    return exact_sum([(number - center) * (number - center) for number in numbers]) / (len(numbers) - 1)
 
 
-def total(numbers: Sequence[float]) -> float:
-    """Exact; beyond what a float holds inf or NaN, as NumPy has it."""
+def exact_sum(numbers: Sequence[float]) -> float:
+    """Sum exactly, or return inf or NaN as NumPy does on overflow."""
     try:
         return math.fsum(numbers)
     except (OverflowError, ValueError):
         return sum(numbers)
 
 
-def identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Whether values (n,) differ by rounding, or by less than one test image.
+def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
+    """Tell whether values (n,) differ only by rounding or by less than one test image.
 
-    image: what one of a trial's test images adds to an accuracy; 0 for other metrics. Counts of images differ by whole
-    ones. Folds of 360 and 359 images move equal counts apart, but by far less than half an image.
+    image: what one test image adds to an accuracy; 0 for other metrics. Image counts differ by whole images, so half an
+    image separates real differences from unequal fold sizes (360 and 359 images).
     """
     low, high = min(numbers := values.tolist()), max(numbers)
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
 
 
 def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
-    """mean(b) - mean(a) of two independent samples of unequal variance (Welch 1947)."""
+    """Estimate mean(b) - mean(a) of two independent samples with unequal variances (Welch 1947)."""
     n = min(len(a), len(b))
     if n == 0:
         return Estimate(n, None, why="n = 0")
     difference = float(b.mean() - a.mean())
     if n < 2:
         return Estimate(n, difference, why=f"n = {n}")
-    if identical(a, image) and identical(b, image):
+    if are_identical(a, image) and are_identical(b, image):
         return Estimate(n, difference, why="all are identical on either side")
     parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
-    return Estimate(n, difference, math.sqrt(parts.sum()), welch_freedom(parts, np.array([len(a), len(b)])))
+    return Estimate(n, difference, math.sqrt(parts.sum()), welch_df(parts, np.array([len(a), len(b)])))
 
 
-def welch_freedom(parts: np.ndarray, sizes: np.ndarray) -> float:
-    """Welch's degrees of freedom; parts (2,): the variance of either mean."""
+def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
+    """Welch's degrees of freedom. parts: the variances of the two means (2,). sizes: the sample sizes (2,)."""
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
 def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
-    """mean(b) - mean(a) of samples whose first `pairs` > 1 values are paired (Derrick et al. 2017, unequal variances).
+    """Estimate mean(b) - mean(a) where the first `pairs` > 1 values are paired (Derrick et al. 2017).
 
-    All values count: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), r the correlation of the pairs.
+    All values count: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of
+    the pairs. Variances may differ.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)
@@ -132,17 +132,17 @@ def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) ->
     if squared <= IDENTICAL * parts.sum():
         return Estimate(unpaired.n, unpaired.value, why="all pairs differ alike")
     alone = int(sizes.sum()) - 2 * pairs
-    df = pairs - 1 + (welch_freedom(parts, sizes) - pairs + 1) * alone / (alone + 2 * pairs)
+    df = pairs - 1 + (welch_df(parts, sizes) - pairs + 1) * alone / (alone + 2 * pairs)
     return Estimate(unpaired.n, unpaired.value, math.sqrt(squared), df)
 
 
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
-    """What retested images add to the variance of a mean over seeds that are folds of repeated partitions.
+    """The variance that retested images add to a mean over seeds that are folds of repeated partitions.
 
-    correct: (n, images), one seed a row, NaN for an image outside its fold: correctness, or its difference between two
-    arms. repetition: (n,), which partition the seed's fold is of. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts
-    how often an image was tested and t^2 is the mean covariance between repetitions: (1 - 1/r) t^2 / images for r whole
-    repetitions, 0 for one, and 0 where all seeds test the same images (`crossed` is for those).
+    correct: (n, images), one seed per row, NaN outside its fold; correctness or its difference between two arms.
+    repetition: (n,), the partition of each seed. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an
+    image and t^2 is the mean covariance between repetitions. That is (1 - 1/r) t^2 / images for r whole repetitions. It
+    is 0 for a single one, and where all seeds test the same images (see `crossed_mean`).
     """
     labels = np.unique(repetition)
     if len(labels) < 2 or not np.isnan(correct).any():
@@ -155,7 +155,7 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
 
 def covariances(rows: np.ndarray) -> np.ndarray:
-    """(r, r) of rows (r, images), each pair's over the images that both have; 0 for fewer than two."""
+    """The covariance matrix (r, r) of rows (r, images) over commonly tested images; 0 with fewer than two."""
     there = (~np.isnan(rows)).astype(float)
     values = np.nan_to_num(rows)
     both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i where row j is there
@@ -163,12 +163,11 @@ def covariances(rows: np.ndarray) -> np.ndarray:
     return np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)
 
 
-def crossed(correct: np.ndarray) -> Estimate:
-    """The mean over seeds and images that are both samples; correct: (n, images), as above, without NaN.
+def crossed_mean(correct: np.ndarray) -> Estimate:
+    """The mean over seeds and images as two crossed random factors. correct: (n, images) without NaN.
 
-    SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), the two-way random model; never less than the
-    seeds alone. n - 1 degrees of freedom, those of the scarcer side, so that the interval contains that of
-    the seeds.
+    SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), the two-way random model, never below the variance over
+    seeds alone. It uses n - 1 degrees of freedom, so the interval contains that over seeds.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
@@ -182,7 +181,7 @@ def crossed(correct: np.ndarray) -> Estimate:
 
 
 def holm(p: Sequence[float | None], family: int) -> list[float | None]:
-    """Adjusted p values (Holm 1979) in a planned family, in which a missing test (None) counts as 1."""
+    """Adjust p values (Holm 1979) in a planned family, where a missing test (None) counts as p = 1."""
     present = [i for i, value in enumerate(p) if value is not None]
     size = max(family, len(p))
     adjusted: list[float | None] = [None] * len(p)
@@ -193,34 +192,34 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
     return adjusted
 
 
-def tost(difference: Estimate, margin: float) -> float | None:
-    """p of two one-sided tests (Schuirmann 1987): below 5%, the 90% interval lies inside (-margin, margin)."""
-    sides = [below(difference, margin), below(-difference, margin)]
+def tost_p(difference: Estimate, margin: float) -> float | None:
+    """The p value of two one-sided tests (Schuirmann 1987); p < 0.05 puts the 90% interval inside (-margin, margin)."""
+    sides = [p_below(difference, margin), p_below(-difference, margin)]
     return None if None in sides else max(side for side in sides if side is not None)
 
 
-def below(difference: Estimate, bound: float) -> float | None:
-    """One-sided p of the difference not being below `bound`."""
+def p_below(difference: Estimate, bound: float) -> float | None:
+    """The one-sided p value of the null hypothesis that the difference is at least `bound`."""
     if difference.value is None or difference.se is None or difference.df is None:
         return None
     return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
 
 
-def fisher(k: int, n: int, others: int, of: int) -> float:
-    """One-sided p of k of n being no more than `others` of `of` (Fisher's exact test)."""
+def fisher_p(k: int, n: int, others: int, of: int) -> float:
+    """The one-sided p value of Fisher's exact test that k of n exceeds `others` of `of`."""
     total, both = k + others, n + of
     ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
     return ways / math.comb(both, total)
 
 
 def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
-    """The level at which the samples' t intervals hold all of their means at once (max-t, as Dunnett's).
+    """The marginal level at which t intervals cover all of their means at once (max-t, like Dunnett's).
 
-    samples: of differences (n, contrasts), a group a matrix whose columns are correlated as they are found; groups are
-    independent. Simulated from a fixed seed: normal samples with these correlations, each divided by its own deviation.
+    samples: matrices of differences (n, contrasts). Columns of one matrix are correlated as observed; matrices are
+    independent. The level is simulated with a fixed seed from studentized normal samples with these correlations.
     """
     rng = np.random.default_rng(0)
-    largest = np.zeros(WEIGHTS)  # of P(|T| <= t), over the contrasts
+    largest = np.zeros(DRAWS)  # of P(|T| <= t), over the contrasts
     for sample in samples:
         n = len(sample)
         centered = sample - sample.mean(axis=0)
@@ -233,15 +232,16 @@ def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> fl
 
 
 def robust_deviation(values: np.ndarray) -> float:
-    """The median absolute deviation, as an estimate of a small normal sample's standard deviation (Croux 1992)."""
+    """The median absolute deviation, scaled to the standard deviation of a small normal sample (Croux 1992)."""
     n = len(values)
     return NORMAL_MAD * n / (n - 0.8) * float(np.median(np.abs(values - np.median(values))))
 
 
-def apart(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Which one of values (n,), n >= 5, lies more than 3 robust deviations from their median; None: none, or several.
+def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
+    """Return the index of the only value beyond 3 robust deviations from the median; None for none or several.
 
-    usual: the least deviation that counts. Of five normal values alone, one would lie apart in a sample of seven.
+    values: (n,), None for n < 5. usual: the least deviation to count with. Without it, one in seven normal samples of
+    five would contain an outlier.
     """
     if len(values) < 5:
         return None
@@ -250,7 +250,7 @@ def apart(values: np.ndarray, usual: float = 0.0) -> int | None:
 
 
 def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
-    """The exact interval of a proportion, k of n (Clopper and Pearson 1934)."""
+    """The exact binomial interval of the proportion k of n (Clopper and Pearson 1934)."""
     tail = (1 - level) / 2
     low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
     high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
@@ -258,17 +258,18 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
 
 
 def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
-    """The pooled standard deviation of several samples and its degrees of freedom v (nan and 0: none)."""
+    """The pooled standard deviation of several samples and its degrees of freedom; (nan, 0) for no data."""
     v = sum(max(len(sample) - 1, 0) for sample in samples)
     squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)
 
 
-def shared_freedom(groups: Sequence[Sequence[np.ndarray]]) -> int:
-    """The degrees of freedom, rounded down, of a spread pooled over samples of differences; a group shares a baseline.
+def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
+    """The degrees of freedom, rounded down, of a spread pooled over differences. Each group shares a baseline.
 
-    Of m differences from one baseline any two correlate by 1/2 where all arms vary alike, and their variances by 1/4:
-    v / (1 + (m - 1) / 4), over groups as Satterthwaite adds. With plain v the 80% bound of 8 arms would hold in 68%.
+    Two of m differences from one baseline correlate by 1/2 where all arms vary alike, and their variances by 1/4. This
+    gives v / (1 + (m - 1) / 4) per group, added over groups as Satterthwaite does. Using plain v, the 80% bound of 8
+    arms would hold in only 68% of cases.
     """
     own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
     total = sum(v for v, _ in own)
@@ -276,14 +277,14 @@ def shared_freedom(groups: Sequence[Sequence[np.ndarray]]) -> int:
 
 
 def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
-    """The standard deviation that a pilot's, with v degrees of freedom, is below with this confidence."""
+    """The upper confidence bound of a standard deviation estimated with v degrees of freedom."""
     return sd * math.sqrt(v / float(special.chdtri(v, confidence)))
 
 
 def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8) -> float:
-    """The smallest difference that n pairs resolve with this power at 5% two-sided, first step of Holm.
+    """The smallest difference that n pairs resolve with this power at 5% two-sided, in Holm's first step.
 
-    Solves P(T'_{n-1}(d sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power by bisection. inf for n < 2.
+    Solves P(T'_{n-1}(d sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power by bisection. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
@@ -298,8 +299,8 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
 
 
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
-    """The probability that n pairs resolve a difference at 5% two-sided, in the first step of Holm: P(T'_{n-1} > t)."""
-    critical, shift = quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
+    """The probability that n pairs resolve a difference at 5% two-sided, in Holm's first step: P(T'_{n-1} > t)."""
+    critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))
     if math.isnan(below):  # what SciPy gives where the tail is too thin for it
         return float(shift > critical)

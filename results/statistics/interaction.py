@@ -1,7 +1,7 @@
-"""Interactions: whether two changes together do what each does alone, added up: ab - a - b + baseline, seed by seed.
+"""Interactions: whether two changes add up, measured by ab - a - b + baseline, seed by seed.
 
-On the metric and, for an accuracy, on its logit: near 100% there is little room for a sum, so an interaction may be
-one of the scale. It is claimed only where both have the same sign.
+An accuracy is also tested on the logit scale. Near 100% sums are compressed, so an interaction may be an artifact of
+the scale. One is claimed only where both scales agree in sign.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from results import units
-from results.statistics import contrast, inference, interim
+from results.statistics import inference, interim
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.statistics.verdict import ALPHA, UNRESOLVED
@@ -24,48 +24,51 @@ ROLES = ("ab", "a", "b", "baseline")
 Interaction = dict[str, Any]
 
 
-def judge(study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()) -> list[Interaction]:
-    """Every planned interaction: a Holm family of their own, in which one without a number counts with p = 1.
+def judge_interactions(
+    study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()
+) -> list[Interaction]:
+    """Judge every planned interaction in one Holm family; a missing number counts as p = 1.
 
-    unjudged: arms whose own value of what is tuned was not found inside the grid.
+    unjudged: tuned arms whose best value lies at the edge of the grid.
     """
     planned = study.plan.get("interactions", [])  # plans written before the field existed have none
-    found = [combined([samples[entry[role]] for role in ROLES]) for entry in planned]
+    found = [interaction_sample([samples[entry[role]] for role in ROLES]) for entry in planned]
     edge = [any(entry[role] in unjudged for role in ROLES) for entry in planned]
-    p = [None if at_edge else interim.p(sample, study.plan) for sample, at_edge in zip(found, edge, strict=True)]
+    p = [None if at_edge else interim.p_value(sample, study.plan) for sample, at_edge in zip(found, edge, strict=True)]
     p_holm = inference.holm(p, len(planned))
     return [
-        judged(study, entry, samples, contrast.mean(sample), adjusted)
+        judged_interaction(study, entry, samples, sample.mean, adjusted)
         for entry, sample, adjusted in zip(planned, found, p_holm, strict=True)
     ]
 
 
-def combined(four: Sequence[Sample]) -> Sample:
-    """ab - a - b + baseline over the seeds that all four finished."""
+def interaction_sample(four: Sequence[Sample]) -> Sample:
+    """Compute ab - a - b + baseline over the seeds that all four arms finished."""
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 
 
-def judged(
+def judged_interaction(
     study: StudyResults,
     entry: Mapping[str, str],
     samples: Mapping[str, Sample],
     estimate: Estimate,
     p_holm: float | None,
 ) -> Interaction:
+    """Estimate and judge one planned interaction."""
     four = [samples[entry[role]] for role in ROLES]
     scale = units.is_accuracy(study.plan["metric"])
-    logit = contrast.mean(combined([logits(sample, tested(study)) for sample in four])) if scale else None
-    diverged = lost(study, [entry[role] for role in ROLES])
+    logit = interaction_sample([logits(sample, images_per_trial(study)) for sample in four]).mean if scale else None
+    diverged = diverged_arms(study, [entry[role] for role in ROLES])
     word = verdict(estimate, logit, p_holm, bool(diverged))
     return {
         "name": entry["name"],
         "arms": [entry[role] for role in ROLES],
         "n": estimate.n,
         "interaction": estimate.value,
-        "ci95": bounds(estimate),
+        "ci95": interval_list(estimate),
         "logit": logit.value if logit else None,
-        "logit_ci95": bounds(logit) if logit else None,
+        "logit_ci95": interval_list(logit) if logit else None,
         "p": estimate.p,
         "p_holm": p_holm,
         "verdict": word,
@@ -73,56 +76,56 @@ def judged(
     }
 
 
-def bounds(estimate: Estimate) -> list[float] | None:
+def interval_list(estimate: Estimate) -> list[float] | None:
     interval = estimate.interval()
     return None if interval is None else list(interval)
 
 
-def tested(study: StudyResults) -> float:
-    """How many images a trial tests."""
+def images_per_trial(study: StudyResults) -> float:
+    """Return the number of test images per trial."""
     split = study.plan["split"]
     return float(split["images"]) / float(split.get("folds") or 1)
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """The empirical logit of accuracies k / m, log((k + 1/2) / (m - k + 1/2)): finite for 0 and 1 (Haldane 1956).
+    """Map accuracies k / m to empirical logits log((k + 1/2) / (m - k + 1/2)), finite at 0 and 1 (Haldane 1956).
 
-    Images right or wrong have no logit: `correct` and `image` are dropped, and the interval is that of the seeds.
+    Single images have no logit, so `correct` and `image` are dropped and the interval is over seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
 
 
-def lost(study: StudyResults, arms: Sequence[str]) -> list[str]:
-    """Which of the arms have trials that diverged."""
+def diverged_arms(study: StudyResults, arms: Sequence[str]) -> list[str]:
+    """Return the arms that have diverged trials."""
     ended = zip(study.columns["arm"], study.columns["status"], strict=True)
     gone = {arm for arm, status in ended if status == "diverged"}
     return [arm for arm in arms if arm in gone]
 
 
 def verdict(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: bool) -> str | None:
-    """positive, negative or not-resolved; None where the data allow no test."""
+    """Return positive, negative or not-resolved; None where no test is possible."""
     if p_holm is None or estimate.value is None:
         return None
-    if p_holm >= ALPHA or diverged or opposed(estimate, logit):
+    if p_holm >= ALPHA or diverged or opposed_on_logit(estimate, logit):
         return UNRESOLVED
     return POSITIVE if estimate.value > 0 else NEGATIVE
 
 
-def opposed(estimate: Estimate, logit: Estimate | None) -> bool:
-    """Whether the logit says the opposite of the metric, or nothing."""
+def opposed_on_logit(estimate: Estimate, logit: Estimate | None) -> bool:
+    """Tell whether the interaction on the logit scale has the opposite sign or is zero."""
     if logit is None or logit.value is None or estimate.value is None:
         return False
     return logit.value * estimate.value <= 0
 
 
 def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]) -> list[str]:
-    """Why there is no verdict, or not the one that p suggests."""
+    """Explain a missing verdict, or one that differs from what p suggests."""
     said = [f"untested: {estimate.why}"] if estimate.why else []
     if p_holm is None and not estimate.why:
         said.append("untested: the best value of an arm lies at the edge of its grid")
     resolved = p_holm is not None and p_holm < ALPHA
-    if resolved and opposed(estimate, logit):
+    if resolved and opposed_on_logit(estimate, logit):
         said.append("its logit has the opposite sign: an interaction of the scale")
     if resolved and diverged:
         said.append(f"trials of {', '.join(diverged)} diverged")
@@ -130,7 +133,9 @@ def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, dive
 
 
 def sentence(interaction: Interaction, metric: str) -> str:
-    """ "position=2d,position_at=shared: +0.40 points (95% CI -0.31 to +1.10; logit +0.05): not resolved" """
+    """Describe one interaction: "position=2d,position_at=shared: +0.40 points (95% CI ...; logit +0.05): not
+    resolved".
+    """
     unit, name = units.unit(metric), current().label(interaction["name"])
     if interaction["interaction"] is None:
         return f"{name}: {'; '.join(interaction['notes'])}"

@@ -1,4 +1,4 @@
-"""How many seeds an answer takes: to resolve a difference, and to show that there is none worth the name."""
+"""Sample size: the seeds needed to resolve a difference or to show equivalence."""
 
 import math
 from collections.abc import Callable
@@ -14,17 +14,19 @@ NODES = 2000  # quantiles over which the spread that a table will find is averag
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """The fewest pairs that resolve it with 80% power, as `stats.resolvable_difference` says; None: over MOST_SEEDS."""
-    return fewest(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
+    """The fewest pairs that resolve a difference with 80% power (`inference.power_to_resolve`); None above
+    MOST_SEEDS.
+    """
+    return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """The fewest pairs that show two equal arms to be so with 80% power; None: over MOST_SEEDS."""
-    return fewest(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
+    """The fewest pairs that show two equal arms equivalent with 80% power; None above MOST_SEEDS."""
+    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
-    """Within which margin n pairs of two equal arms show them to be so with 80% power. inf for n < 2."""
+    """The smallest margin within which n pairs show two equal arms equivalent with 80% power; inf for n < 2."""
     if n < 2:
         return math.inf
     low, high = 0.0, sd
@@ -37,23 +39,23 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 
 
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
-    """The probability that n pairs of two equal arms get the verdict `equivalent`, in the first step of Holm.
+    """The probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
 
-    tests: how many are corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no difference
-    may be resolved, at 5%: what is left of Holm where all other contrasts are. With mean D and deviation S,
-    P(|D| < min(margin - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))) for normal differences, which are
-    independent: averaged over the quantiles of S (Schuirmann 1987; Phillips 1990).
+    tests: the number of tests corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no
+    difference may be resolved at 5%. With mean D and deviation S of normal differences, the power is P(|D| < min(margin
+    - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))). D and S are independent, so it is averaged over quantiles
+    of S (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0
     spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
-    room = margin * math.sqrt(n) / sd - inference.quantile(1 - 0.05 / tests, n - 1) * spread
-    room = np.minimum(room, inference.quantile(0.975, n - 1) * spread)
+    room = margin * math.sqrt(n) / sd - inference.t_quantile(1 - 0.05 / tests, n - 1) * spread
+    room = np.minimum(room, inference.t_quantile(0.975, n - 1) * spread)
     return float(np.where(room > 0, 2 * special.ndtr(room) - 1, 0.0).mean())
 
 
-def fewest(enough: Callable[[int], bool]) -> int | None:
-    """The smallest number of seeds that is enough, by bisection: with more of them it stays so."""
+def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
+    """Find the smallest sufficient number of seeds by bisection; None above MOST_SEEDS."""
     if not enough(MOST_SEEDS):
         return None
     low, high = 1, MOST_SEEDS  # one seed is never enough

@@ -1,4 +1,4 @@
-"""How an error falls with compute: error = a C^-b, fitted to each seed of a family of models."""
+"""Power law of error over compute, error = a C^-b, fitted to each seed of a model family."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ import numpy as np
 from results.statistics import inference
 from results.statistics.inference import Estimate
 
-SIZES = 4  # that a fit of two parameters needs at least
+MIN_SIZES = 4  # that a fit of two parameters needs at least
 
 Points = Mapping[int, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,), error (sizes,)
 
 
 @dataclass(frozen=True)
 class Fits:
-    """a, b: (seeds,), by least squares of log error on log compute; low, high: the compute that all were fitted to."""
+    """Least-squares fits of log error on log compute, one per seed.
+
+    a, b: (seeds,). low, high: the range of compute that all fits share.
+    """
 
     a: np.ndarray
     b: np.ndarray
@@ -23,11 +26,13 @@ class Fits:
     high: float
 
     def exponent(self) -> Estimate:
-        """The mean of b over the seeds."""
+        """The mean of b over seeds."""
         return inference.mean(self.b)
 
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """The fitted errors, mean over the seeds: (points,), and the same as estimates. Raises ValueError outside."""
+        """The mean fitted errors (points,) and their estimates over seeds. Raises ValueError outside the fitted
+        range.
+        """
         if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
             raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
         errors = self.a * compute[:, None] ** -self.b  # (points, seeds)
@@ -35,12 +40,12 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """One fit a seed that has SIZES different sizes with an error above 0.
+    """Fit each seed that has MIN_SIZES different sizes with positive error.
 
-    None where no seed has, or where they have no range in common.
+    Returns None where no seed qualifies or the seeds share no range.
     """
-    usable = {seed: known(*found) for seed, found in points.items()}
-    usable = {seed: found for seed, found in usable.items() if len(np.unique(found[0])) >= SIZES}
+    usable = {seed: positive(*found) for seed, found in points.items()}
+    usable = {seed: found for seed, found in usable.items() if len(np.unique(found[0])) >= MIN_SIZES}
     if not usable:
         return None
     lines = np.array([np.polynomial.polynomial.polyfit(np.log(c), np.log(e), 1) for c, e in usable.values()])
@@ -49,7 +54,7 @@ def fit(points: Points) -> Fits | None:
     return Fits(np.exp(lines[:, 0]), -lines[:, 1], low, high) if low < high else None
 
 
-def known(compute: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Without what has no logarithm."""
+def positive(compute: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Drop the points that have no logarithm."""
     there = np.isfinite(error) & (error > 0) & (compute > 0)
     return compute[there], error[there]

@@ -1,4 +1,4 @@
-"""Verdicts: the word for a difference, and a note wherever word and interval seem to disagree."""
+"""Verdicts on a difference, and notes where verdict and 95% interval seem to disagree."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,11 +22,10 @@ def verdict(
     higher_is_better: bool,
     diverged: tuple[int, int] = (0, 0),
 ) -> str | None:
-    """better, worse, equivalent or not-resolved; None where the data allow no test.
+    """Return better, worse, equivalent or not-resolved; None where no test is possible.
 
-    tie: whether the two are equivalent by the margin. diverged: how many trials of the arm and of its baseline did. An
-    arm that diverged more often is worse, unless its finished trials are better, or not resolved; against a baseline
-    that diverged more often it is better or not resolved.
+    tie: whether the arms are equivalent within the margin. diverged: diverged trials of (arm, baseline). An arm that
+    diverges more often can only be worse or not-resolved; against a baseline that does, better or not-resolved.
     """
     if p_holm is None:
         return None
@@ -42,25 +41,25 @@ def verdict(
     return EQUIVALENT if tie else UNRESOLVED
 
 
-def with_divergence(p: float | None, arm: Counts, baseline: Counts, looks: int = 1) -> float | None:
-    """p of a contrast whose arm diverged: twice the smaller of p and Fisher's, of diverging more often.
+def p_with_divergence(p: float | None, arm: Counts, baseline: Counts, looks: int = 1) -> float | None:
+    """Combine p with Fisher's exact test where the arm diverged: twice the smaller, as two tests make one.
 
-    Fisher's alone where nothing else is tested, and where the baseline diverged too. Twice: it is one test of two.
+    Fisher's p stands alone where there is no other test or where the baseline diverged too.
     """
     k, others = arm["diverged"], baseline["diverged"]
     if not k:
         return p
-    more = min(1.0, looks * inference.fisher(k, k + arm["n"], others, others + baseline["n"]))
+    more = min(1.0, looks * inference.fisher_p(k, k + arm["n"], others, others + baseline["n"]))
     return more if p is None or others else min(1.0, 2 * min(p, more))
 
 
-def within(difference: Estimate, margin: float) -> bool:
-    """Two one-sided tests at 5%: the 90% interval lies inside (-margin, margin)."""
-    p = inference.tost(difference, margin)
+def is_equivalent(difference: Estimate, margin: float) -> bool:
+    """Tell whether two one-sided tests at 5% put the 90% interval inside (-margin, margin)."""
+    p = inference.tost_p(difference, margin)
     return p is not None and p < ALPHA
 
 
-def disagreements(
+def verdict_notes(
     word: str | None,
     difference: Estimate,
     images: Estimate | None,
@@ -73,23 +72,23 @@ def disagreements(
     grid: bool = False,
     diverged: bool = False,
 ) -> list[str]:
-    """Why a verdict is not what a reader of the marginal 95% interval would expect.
+    """Explain where a verdict differs from what the unadjusted 95% interval suggests.
 
-    grid: whether the arm was compared with every point of the baseline's grid (results.statistics.tuned_pairs).
-    diverged: whether trials of the arm or of its baseline did.
+    grid: whether the arm was compared with the baseline's whole grid (results.statistics.tuned_pairs). diverged:
+    whether trials of either arm diverged.
     """
     if word is None or p_holm is None:
         return []
     notes = []
     tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
     tests += " and over the whole grid of the other" if grid else ""
-    tie = margin is not None and within(difference, margin)
+    tie = margin is not None and is_equivalent(difference, margin)
     if word in (EQUIVALENT, UNRESOLVED):
         if p_holm < ALPHA:
             notes.append("resolved, but trials diverged on the side that the finished pairs favour")
         elif excludes_zero(difference):
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
-        if word == EQUIVALENT and not inside(difference, margin or 0.0):
+        if word == EQUIVALENT and not within_margin(difference, margin or 0.0):
             notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
         elif word == UNRESOLVED and tie and not diverged:
             notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
@@ -105,8 +104,8 @@ def disagreements(
     return notes
 
 
-def of_speed(arm: Mapping[str, Any], row: Mapping[str, Any], unit: Unit) -> list[str]:
-    """A note where the difference has another sign after twice the steps, and one of the two is resolved."""
+def speed_notes(arm: Mapping[str, Any], row: Mapping[str, Any], unit: Unit) -> list[str]:
+    """Note a difference that changes sign after twice the steps, where one of the two is resolved."""
     there, difference = arm.get("at_twice_the_steps"), row["delta"]  # None in plans written before the field existed
     if there is None or difference is None or difference * there["difference"] >= 0:
         return []
@@ -116,12 +115,13 @@ def of_speed(arm: Mapping[str, Any], row: Mapping[str, Any], unit: Unit) -> list
     return [f"optimisation speed: at twice the steps the difference is {other} ({there['origin']})"]
 
 
-def inside(difference: Estimate, margin: float) -> bool:
-    """Whether the 95% interval lies inside (-margin, margin)."""
+def within_margin(difference: Estimate, margin: float) -> bool:
+    """Tell whether the 95% interval lies inside (-margin, margin)."""
     interval = difference.interval()
     return interval is not None and -margin < interval[0] and interval[1] < margin
 
 
 def excludes_zero(difference: Estimate) -> bool:
+    """Tell whether the 95% interval excludes 0."""
     interval = difference.interval()
     return interval is not None and not interval[0] <= 0 <= interval[1]

@@ -291,7 +291,7 @@ def closing(table: Table, columns: Sequence[str]) -> list[str]:
         corrected = f"Holm over {len(table['interactions'])}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {told}.")
     if table["claims"] and not short:
-        judged = [f"{claims.told(c['claim'])}: {claims.said(c['verdict'])}" for c in table["claims"]]
+        judged = [f"{claims.with_labels(c['claim'])}: {claims.verdict_text(c['verdict'])}" for c in table["claims"]]
         lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table["notes"]]
     return lines + ([] if short else [f"Not covered: {caveat}" for caveat in table["caveats"]])

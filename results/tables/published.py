@@ -39,7 +39,7 @@ def beside(studies: Sequence[StudyResults]) -> Json:
         "rows": rows,
         "claims": judged,
         "provenance": {},
-        "verdicts": dict(Counter(claims.said(claim["verdict"]) for claim in judged)),
+        "verdicts": dict(Counter(claims.verdict_text(claim["verdict"]) for claim in judged)),
     }
 
 
@@ -58,7 +58,7 @@ def places(found: Sequence[Table]) -> list[str]:
 def claim_row(claim: Mapping[str, Any], table: Table) -> Json:
     """A judged claim with the difference that was published, where both of its arms have a number."""
     published = {row["arm"]: row["published"] for row in table["rows"]}
-    a, _, b = claims.parts(claim["claim"])
+    a, _, b = claims.parse_claim(claim["claim"])
     there = published.get(a) is not None and published.get(b) is not None
     return {
         "study": table["study"],
@@ -142,12 +142,12 @@ def claim_cells(claim: Json, marks: tuple[int, ...]) -> list[Cell]:
     unit = units.unit(claim["metric"])
     return [
         Cell(claim["name"], claim["name"]),
-        Cell(claims.told(claim["claim"]), claim["claim"], marks),
+        Cell(claims.with_labels(claim["claim"]), claim["claim"], marks),
         Cell(layout.plus_minus(unit.signed(claim["delta"]), claim["delta_ci95"], unit), claim["delta"]),
         Cell("" if claim["n_pairs"] is None else str(claim["n_pairs"]), claim["n_pairs"]),
         Cell(units.probability(claim["p_holm"]), claim["p_holm"]),
         Cell(unit.signed(claim["published_delta"]), claim["published_delta"]),
-        Cell(claims.said(claim["verdict"]), claim["verdict"]),
+        Cell(claims.verdict_text(claim["verdict"]), claim["verdict"]),
     ]
 
 

@@ -52,8 +52,8 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     """
     whole, choices = tuning.with_tuned(study)
     plan = whole.plan
-    samples, cells = contrast.samples(whole, plan["metric"]), cells_by_arm(whole)
-    gone = {point for choice in choices.values() for point in choice.gone}
+    samples, cells = contrast.samples_by_arm(whole, plan["metric"]), cells_by_arm(whole)
+    gone = {point for choice in choices.values() for point in choice.diverged}
     contrasts = {
         arm["name"]: tuned_pairs.pair(arm["name"], arm["baseline"], plan, samples, gone)
         for arm in plan["arms"]
@@ -73,7 +73,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     if simultaneous:
         add_simultaneous(of, contrasts, plan)
     for arm in plan["arms"]:
-        of[arm["name"]]["notes"] += verdict.of_speed(arm, of[arm["name"]], units.unit(plan["metric"]))
+        of[arm["name"]]["notes"] += verdict.speed_notes(arm, of[arm["name"]], units.unit(plan["metric"]))
     noted = dict.fromkeys(note for row in rows for note in row["notes"])
     rows.sort(key=lambda row: (row["arm"] not in choices, current().rank(row["arm"])))  # as planned, but for a style
     return {
@@ -101,10 +101,12 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
         "varied": varied(plan),
         "departures": departures(plan),
         "tuned": list(plan.get("tune", {})),
-        "interactions": [shown(one, judged) for one in interaction.judge(whole, samples, unjudged)],
+        "interactions": [shown(one, judged) for one in interaction.judge_interactions(whole, samples, unjudged)],
         "claims": [
             shown(one, judged)
-            for one in claims.judge(plan, rows, samples, {n: t.p_margin for n, t in tested.items()}, unjudged, gone)
+            for one in claims.judge_claims(
+                plan, rows, samples, {n: t.p_margin for n, t in tested.items()}, unjudged, gone
+            )
         ],
         "notes": study_notes(study)
         + wide_margin(plan, of[plan["baseline"]]["mean"] if plan["baseline"] in of else None),
@@ -154,12 +156,14 @@ def tests(
 ) -> dict[str, Tested]:
     """What is tested of each contrast; nothing after Holm of those that are not to be judged."""
     p = {
-        name: verdict.with_divergence(tuned_pairs.p(pair, plan), of[name], of[of[name]["baseline"]], looks.factor(plan))
+        name: verdict.p_with_divergence(
+            tuned_pairs.p_value(pair, plan), of[name], of[of[name]["baseline"]], looks.correction_factor(plan)
+        )
         for name, pair in contrasts.items()
     }
     there = {name: pair for name, pair in contrasts.items() if name not in unjudged}
     p_holm = adjusted({name: p[name] if name in there else None for name in contrasts}, plan)
-    within = {name: tuned_pairs.p_within(pair, plan["margin"], plan) for name, pair in there.items()}
+    within = {name: tuned_pairs.p_equivalence(pair, plan["margin"], plan) for name, pair in there.items()}
     p_margin = adjusted({name: within.get(name) for name in contrasts}, plan)
     return {name: Tested(pair, p[name], p_holm[name], p_margin[name]) for name, pair in contrasts.items()}
 
@@ -201,7 +205,7 @@ def cells_by_arm(study: StudyResults) -> dict[str, list[Cell]]:
 def arm_row(cells: Sequence[Cell], arm: Mapping[str, Any], finished: Sample, metric: str) -> Row:
     """What the arm itself reached, of its trials; a baseline's row stays like this."""
     count = Counter(cell["status"] for cell in cells)
-    mean = contrast.mean(finished)
+    mean = finished.mean
     notes = [*arm["notes"], *holes(cells, metric)]
     if mean.n > 1 and mean.se is None:
         notes.append(f"no interval of the mean: {mean.why}")
@@ -236,16 +240,16 @@ def add_mean(rows: Sequence[Row], name: str, study: StudyResults) -> None:
     """To the row of each arm, of another number. Raises ValueError for what is none of the study."""
     if name not in study.numbers:
         raise ValueError(f"{study.name}: {layout.unknown(name, study.numbers)}")
-    reached = contrast.samples(study, name)
+    reached = contrast.samples_by_arm(study, name)
     for row in rows:
-        mean = contrast.mean(reached[row["arm"]])
+        mean = reached[row["arm"]].mean
         row |= {name: mean.value, name + layout.INTERVAL: listed(mean.interval())}
 
 
 def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any], judged: bool) -> None:
     """Completes the row of an arm with its difference from `baseline`; judged: whether with a verdict."""
     pairs = test.pair.own
-    difference, images = contrast.mean(pairs), contrast.over_images(pairs)
+    difference, images = pairs.mean, contrast.mean_over_images(pairs)
     diverged = row["diverged"], baseline["diverged"]
     word = verdict.verdict(
         difference,
@@ -270,9 +274,9 @@ def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any],
     if difference.se is None:
         lacking = "interval, p or verdict" if test.p is None else "interval"
         row["notes"].append(f"no {lacking} of the difference: {difference.why}")
-    if unknown := contrast.caveat(pairs):
+    if unknown := contrast.interval_caveat(pairs):
         row["notes"].append(unknown)
-    row["notes"] += verdict.disagreements(
+    row["notes"] += verdict.verdict_notes(
         word,
         difference,
         images,
@@ -280,7 +284,7 @@ def add_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any],
         family=family_of(row["arm"], plan)[1],
         margin=plan["margin"],
         unit=units.unit(plan["metric"]),
-        looks=looks.factor(plan),
+        looks=looks.correction_factor(plan),
         grid=bool(test.pair.ahead),
         diverged=any(diverged),
     )
@@ -291,7 +295,7 @@ def add_outliers(of: Mapping[str, Row], contrasts: Mapping[str, Pair], unit: uni
     pairs = {name: pair.own for name, pair in contrasts.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(own.numbers) for own in pairs.values()] or [0.0]))
     for name, own in pairs.items():
-        if (far := inference.apart(own.numbers, max(usual, own.image))) is not None:
+        if (far := inference.outlier(own.numbers, max(usual, own.image))) is not None:
             value, median = (unit.signed(one) for one in (own.numbers[far], float(np.median(own.numbers))))
             told = f"{sentences.named([own.seeds[far]])} lies apart: {value}, the median is {median}"
             of[name]["notes"].append(f"{told}{unit.of_difference}")
@@ -301,14 +305,14 @@ def add_simultaneous(of: Mapping[str, Row], contrasts: Mapping[str, Pair], plan:
     """To each row the interval that holds its difference while those of its family hold theirs."""
     families: dict[tuple[str, int], dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, pair in contrasts.items():
-        if contrast.mean(pair.own).se is not None:
+        if pair.own.mean.se is not None:
             families[family_of(name, plan)][tuple(pair.own.seeds)].append(name)
     for groups in families.values():
         level = inference.simultaneous_level(
             [np.column_stack([contrasts[name].own.numbers for name in names]) for names in groups.values()]
         )
         for name in itertools.chain(*groups.values()):
-            of[name]["delta_ci95_simultaneous"] = listed(contrast.mean(contrasts[name].own).interval(level))
+            of[name]["delta_ci95_simultaneous"] = listed(contrasts[name].own.mean.interval(level))
 
 
 def listed(interval: Interval | None) -> list[float] | None:
@@ -366,7 +370,7 @@ def study_notes(study: StudyResults) -> list[str]:
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes + starts(study) + looks.note(study.plan)
+    return notes + starts(study) + looks.notes(study.plan)
 
 
 def starts(study: StudyResults) -> list[str]:

@@ -551,7 +551,7 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             found_so_far = differences(study(seeds_and_arms(rng, arms, 5)))
             groups = [[pairs.numbers for pairs in group] for group in found_so_far]
             sd, _ = inference.pooled_sd([one for group in groups for one in group])
-            found.append(inference.sd_bound(sd, inference.shared_freedom(groups)) >= SD * math.sqrt(2))
+            found.append(inference.sd_bound(sd, inference.pooled_df(groups)) >= SD * math.sqrt(2))
         share = float(np.mean(found))
         yield Line(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", 0.8, 0.84, share, studies)
 

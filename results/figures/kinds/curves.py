@@ -84,7 +84,7 @@ def followed(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, li
 
 def in_question(study: StudyResults) -> dict[str, Any]:
     """Arm -> dashes, of each tuned arm's own point of the grid and its baseline's; none while nothing can be chosen."""
-    entries, own = {entry["name"]: entry for entry in study.plan.get("tuned", [])}, tuning.settled(study)
+    entries, own = {entry["name"]: entry for entry in study.plan.get("tuned", [])}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry["baseline"]]) for entry in entries.values() if entry["baseline"] in own]
     dashes = {entry["points"][point]: DASHED for entry, point in elsewhere}
     return dashes | {entries[name]["points"][point]: "-" for name, point in own.items()}
@@ -209,7 +209,7 @@ def averaged(history: pd.DataFrame) -> pd.DataFrame:
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
     values = seeds.pivot_table(index="step", columns="seed", values="value").dropna()
     n, mean = values.shape[1], values.mean(axis=1)
-    half = inference.quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
+    half = inference.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
     at = seeds.groupby("step")["at"].mean().reindex(values.index)
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 

@@ -21,7 +21,7 @@ from results.figures.lines import (
 from results.figures.page import legend_above
 from results.figures.theme import current
 from results.statistics import power_law
-from results.statistics.power_law import SIZES, Fits
+from results.statistics.power_law import MIN_SIZES, Fits
 from results.study_results import StudyResults
 from results.tables.study_table import Table
 from results.units import is_accuracy, unit
@@ -134,7 +134,7 @@ def described(frame: pd.DataFrame, fitted: dict[str, Fits | None]) -> str:
     found = ", ".join(f"{lines[name]} {exponent(fit, planned[name])}" for name, fit in fitted.items() if fit)
     short = ", ".join(lines[name] for name, fit in fitted.items() if not fit)
     law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {found}."
-    without = f"No fit, fewer than {LEAST} seeds with {SIZES} sizes: {short}."
+    without = f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {short}."
     return " ".join([law] * bool(found) + [without] * bool(short))
 
 

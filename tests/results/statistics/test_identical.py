@@ -38,8 +38,8 @@ def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
 def test_counts_that_differ_by_one_image_are_a_spread(low: int) -> None:
     """However large they are, and whichever fold is the smaller one."""
     for counts in ([low + 1, low, low, low, low], [low, low, low, low, low + 1]):
-        assert not inference.identical(np.array(counts) / FOLDS, 5 / 1797)
-        assert inference.identical(np.full(5, low) / FOLDS, 5 / 1797)
+        assert not inference.are_identical(np.array(counts) / FOLDS, 5 / 1797)
+        assert inference.are_identical(np.full(5, low) / FOLDS, 5 / 1797)
 
 
 def test_other_metrics_have_no_images() -> None:

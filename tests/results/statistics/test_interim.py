@@ -147,8 +147,8 @@ def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: 
 
 def test_a_study_that_looked_once_has_nothing_to_note() -> None:
     """Nor has one whose plan is older than the field."""
-    assert interim.note({"looks": [10]}) == interim.note({}) == []
-    assert interim.factor({"looks": [10]}) == interim.factor({}) == 1
+    assert interim.notes({"looks": [10]}) == interim.notes({}) == []
+    assert interim.correction_factor({"looks": [10]}) == interim.correction_factor({}) == 1
 
 
 def test_claims_between_other_arms_are_corrected_too() -> None:

@@ -12,7 +12,7 @@ from statsmodels.stats.weightstats import ttost_paired
 from results import units
 from results.statistics import inference
 from results.statistics.inference import Estimate
-from results.statistics.verdict import disagreements, verdict, within
+from results.statistics.verdict import is_equivalent, verdict, verdict_notes
 
 RNG = np.random.default_rng(20111)
 TABLES = [(n, RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]
@@ -108,8 +108,8 @@ def test_equivalence_is_that_of_statsmodels(n: int, a: np.ndarray, b: np.ndarray
     """Two one-sided tests at 5% are the 90% interval within the margin."""
     for margin in (0.005, 0.02, 0.05, 0.2):
         p, *_ = ttost_paired(a, b, -margin, margin)
-        assert inference.tost(inference.mean(a - b), margin) == pytest.approx(p)
-        assert within(inference.mean(a - b), margin) == (p < 0.05)
+        assert inference.tost_p(inference.mean(a - b), margin) == pytest.approx(p)
+        assert is_equivalent(inference.mean(a - b), margin) == (p < 0.05)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 5), (1, 5), (3, 5), (5, 5), (2, 40), (0, 1)])
@@ -154,10 +154,10 @@ def test_pooled_sd_pools_over_samples_of_any_size() -> None:
 def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
     """Three of five seeds each: 12 / 1.5 from one baseline, 12 from three; 8 + 4 of both kinds by Satterthwaite."""
     five = np.arange(5.0)
-    assert inference.shared_freedom([[five] * 3]) == 8
-    assert inference.shared_freedom([[five]] * 3) == 12
-    assert inference.shared_freedom([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
-    assert inference.shared_freedom([[five[:1]], []]) == 0
+    assert inference.pooled_df([[five] * 3]) == 8
+    assert inference.pooled_df([[five]] * 3) == 12
+    assert inference.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
+    assert inference.pooled_df([[five[:1]], []]) == 0
 
 
 def test_power_is_as_planned() -> None:
@@ -230,7 +230,7 @@ def test_crossed_interval_is_the_two_way_random_model() -> None:
     between_images = n * ((rows.mean(axis=0) - grand) ** 2).sum() / (m - 1)
     within = ((rows - grand) ** 2).sum() - (n - 1) * between_seeds - (m - 1) * between_images
     expected = (between_seeds + between_images - within / ((n - 1) * (m - 1))) / (n * m)
-    assert inference.crossed(rows).se == pytest.approx(math.sqrt(expected))
+    assert inference.crossed_mean(rows).se == pytest.approx(math.sqrt(expected))
 
 
 def test_crossed_interval_contains_that_of_the_seeds() -> None:
@@ -238,7 +238,7 @@ def test_crossed_interval_contains_that_of_the_seeds() -> None:
     rng = np.random.default_rng(4)
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
-        outer, inner = inference.crossed(rows).interval(), inference.mean(rows.mean(axis=1)).interval()
+        outer, inner = inference.crossed_mean(rows).interval(), inference.mean(rows.mean(axis=1)).interval()
         assert outer is not None
         assert inner is not None
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
@@ -249,7 +249,7 @@ def test_crossed_interval_covers_other_test_images() -> None:
     rng, studies, hits, seeds_only = np.random.default_rng(5), 400, 0, 0
     for _ in range(studies):
         rows = rng.normal(0, 0.25, 300) + rng.normal(0, 0.003, (5, 1)) + rng.normal(0, 0.1, (5, 300))
-        low, high = inference.crossed(rows).interval() or (0, 0)
+        low, high = inference.crossed_mean(rows).interval() or (0, 0)
         hits += low <= 0 <= high
         low, high = inference.mean(rows.mean(axis=1)).interval() or (0, 0)
         seeds_only += low <= 0 <= high
@@ -308,7 +308,7 @@ def test_verdict(
     expected: str | None,
 ) -> None:
     """Resolved in the metric's direction, else equivalent within the margin, else not resolved; divergence limits."""
-    tie = margin is not None and within(difference, margin)
+    tie = margin is not None and is_equivalent(difference, margin)
     assert verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged) == expected
 
 
@@ -328,7 +328,7 @@ def test_a_note_says_why_interval_and_verdict_disagree(
     word: str, difference: Estimate, images: Estimate | None, p_holm: float, expected: str | None
 ) -> None:
     """Wherever the marginal interval suggests another word, and only there."""
-    notes = disagreements(word, difference, images, p_holm, family=3, margin=0.03, unit=units.PERCENT)
+    notes = verdict_notes(word, difference, images, p_holm, family=3, margin=0.03, unit=units.PERCENT)
     assert [expected in note for note in notes] == ([] if expected is None else [True])
 
 
@@ -340,7 +340,7 @@ def test_one_sided_p_is_that_of_scipy(bound: float) -> None:
     """That a mean is not below a bound."""
     for _, a, _ in TABLES:
         expected = scipy.stats.ttest_1samp(a - 0.9, bound, alternative="less").pvalue
-        assert inference.below(inference.mean(a - 0.9), bound) == pytest.approx(expected)
+        assert inference.p_below(inference.mean(a - 0.9), bound) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_one_sided_p_is_that_of_scipy(bound: float) -> None:
 def test_fishers_test_is_that_of_scipy(k: int, n: int, others: int, of: int) -> None:
     """One-sided, of more failures in the first sample."""
     expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
-    assert inference.fisher(k, n, others, of) == pytest.approx(1.0 if math.isnan(expected) else expected)
+    assert inference.fisher_p(k, n, others, of) == pytest.approx(1.0 if math.isnan(expected) else expected)
 
 
 @pytest.mark.parametrize("arms", [2, 7])
@@ -391,10 +391,10 @@ def test_simultaneous_intervals_hold_all_differences() -> None:
 def test_one_value_far_from_the_others_lies_apart() -> None:
     """Of five or more, and only one; not where all samples vary as much."""
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
-    assert inference.apart(values) == 4
-    assert inference.apart(values, usual=0.05) is None
-    assert inference.apart(values[1:]) is None
-    assert inference.apart(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
+    assert inference.outlier(values) == 4
+    assert inference.outlier(values, usual=0.05) is None
+    assert inference.outlier(values[1:]) is None
+    assert inference.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
 
 
 # -- partially overlapping samples -------------------------------------------------------------------------------------

@@ -68,21 +68,21 @@ def test_every_seed_uses_the_best_point_of_the_others() -> None:
     for _ in range(200):
         n, count = int(rng.integers(2, 8)), int(rng.integers(3, 6))
         smooth, tied = rng.normal(size=(n, count)), rng.integers(0, 3, (n, count)) / 10
-        assert tuning.choose(smooth) == naive(smooth)
-        assert tuning.choose(tied) == naive(tied)
+        assert tuning.cross_fit(smooth) == naive(smooth)
+        assert tuning.cross_fit(tied) == naive(tied)
 
 
 def test_a_grid_of_two_settings_ties_to_its_middle() -> None:
     """Of nine equally good points of a 3 x 3 grid the fifth."""
-    assert tuning.choose(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
+    assert tuning.cross_fit(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
 
 
 def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
     """Of a grid of two settings too; seeds that cannot choose have no say, and of those alone there is none."""
-    assert tuning.usual(tuning.Choice({0: 4, 1: 0, 2: 4, 3: None}, [], []), [5]) == 4
-    assert tuning.usual(tuning.Choice({0: 4, 1: 3, 2: None}, [], []), [5]) == 3
-    assert tuning.usual(tuning.Choice({0: 0, 1: 4}, [], []), [3, 3]) == 4
-    assert tuning.usual(tuning.Choice({0: None, 1: None}, [], []), [5]) is None
+    assert tuning.most_used_point(tuning.Choice({0: 4, 1: 0, 2: 4, 3: None}, [], []), [5]) == 4
+    assert tuning.most_used_point(tuning.Choice({0: 4, 1: 3, 2: None}, [], []), [5]) == 3
+    assert tuning.most_used_point(tuning.Choice({0: 0, 1: 4}, [], []), [3, 3]) == 4
+    assert tuning.most_used_point(tuning.Choice({0: None, 1: None}, [], []), [5]) is None
 
 
 def test_choosing_by_the_other_seeds_has_no_bias() -> None:
@@ -93,7 +93,7 @@ def test_choosing_by_the_other_seeds_has_no_bias() -> None:
         val, test = rng.normal(size=(2, 5, 6))
         val += 0.5 * test  # a seed's validation knows of its test
         crossed.append(
-            np.mean([test[seed, point] for seed, point in enumerate(tuning.choose(val)) if point is not None])
+            np.mean([test[seed, point] for seed, point in enumerate(tuning.cross_fit(val)) if point is not None])
         )
         greedy.append(test.mean(axis=0).max())
     error = np.std(crossed) / np.sqrt(len(crossed))
@@ -104,8 +104,8 @@ def test_choosing_by_the_other_seeds_has_no_bias() -> None:
 def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
     """Seed 2 misses a point where it would have spoken for another; alone, a seed chooses nothing."""
     reached = np.array([[0.5, 0.6, 0.5], [0.5, 0.6, 0.5], [0.9, np.nan, 0.1]])
-    assert tuning.choose(reached) == [1, 1, 1]
-    assert tuning.choose(reached[:1]) == [None]
+    assert tuning.cross_fit(reached) == [1, 1, 1]
+    assert tuning.cross_fit(reached[:1]) == [None]
 
 
 def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
@@ -200,12 +200,16 @@ def test_of_a_loss_the_lower_one_is_ahead() -> None:
     }
     samples |= {f"pool={pool},lr=tuned": samples[f"pool={pool},lr=0.002"] for pool in ("gap", "cls")}
     pair = tuned_pairs.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples)
-    assert tuned_pairs.p(pair, plan) == 1.0  # gap has lower losses at its other points than cls at its own
-    assert tuned_pairs.p(pair, plan | {"metric": "test_accuracy"}) == 1.0  # cls is as high at its other points
+    assert tuned_pairs.p_value(pair, plan) == 1.0  # gap has lower losses at its other points than cls at its own
+    assert tuned_pairs.p_value(pair, plan | {"metric": "test_accuracy"}) == 1.0  # cls is as high at its other points
     gone = [name for name in samples if "tuned" not in name and "0.002" not in name]
     alone = tuned_pairs.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples, gone)
     own = scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue
-    assert tuned_pairs.p(alone, plan) == tuned_pairs.p(alone, plan | {"metric": "test_accuracy"}) == pytest.approx(own)
+    assert (
+        tuned_pairs.p_value(alone, plan)
+        == tuned_pairs.p_value(alone, plan | {"metric": "test_accuracy"})
+        == pytest.approx(own)
+    )
 
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
@@ -300,7 +304,7 @@ def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> Non
 )
 def test_a_grid_goes_on_in_its_own_steps(values: list[int | float], after: float | None) -> None:
     """By the ratio of its last two values, by their distance where one is zero, and never below that."""
-    assert grid_edge.beyond(values) == after
+    assert grid_edge.next_value(values) == after
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
