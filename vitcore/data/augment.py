@@ -8,7 +8,7 @@ be waited for; bytes are moved on the device that they are on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +48,41 @@ class Augment(Variant):
         raise NotImplementedError
 
 
+class Drawn(Augment):
+    """Base of augmentations that draw all choices before they touch an image, so that a CUDA graph can hold them.
+
+    Implement `choices` and `apply` alone: a class with a `__call__` of its own is left out of graphs.
+    """
+
+    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+        choices = self.choices(keys, images.shape[-1])
+        if images.device.type == "cpu" or not held(self, images):
+            return self.apply(images, choices, fixed=False)
+        return self.apply(images, sent(choices, images.device), fixed=True)
+
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        """Draw on the CPU what is done to images of `side` pixels with these keys (B,): (B, n), int64."""
+        raise NotImplementedError
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        """Return the changed images. `images` stay as they are.
+
+        fixed: the choices are on the images' device, the host reads none of them, and the launches depend on shapes
+        alone. Otherwise the choices are on the CPU, and the host does what is fastest for them.
+        """
+        raise NotImplementedError
+
+
+def held(augment: Augment, images: Tensor) -> TypeGuard[Drawn]:
+    """Whether a CUDA graph can hold what `augment` does to such images, and gains by it.
+
+    Large images keep a GPU busy without a graph. An operation on some of them is cheaper than one on all.
+    """
+    if not isinstance(augment, Drawn) or type(augment).__call__ is not Drawn.__call__:
+        return False
+    return not isinstance(augment, FullRange) or images[0].numel() < LARGE
+
+
 class NoAugment(Augment):
     """The images as they are (arXiv 2010.11929 pre-trains on JFT so)."""
 
@@ -57,13 +92,16 @@ class NoAugment(Augment):
         return images
 
 
-class Flip(Augment):
+class Flip(Drawn):
     """Left and right exchanged, with probability a half (arXiv 2205.01580, section 2)."""
 
     numerics = 1
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return flip(images.clone(), keys)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return flips(keys)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return flip(images.clone(), choices[:, 0], fixed)
 
 
 class Shift(Augment.Options):
@@ -73,7 +111,7 @@ class Shift(Augment.Options):
     fill: Literal["zeros", "reflect"] = "zeros"
 
 
-class Crop(Augment):
+class Crop(Drawn):
     """Padded, then cut to size at a random place (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
@@ -89,8 +127,11 @@ class Crop(Augment):
         super().check(config)
         need_room(config, config.options_of(cls.slot, cls.Options))
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return crop(images, keys, self.shift)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return shifts(keys, self.shift)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return crop(images, choices, self.shift, fixed)
 
 
 class FlipCrop(Crop):
@@ -98,8 +139,11 @@ class FlipCrop(Crop):
 
     numerics = 1
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return flip(super().__call__(images, keys), keys)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return torch.cat([flips(keys), super().choices(keys, side)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return flip(super().apply(images, choices[:, 1:], fixed), choices[:, 0], fixed)
 
 
 class Strength(Augment.Options):
@@ -113,15 +157,18 @@ class Strength(Augment.Options):
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10
 
 
-class FullRange(Augment):
+class FullRange(Drawn):
     """Base of augmentations that apply torchvision's operations, which take black for 0 and white for 255.
 
     Images with fewer levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after them.
     Colour operations leave grayscale images unchanged, as in torchvision.
     """
 
+    operations: list[Operation]
+
     def __init__(self, config: Config) -> None:
         self.white = describe(config.data).levels - 1
+        self.magnitudes: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -135,12 +182,28 @@ class FullRange(Augment):
         own = super().version(config)
         return own + 1 if isinstance(own, int) and describe(config.data).levels - 1 < WHITE else own
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return scale(self.distort(scale(images, self.white, WHITE), keys), WHITE, self.white)
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
-    def distort(self, images: Tensor, keys: Tensor) -> Tensor:
+    def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Apply the operations to bytes (B, C, H, W) from 0 to 255. `images` stay as they are."""
         raise NotImplementedError
+
+    def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
+        """Return each image after the operation of its choice at its level and sign, all (B,)."""
+        table, signed = self.amounts(choices.device)
+        amounts = table[choices, levels] * sign.where(signed[choices], 1)
+        if fixed:
+            return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
+        return grouped(images, self.operations, choices, amounts)
+
+    def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Of each operation its amount at each level (operations, LEVELS), and whether it goes both ways."""
+        if device not in self.magnitudes:  # sent once: a CUDA graph could not hold it
+            table = torch.stack([operation.amounts for operation in self.operations])
+            signed = torch.tensor([operation.signed for operation in self.operations])
+            self.magnitudes[device] = table.to(device), signed.to(device)
+        return self.magnitudes[device]
 
 
 class RandAugment(FullRange):
@@ -159,8 +222,16 @@ class RandAugment(FullRange):
         self.strength: Strength = config.options_of(self.slot, self.Options)
         self.operations = moderate(config.image_size)
 
-    def distort(self, images: Tensor, keys: Tensor) -> Tensor:
-        return randaugment(images, keys, self.strength, self.operations)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        """Of each layer its operation, then of each its sign: (B, 2 layers)."""
+        layers = self.strength.layers
+        return torch.cat([decided(len(self.operations), keys, code("operation"), layers), signs(keys, layers)], dim=1)
+
+    def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        levels = torch.full_like(choices[:, 0], self.strength.magnitude)
+        for operation, sign in zip(*(part.unbind(1) for part in choices.chunk(2, dim=1)), strict=True):
+            images = self.operate(images, operation, levels, sign, fixed)
+        return images
 
 
 class FlipCropRandAugment(RandAugment):
@@ -180,8 +251,12 @@ class FlipCropRandAugment(RandAugment):
         super().check(config)
         need_room(config, config.options_of(cls.slot, cls.Options))
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return super().__call__(flip(crop(images, keys, self.shift), keys), keys)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return torch.cat([flips(keys), shifts(keys, self.shift), super().choices(keys, side)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        images = flip(crop(images, choices[:, 1:3], self.shift, fixed), choices[:, 0], fixed)
+        return super().apply(images, choices[:, 3:], fixed)
 
 
 class Piece(Augment.Options):
@@ -191,7 +266,7 @@ class Piece(Augment.Options):
     ratio: Annotated[float, Field(ge=1)] = 4 / 3
 
 
-class RandomResizedCrop(Augment):
+class RandomResizedCrop(Drawn):
     """A random box, resized to the image's size (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
 
     Bilinear with antialiasing. Of a pack the box is in the stored square, not in the whole photograph.
@@ -207,8 +282,11 @@ class RandomResizedCrop(Augment):
         self.size = config.image_size
         self.piece = config.options_of(self.slot, self.Options)
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return piece(images, keys, self.piece, self.size)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return random_boxes(keys, side, self.piece.area, self.piece.ratio)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return cut(images, choices, self.size, fixed)
 
 
 class FlipRandomResizedCrop(RandomResizedCrop):
@@ -216,8 +294,11 @@ class FlipRandomResizedCrop(RandomResizedCrop):
 
     numerics = 1
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return flip(super().__call__(images, keys), keys)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return torch.cat([flips(keys), super().choices(keys, side)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return flip(super().apply(images, choices[:, 1:], fixed), choices[:, 0], fixed)
 
 
 class FlipRandomResizedCropRandAugment(RandAugment):
@@ -234,8 +315,13 @@ class FlipRandomResizedCropRandAugment(RandAugment):
         self.size = config.image_size
         self.piece = config.options_of(self.slot, self.Options)
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        return super().__call__(flip(piece(images, keys, self.piece, self.size), keys), keys)
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        box = random_boxes(keys, side, self.piece.area, self.piece.ratio)
+        return torch.cat([flips(keys), box, super().choices(keys, side)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        images = flip(cut(images, choices[:, 1:5], self.size, fixed), choices[:, 0], fixed)
+        return super().apply(images, choices[:, 5:], fixed)
 
 
 class TrivialAugment(FullRange):
@@ -250,10 +336,14 @@ class TrivialAugment(FullRange):
         super().__init__(config)
         self.operations = wide()
 
-    def distort(self, images: Tensor, keys: Tensor) -> Tensor:
-        choices = decided(len(self.operations), keys, code("operation"), 1)[:, 0]
-        levels = decided(LEVELS, keys, code("magnitude"), 1)[:, 0]
-        return operate(images.clone(), self.operations, choices, levels, signs(keys, 1)[:, 0])
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        """The operation, its magnitude and its sign: (B, 3)."""
+        operation = decided(len(self.operations), keys, code("operation"), 1)
+        return torch.cat([operation, decided(LEVELS, keys, code("magnitude"), 1), signs(keys, 1)], dim=1)
+
+    def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        operation, level, sign = choices.unbind(1)
+        return self.operate(images, operation, level, sign, fixed)
 
 
 def need_room(config: Config, shift: Shift) -> None:
@@ -266,22 +356,33 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
     return images if white == wanted else ((images.int() * wanted + white // 2) // white).to(torch.uint8)
 
 
-def flip(images: Tensor, keys: Tensor) -> Tensor:
-    """In place."""
-    chosen = decided(2, keys, code("flip"), 1)[:, 0].nonzero()[:, 0]
+def flips(keys: Tensor) -> Tensor:
+    """Whether each image is flipped: (B, 1)."""
+    return decided(2, keys, code("flip"), 1)
+
+
+def flip(images: Tensor, chosen: Tensor, fixed: bool) -> Tensor:
+    """Those of `chosen` (B,); in place where not `fixed`."""
+    if fixed:
+        return images.flip(3).where(chosen.bool().view(-1, 1, 1, 1), images)
+    places = chosen.nonzero()[:, 0]
     if images.device.type == "cpu" and images[0].numel() >= LARGE:
-        for place in chosen.tolist():
+        for place in places.tolist():
             images[place] = images[place].flip(2)
         return images
-    chosen = sent(chosen, images.device)
-    images[chosen] = images[chosen].flip(3)
+    places = sent(places, images.device)
+    images[places] = images[places].flip(3)
     return images
 
 
-def crop(images: Tensor, keys: Tensor, shift: Shift) -> Tensor:
-    """A window over the padded image, at a random place of each."""
-    places = decided(2 * shift.pad + 1, keys, code("crop"), 2)  # (B, 2)
-    take = copied if images.device.type == "cpu" else gathered
+def shifts(keys: Tensor, shift: Shift) -> Tensor:
+    """A place for each window over the padded image: (B, 2)."""
+    return decided(2 * shift.pad + 1, keys, code("crop"), 2)
+
+
+def crop(images: Tensor, places: Tensor, shift: Shift, fixed: bool) -> Tensor:
+    """Each image's window, at `places` (B, 2) of the padded image."""
+    take = gathered if fixed or images.device.type != "cpu" else copied
     return take(padded(images, shift), places, *images.shape[-2:])
 
 
@@ -298,11 +399,6 @@ def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
     for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
         window[...] = image[:, top : top + rows, left : left + columns]
     return found
-
-
-def piece(images: Tensor, keys: Tensor, options: Piece, size: int) -> Tensor:
-    """A random box of each, as (B, C, size, size)."""
-    return cut(images, random_boxes(keys, images.shape[-1], options.area, options.ratio), size)
 
 
 def padded(images: Tensor, shift: Shift) -> Tensor:
@@ -327,25 +423,14 @@ class Operation(NamedTuple):
     signed: bool
 
 
-def randaugment(images: Tensor, keys: Tensor, strength: Strength, operations: list[Operation]) -> Tensor:
-    images, layers = images.clone(), strength.layers
-    choices, sign = decided(len(operations), keys, code("operation"), layers), signs(keys, layers)  # (B, layers)
-    levels = torch.full((len(images),), strength.magnitude)
-    for layer in range(layers):
-        images = operate(images, operations, choices[:, layer], levels, sign[:, layer])
-    return images
-
-
 def signs(keys: Tensor, elements: int) -> Tensor:
     """1 or -1: (B, elements)."""
     return 2 * decided(2, keys, code("sign"), elements) - 1
 
 
-def operate(images: Tensor, operations: list[Operation], choices: Tensor, levels: Tensor, sign: Tensor) -> Tensor:
-    """In place, on each image the operation of its choice at its level and sign, all (B,), on the CPU."""
-    table = torch.stack([operation.amounts for operation in operations])  # (operations, LEVELS)
-    signed = torch.tensor([operation.signed for operation in operations])
-    amounts = table[choices, levels] * sign.where(signed[choices], 1)
+def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
+    """On each image the operation of its choice (B,) by its amount (B,), both on the CPU: a call an operation."""
+    images = images.clone()
     places = choices.argsort(stable=True)  # those of one operation beside each other, sent at once
     counts = torch.bincount(choices, minlength=len(operations)).tolist()
     parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))

@@ -34,8 +34,9 @@ class Window(NamedTuple):
             return middle.contiguous()
         if images.device.type == "cpu":
             return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
-        box = sent(torch.tensor([[0, 0, self.crop, self.crop]]), images.device)
-        return by_products(middle, box.expand(len(images), 4), self.size)
+        box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
+        box[:, 2:] = self.crop  # made there, so that a CUDA graph can hold it
+        return by_products(middle, box, self.size)
 
 
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
@@ -56,13 +57,15 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
     return torch.where(fits.any(dim=1, keepdim=True), found, torch.tensor([0, 0, side, side]))
 
 
-def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Each image's own box (B, 4), bilinear with antialiasing: (B, C, size, size). `boxes` are on the CPU.
+def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
+    """Each image's own box (B, 4), bilinear with antialiasing: (B, C, size, size).
+
+    `boxes` are on the CPU, or where `fixed` on the images' device.
 
     On a CPU by PyTorch's resampling of bytes, an image at a time. On a GPU, which would have three launches for each,
     by matrix products, whose rounding differs by a level at most.
     """
-    if images.device.type != "cpu":
+    if fixed or images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
         return torch.cat([by_products(some, own, size) for some, own in groups])
     pieces = images.new_empty((*images.shape[:2], size, size))  # channels first

@@ -4,10 +4,14 @@ images (B, C, H, W), uint8, C = 1 or 3; amount (B,), float, on the same device. 
 outside. In grayscale images `colour` changes nothing, as in torchvision.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Operation = Callable[[Tensor, Tensor], Tensor]
+LEVELS = 256  # of a byte
 GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue, as PIL and torchvision have it
 
 
@@ -17,39 +21,59 @@ def identity(images: Tensor, amount: Tensor) -> Tensor:
 
 def shear_x(images: Tensor, amount: Tensor) -> Tensor:
     """Rows move left, by `amount` pixels a row further down."""
-    return warp(images, 0, [one(amount), amount, amount * (images.shape[-2] / 2)])
+    return sample(images, x_sheared(images, amount))
 
 
 def shear_y(images: Tensor, amount: Tensor) -> Tensor:
     """Columns move up, by `amount` pixels a column further right."""
-    return warp(images, 1, [amount, one(amount), amount * (images.shape[-1] / 2)])
+    return sample(images, y_sheared(images, amount))
 
 
 def translate_x(images: Tensor, amount: Tensor) -> Tensor:
     """To the right, by whole pixels."""
-    return warp(images, 0, [one(amount), 0 * amount, -amount.trunc()])
+    return sample(images, x_translated(images, amount))
 
 
 def translate_y(images: Tensor, amount: Tensor) -> Tensor:
     """Down, by whole pixels."""
-    return warp(images, 1, [0 * amount, one(amount), -amount.trunc()])
+    return sample(images, y_translated(images, amount))
 
 
 def rotate(images: Tensor, amount: Tensor) -> Tensor:
     """About the centre, anticlockwise, in degrees."""
+    return sample(images, rotated(images, amount))
+
+
+def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
+    return affine(x=[one(amount), amount, amount * (images.shape[-2] / 2)])
+
+
+def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
+    return affine(y=[amount, one(amount), amount * (images.shape[-1] / 2)])
+
+
+def x_translated(images: Tensor, amount: Tensor) -> Tensor:
+    return affine(x=[one(amount), 0 * amount, -amount.trunc()])
+
+
+def y_translated(images: Tensor, amount: Tensor) -> Tensor:
+    return affine(y=[0 * amount, one(amount), -amount.trunc()])
+
+
+def rotated(images: Tensor, amount: Tensor) -> Tensor:
     cos, sin = amount.deg2rad().cos(), amount.deg2rad().sin()
-    return sample(images, torch.stack([cos, -sin, 0 * cos, sin, cos, 0 * cos], dim=1).view(-1, 2, 3))
+    return affine(x=[cos, -sin, 0 * cos], y=[sin, cos, 0 * cos])
 
 
 def one(amount: Tensor) -> Tensor:
     return torch.ones_like(amount)
 
 
-def warp(images: Tensor, axis: int, row: list[Tensor]) -> Tensor:
-    """By a map that moves pixels along x (0) or y (1) alone: its row of the matrix."""
-    matrix = torch.eye(2, 3, device=images.device).repeat(len(images), 1, 1)  # (B, 2, 3)
-    matrix[:, axis] = torch.stack(row, dim=1)
-    return sample(images, matrix)
+def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
+    """The matrices (B, 2, 3) of these rows; without one, x or y stays as it is."""
+    (some, *_) = x or y
+    zeros, ones = torch.zeros_like(some), torch.ones_like(some)
+    return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
@@ -75,8 +99,7 @@ def colour(images: Tensor, amount: Tensor) -> Tensor:
 
 def contrast(images: Tensor, amount: Tensor) -> Tensor:
     """Away from the mean gray."""
-    gray = images if images.shape[1] == 1 else grayscale(images)
-    return away_from(gray.float().mean(dim=(1, 2, 3), keepdim=True), images, amount)
+    return away_from(mean_gray(images), images, amount)
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
@@ -95,6 +118,12 @@ def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """From `origin` through the images and `amount` of the way further; back where it is below 0."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
+
+
+def mean_gray(images: Tensor) -> Tensor:
+    """(B, 1, 1, 1)"""
+    gray = images if images.shape[1] == 1 else grayscale(images)
+    return gray.float().mean(dim=(1, 2, 3), keepdim=True)
 
 
 def grayscale(images: Tensor) -> Tensor:
@@ -116,22 +145,89 @@ def solarize(images: Tensor, amount: Tensor) -> Tensor:
 
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
     """Each channel from its darkest at 0 to its brightest at 255."""
+    return stretched(images, images)
+
+
+def stretched(levels: Tensor, images: Tensor) -> Tensor:
+    """What becomes of `levels` (B, C, ...) where the darkest and the brightest of the images go to 0 and 255."""
     low, high = (
         ends.float() for ends in (images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True))
     )
     flat = high == low
     scale = 255 / torch.where(flat, 1, high - low)
-    stretched = ((images - low) * scale).clamp(0, 255).to(torch.uint8)
-    return torch.where(flat, images, stretched)
+    return torch.where(flat, levels, ((levels - low) * scale).clamp(0, 255).to(torch.uint8))
 
 
 def equalize(images: Tensor, amount: Tensor) -> Tensor:
     """Each channel's levels spread so that all are about as frequent, as PIL does."""
     flat = images.flatten(2).long()  # (B, C, HW)
-    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.int32, device=images.device)
+    return equalized(flat).gather(2, flat).view(images.shape)
+
+
+def equalized(flat: Tensor) -> Tensor:
+    """What becomes of each level (B, C, 256), of pixels (B, C, HW), int64."""
+    counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
     step = (flat.shape[2] - brightest) // 255  # (B, C, 1)
     below = counts.cumsum(dim=2) - counts
     levels = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
-    return torch.where(step[..., None] == 0, images, levels.gather(2, flat).view(images.shape))
+    return torch.where(step == 0, every_level(flat), levels)
+
+
+def every_level(images: Tensor) -> Tensor:
+    """0 .. 255 for each channel of each image: (B, C, 256), bytes."""
+    levels = torch.arange(LEVELS, device=images.device, dtype=torch.int32).to(torch.uint8)
+    return levels.expand(*images.shape[:2], LEVELS)
+
+
+def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
+    """Apply to each image the operation of its choice (B,) by its amount (B,), in as many launches for any choices.
+
+    No value is read by the host, so a CUDA graph can hold it. All that samples is one sampling, all that maps levels
+    one look-up in a table (B, C, 256). Any other operation is applied to the whole batch.
+    """
+    B, C, H, W = images.shape
+    flat = images.flatten(2).long()
+    matrix, table = affine(x=[one(amount), 0 * amount, 0 * amount]), every_level(images)  # (B, 2, 3), (B, C, 256)
+    mapped = torch.zeros_like(choices, dtype=torch.bool)
+    moved, changed = mapped, images
+    for number, operation in enumerate(operations):
+        mine = choices == number  # (B,)
+        own = amount.where(mine, 0)
+        if operation in MATRICES:
+            matrix = MATRICES[operation](images, own).where(mine.view(B, 1, 1), matrix)
+            moved = moved | mine
+        elif operation in TABLES:
+            table = TABLES[operation](images, flat, own).where(mine.view(B, 1, 1), table)
+            mapped = mapped | mine
+        elif operation is not identity:
+            changed = operation(images, own).where(mine.view(B, 1, 1, 1), changed)
+    changed = sample(images, matrix).where(moved.view(B, 1, 1, 1), changed)
+    return table.gather(2, flat).view(B, C, H, W).where(mapped.view(B, 1, 1, 1), changed)
+
+
+def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The table of an operation that changes each byte by itself."""
+
+    def table(images: Tensor, flat: Tensor, amount: Tensor) -> Tensor:
+        return operation(every_level(images)[..., None], amount)[..., 0]
+
+    return table
+
+
+MATRICES: dict[Operation, Operation] = {
+    shear_x: x_sheared,
+    shear_y: y_sheared,
+    translate_x: x_translated,
+    translate_y: y_translated,
+    rotate: rotated,
+}
+TABLES: dict[Operation, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    brightness: over_levels(brightness),
+    posterize: over_levels(posterize),
+    solarize: over_levels(solarize),
+    contrast: lambda images, flat, amount: away_from(mean_gray(images), every_level(images)[..., None], amount)[..., 0],
+    autocontrast: lambda images, flat, amount: stretched(every_level(images)[..., None], images)[..., 0],
+    equalize: lambda images, flat, amount: equalized(flat),
+}

@@ -35,9 +35,13 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host, there; on a CPU itself. The host waits for no GPU.
 
     A copy from pageable memory would wait for all that the GPU was given before; PyTorch's allocator keeps the block of
-    pinned memory until the copy is through.
+    pinned memory until the copy is through. Raises RuntimeError in a CUDA graph, which would read that block for ever.
     """
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    if tensor.device.type == device.type:
+        return tensor
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("a value of the host is sent to the GPU")
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def hardware(config: Config) -> str:

@@ -16,7 +16,8 @@ from torchvision.transforms.autoaugment import _apply_op
 from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
-from vitcore.data.augment import AUGMENT, LEVELS, Operation, copied, crop, gathered, moderate, signs, wide
+from vitcore.data.augment import AUGMENT, LEVELS, Drawn, Operation, copied, gathered, held, moderate, signs, wide
+from vitcore.data.image_ops import at_once
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
@@ -268,5 +269,52 @@ def test_operations_on_photographs_equal_torchvisions() -> None:
 def test_crop_leaves_its_input_as_it_is() -> None:
     """Windows are views of a padded copy."""
     images = noise(3)
-    crop(images, keys(8), AUGMENT["crop"](config("crop")).shift)
+    AUGMENT["crop"](config("crop"))(images, keys(8))
     assert torch.equal(images, noise(3))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("space", SPACES)
+def test_all_operations_at_once_are_each_alone(space: str, channels: int) -> None:
+    """What a CUDA graph holds has the bytes of one operation at a time, on photographs' and on flat images."""
+    operations, images = SPACES[space], noise(channels).repeat(14 * 2, 1, 1, 1)
+    choices, sign = torch.arange(14 * 2 * 8) % 14, 2 * (torch.arange(14 * 2 * 8) // 14 % 2) - 1
+    for level in (1, 10, 30):
+        amount = torch.stack([operations[n].amounts[level] * (s if operations[n].signed else 1)
+                              for n, s in zip(choices.tolist(), sign, strict=True)])  # fmt: skip
+        together = at_once(images, [operation.apply for operation in operations], choices, amount)
+        assert together.dtype == torch.uint8
+        for number in range(14):
+            mine = choices == number
+            assert torch.equal(together[mine], operations[number].apply(images[mine], amount[mine])), NAMES[number]
+
+
+@pytest.mark.parametrize("augment", [name for name, kind in AUGMENT.items() if issubclass(kind, Drawn)])
+@pytest.mark.parametrize("data", ["cifar10", "digits"])
+def test_fixed_launches_make_the_same_images(augment: str, data: str) -> None:
+    """As on a GPU, with the same draws; a resampled piece within one level."""
+    chosen = Config(data=data, augment=augment)
+    images = load(Config()).train.pixels[:64] if data == "digits" else noise(3).repeat(8, 1, 1, 1)
+    augmentation, given = AUGMENT[augment](chosen), images.clone()
+    choices = augmentation.choices(keys(64), images.shape[-1])
+    assert (choices.dtype, len(choices)) == (torch.int64, 64)
+    fixed = augmentation.apply(images, choices, fixed=True)
+    assert torch.equal(images, given)
+    off = fixed.int() - augmentation(images, keys(64)).int()
+    if augment.endswith("resized-crop"):
+        assert off.abs().max() <= 1
+    elif "resized" not in augment:  # operations after a resampling may enlarge what it rounds
+        assert not off.any()
+
+
+def test_an_augmentation_with_a_call_of_its_own_is_in_no_graph() -> None:
+    """What a subclass does to images by itself is never left out; nor is a graph made of operations on large ones."""
+
+    class Brighter(AUGMENT["flip-crop"]):  # type: ignore[misc]
+        def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+            return super().__call__(images, keys) | 1
+
+    assert held(AUGMENT["flip-crop"](config("flip-crop")), noise(3))
+    assert not held(Brighter(config("flip-crop")), noise(3))
+    assert held(AUGMENT["trivial"](config("trivial")), noise(3))
+    assert not held(AUGMENT["trivial"](config("trivial")), torch.zeros(1, 3, 224, 224, dtype=torch.uint8))
