@@ -12,6 +12,7 @@ import pandas as pd
 from results import store
 from results.names import METRICS
 from results.store import evals
+from results.store.files import read_bytes
 from results.store.paths import no_follow
 from results.study_results import StudyResults
 
@@ -87,8 +88,8 @@ def encoded(events: Iterable[tuple[float, int, Scalars]]) -> bytes:
 def extend(path: Path, content: bytes) -> None:
     """Appends what `path` lacks of `content`; where it holds something else (a retried trial), replaces it."""
     try:
-        old = path.read_bytes()
-    except FileNotFoundError:
+        old = read_bytes(path)
+    except (FileNotFoundError, store.Broken):
         old = b""
     if old and content.startswith(old):
         with open(path, "ab", opener=no_follow) as file:

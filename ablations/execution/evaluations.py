@@ -8,6 +8,7 @@ from typing import Any
 
 from results import store
 from results.store import evals
+from results.store.files import MEMORY, read_bytes
 from vitcore.analysis.evaluate import at_size, restored, seen_by
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
@@ -39,7 +40,7 @@ def weights(trial: store.Trial) -> bytes:
     assert state.result is not None
     path = state.attempt / "weights.safetensors"
     try:
-        payload = path.read_bytes()
+        payload = read_bytes(path, MEMORY)
     except FileNotFoundError:
         raise ValueError(f"trial {trial.id}: its weights were not kept, and they are needed ({path})") from None
     if hashlib.sha256(payload).hexdigest() != state.result["weights_sha256"]:

@@ -90,7 +90,7 @@ class Worker:
             with attempt:
                 if (past := self.past(trial, attempt)) is not None:
                     self.attempt(job, trial, attempt, past)
-        except OSError as error:  # of the run directory: the trial has no attempt, or none that can be written
+        except (OSError, ValueError) as error:  # the run directory has no attempt of it, or none that can be written
             self.emit("interrupted", cause=str(error))
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:

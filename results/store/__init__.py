@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from results.store import lease
 from results.store.disk_full import Patience
+from results.store.files import MEMORY, read_bytes, sha256
 from results.store.files import Broken as Broken
-from results.store.files import read_bytes
 from results.store.paths import no_follow, refuse_links, safe_name
 from results.store.schemas import Failure, MetricsLine, Plan, Result, Schema, TrialConfig, problem
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KEEP_CHECKPOINTS = 2
+CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 CONFIG = "config.json"
 VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # of an attempt, by the result
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -350,13 +352,13 @@ class Trial:
         """Newest first, over all attempts."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
         found = [file for folder in folders for file in folder.glob("*.safetensors")]
-        return sorted(found, key=age, reverse=True)
+        return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=age, reverse=True)
 
     def newest_step(self) -> int:
-        """Of the newest checkpoint whose checksum holds; 0 where there is none. Reads it whole."""
+        """Of the newest checkpoint whose checksum holds; 0 where there is none."""
         for file in self.checkpoints():
-            with contextlib.suppress(OSError):  # scratch space that fails, or was cleared meanwhile
-                if holds(file, file.read_bytes()):
+            with contextlib.suppress(OSError, Broken):  # scratch space that fails, or was cleared meanwhile
+                if holds(file, sha256(file)):
                     return step_of(file)
         return 0
 
@@ -379,14 +381,14 @@ def age(checkpoint: Path) -> tuple[int, int, int]:
     """By step, then attempt, then time: of one step there may be two, where a divergence is being verified."""
     try:
         written = checkpoint.stat().st_mtime_ns
-    except FileNotFoundError:  # the trial has ended meanwhile, or another attempt has newer ones
+    except OSError:  # the trial has ended meanwhile, or another attempt has newer ones
         written = 0
     return step_of(checkpoint), int(checkpoint.parent.parent.name), written
 
 
-def holds(checkpoint: Path, payload: bytes) -> bool:
-    """Whether this is what was written: the name ends with the beginning of its sha256."""
-    return hashlib.sha256(payload).hexdigest().startswith(checkpoint.stem.partition("-")[2])
+def holds(checkpoint: Path, digest: str) -> bool:
+    """Whether its content has this sha256: its name ends with how that begins."""
+    return digest.startswith(checkpoint.stem.partition("-")[2])
 
 
 def step_of(checkpoint: Path) -> int:
@@ -453,10 +455,10 @@ class Attempt:
         for file in self.trial.checkpoints():
             earlier = self.trial.path / "attempts" / file.parent.parent.name
             try:
-                payload = file.read_bytes()
-            except OSError:  # scratch space that fails, or was cleared meanwhile
+                payload = read_bytes(file, MEMORY)
+            except (OSError, Broken):  # scratch space that fails, or was cleared meanwhile
                 continue
-            if holds(file, payload):
+            if holds(file, hashlib.sha256(payload).hexdigest()):
                 self._carry_metrics(earlier, step_of(file))
                 if earlier != self.path:
                     self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step_of(file)}})

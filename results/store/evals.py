@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from results import store
 from results.store import Broken, Trial, TrialState, lease
+from results.store.arrays import parse_npz
+from results.store.files import read_bytes
 from results.store.paths import safe_name
 from results.store.schemas import Eval, Failure
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Arrays = Mapping[str, "np.ndarray"]
 
+MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
 FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
 AT_SIZE = re.compile(r"test_(?:accuracy|loss)@([1-9]\d*)")
 NAME = re.compile(r"fewshot|inspect|test@[1-9]\d*")
@@ -76,17 +79,14 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
 
 def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
     """The arrays that belong to an eval. Raises Broken where they are not those that were written."""
-    import numpy as np  # late: who only looks at trials does without
-
     path = file(trial, content["name"], ".npz")
     try:
-        payload = path.read_bytes()
+        payload = read_bytes(path)
     except FileNotFoundError:
         raise Broken(f"evals/{path.name}: is not there") from None
     if hashlib.sha256(payload).hexdigest() != content.get("arrays_sha256"):
         raise Broken(f"evals/{path.name}: its checksum differs (edited or damaged)")
-    with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        return dict(arrays)
+    return parse_npz(payload, f"evals/{path.name}")
 
 
 def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: Arrays | None = None) -> None:
@@ -110,10 +110,16 @@ def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None
 
 
 def begin(trial: Trial, name: str) -> int:
-    """Notes that a worker is about to compute the eval; returns how many before it began and did not end."""
+    """Notes that a worker is about to compute the eval; returns how many before it began and did not end.
+
+    Raises ValueError for a link, and for a note that is no file of a few bytes.
+    """
     trial.ensure_no_links()
     path = file(trial, name, ".begun")
-    before = len(path.read_bytes()) if path.exists() else 0
+    try:
+        before = len(read_bytes(path, MOST_BEGUN))
+    except FileNotFoundError:
+        before = 0
     store.write_bytes(path, b"." * (before + 1))
     return before
 

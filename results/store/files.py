@@ -1,32 +1,50 @@
 """Reading files that anybody may have written: regular ones, up to a size."""
 
+import hashlib
+import io
 import os
 import stat
 from pathlib import Path
 
-ONE_READ = 1 << 16
 LARGEST = 1 << 28  # bytes of a file that is read whole
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes: the only bound on weights and checkpoints
+ANY = 1 << 63
 
 
 class Broken(ValueError):
     """A file is not what was written: truncated, edited, or of another trial."""
 
 
-def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
-    """The bytes of a regular file. Raises FileNotFoundError; Broken for a pipe, a device, or more than `largest`.
+def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
+    """Open a regular file. Raises FileNotFoundError; Broken for a pipe, a device, or more than `largest` bytes.
 
     Unbuffered, as a table reads tens of thousands of small files.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise Broken(f"{os.path.basename(path)} is not a regular file")
-        if about.st_size > largest:
-            raise Broken(f"{os.path.basename(path)} has {about.st_size:,} bytes: at most {largest:,}")
-        parts = [os.read(descriptor, ONE_READ)]
-        while len(parts[-1]) == ONE_READ:  # only the end of a file is shorter
-            parts.append(os.read(descriptor, ONE_READ))
-    finally:
-        os.close(descriptor)
-    return b"".join(parts)
+    about = os.fstat(descriptor)
+    if stat.S_ISREG(about.st_mode) and about.st_size <= largest:
+        return io.FileIO(descriptor)
+    os.close(descriptor)
+    name = os.path.basename(path)
+    if not stat.S_ISREG(about.st_mode):
+        raise Broken(f"{name} is not a regular file")
+    raise Broken(f"{name} has {about.st_size:,} bytes: at most {largest:,}")
+
+
+def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
+    """The bytes of a regular file. Raises as `open_regular`."""
+    with open_regular(path, largest) as file:
+        return file.readall()
+
+
+def read_end(path: Path | str, most: int) -> bytes:
+    """The last bytes of a regular file of any size. Raises FileNotFoundError, Broken."""
+    with open_regular(path, ANY) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+
+
+def sha256(path: Path | str) -> str:
+    """The checksum of a regular file of any size, without its content in memory. Raises FileNotFoundError, Broken."""
+    with open_regular(path, ANY) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

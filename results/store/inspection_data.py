@@ -11,6 +11,7 @@ import numpy as np
 
 from results import store
 from results.store import evals
+from results.store.arrays import parse_npz
 
 FACTS = "facts.json"  # the name of the facts among the arrays
 
@@ -40,7 +41,11 @@ def pack(inside: Inspection) -> str:
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """What `pack` gave."""
-    with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as packed:
-        arrays = dict(packed)
-    return Inspection(trial, json.loads(arrays.pop(FACTS).tobytes()), arrays)
+    """What `pack` gave. Raises Broken for anything else."""
+    name = f"the inspection of trial {trial}"
+    try:
+        arrays = parse_npz(base64.b64decode(text), name)
+        facts = json.loads(arrays.pop(FACTS).tobytes())
+    except (KeyError, RecursionError, ValueError) as error:
+        raise store.Broken(f"{name}: cannot be read ({error})") from None
+    return Inspection(trial, facts, arrays)

@@ -6,8 +6,10 @@ the last rule applies to a stopped process (SIGSTOP) alone. One that goes on lat
 """
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 import socket
 import threading
@@ -24,6 +26,7 @@ HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
 STOPPED = "T"  # the state of a process, in /proc/PID/stat
+NUMBER = re.compile("[0-9]{4,9}")
 NAME = "lease.json"
 RELEASED = "released.json"
 
@@ -65,20 +68,26 @@ def started(pid: int) -> str | None:
 
 
 def numbered(folder: Path) -> list[Path]:
-    """What was taken in `folder`, oldest first."""
+    """The folders in `folder` that have a number for a name, oldest first."""
     try:
-        names = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
-    except FileNotFoundError:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if NUMBER.fullmatch(entry.name) and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder / name for name in names]
+    return [folder / name for name in sorted(names, key=int)]
 
 
 def take_next(folder: Path, watch: "Watch") -> Path | None:
-    """The next number in `folder`, if the newest one's holder is dead. None: it lives, or somebody was quicker."""
+    """The next number in `folder`, if the newest one's holder is dead. None: it lives, or somebody was quicker.
+
+    Raises OSError where no folder of that number can be made.
+    """
     taken = numbered(folder)
     if taken and not watch.dead(taken[-1]):
         return None
     path = folder / f"{int(taken[-1].name) + 1 if taken else 1:04d}"
+    if not NUMBER.fullmatch(path.name):
+        raise OSError(errno.ERANGE, "No number is left after it", str(taken[-1]))
     if not take(path):
         return None
     if numbered(folder)[-1] != path:  # what was listed was stale, and ours is a number that was given away before
@@ -88,7 +97,10 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Makes the attempt's folder with the lease in it, in one rename. False: somebody else made it first."""
+    """Makes the attempt's folder with the lease in it, in one rename. False: somebody else made it first.
+
+    Raises OSError where it cannot be made, and where a file has its name.
+    """
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")
@@ -100,6 +112,9 @@ def take(attempt: Path) -> bool:
         raise
     try:
         os.rename(staging, attempt)  # fails where the folder exists: it is never empty
+    except NotADirectoryError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
     except OSError:
         shutil.rmtree(staging, ignore_errors=True)
         return read(attempt).get("nonce") == nonce  # NFS: done, but the answer was lost

@@ -220,7 +220,7 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
     with claim(trial) as attempt:
         attempt.publish(RESULT)
         (attempt.path / "checkpoints").mkdir()
-        (attempt.path / "checkpoints/000000001-0.safetensors").touch()
+        (attempt.path / "checkpoints/000000001-0123456789abcdef.safetensors").touch()
     trial.sweep()
     assert trial.checkpoints() == []
 

@@ -1,0 +1,194 @@
+"""Odd names, pipes, bombs and huge files in a run directory: nothing waits, floods memory, or ends in a traceback."""
+
+import base64
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic
+
+from ablations.execution import evaluations
+from results import store, tensorboard
+from results.store import Broken, arrays, correctness, evals, files, inspection_data, lease
+
+ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file
+CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetensors", "-1-0123456789abcdef.safetensors")
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> store.Trial:
+    """One that was attempted once."""
+    trial = store.trial(tmp_path, "0123456789ab")
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        attempt.save_checkpoint(10, b"state")
+    return trial
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def bomb(name: str, size: int) -> bytes:
+    """An archive of one member that takes `size` bytes, a thousandth of it compressed."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as member:
+        for _ in range(size >> 20):
+            member.write(bytes(1 << 20))
+    return buffer.getvalue()
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) -> None:
+    """Whatever else lies beside them is neither read nor counted."""
+    for name in ODD[:-1]:
+        (trial.path / "attempts" / name).mkdir()
+    (trial.path / "attempts" / ODD[-1]).touch()
+    assert [path.name for path in trial.attempts()] == ["0001"]
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        assert attempt.path.name == "0002"
+
+
+def test_a_file_in_the_place_of_the_next_attempt_is_named(trial: store.Trial) -> None:
+    """Nobody waits for an attempt that can never be made, and nothing half made stays."""
+    (trial.path / "attempts/0002").touch()
+    with pytest.raises(OSError, match="attempts/0002"):
+        trial.claim(lease.Watch())
+    assert sorted(os.listdir(trial.path / "attempts")) == ["0001", "0002"]
+
+
+def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
+    """A folder called 999999999 ends in one line."""
+    (trial.path / "attempts/999999999").mkdir()
+    clock = [0.0]
+    watch = lease.Watch(lambda: clock[0])
+    assert trial.claim(watch) is None
+    clock[0] = lease.DEAD_SECONDS
+    with pytest.raises(OSError, match="No number is left after it"):
+        trial.claim(watch)
+
+
+def test_attempts_that_are_a_file_are_none(tmp_path: Path) -> None:
+    """A trial with such a thing has not started."""
+    trial = store.trial(tmp_path, "0123456789ab")
+    trial.path.mkdir(parents=True)
+    (trial.path / "attempts").touch()
+    assert trial.state().status == "missing"
+
+
+def test_files_of_other_names_are_no_checkpoints(trial: store.Trial) -> None:
+    """Neither their step nor their checksum can be told."""
+    folder = trial.path / "attempts/0001/checkpoints"
+    for name in CHECKPOINTS:
+        (folder / name).write_bytes(b"state")
+    assert [file.name[:9] for file in trial.checkpoints()] == ["000000010"]
+    assert (trial.newest_step(), trial.step()) == (10, 10)
+
+
+# -- pipes, devices, size ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
+def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, kind: str) -> None:
+    """The next older one is resumed from."""
+    newer = trial.path / "attempts/0001/checkpoints" / f"000000020-{'0' * 16}.safetensors"
+    if kind == "pipe":
+        os.mkfifo(newer)
+    elif kind == "device":
+        newer.symlink_to("/dev/zero")
+    else:
+        with open(newer, "wb") as file:
+            file.truncate(files.MEMORY + 1)
+    if kind != "huge":  # whose checksum takes long
+        assert trial.newest_step() == 10
+    attempt = trial.claim(lease.Watch())
+    assert attempt is not None
+    with attempt:
+        assert attempt.checkpoint() == b"state"
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> store.Trial:
+    """A trial with a result."""
+    synthetic.write(tmp_path, synthetic.position())
+    return store.Trial(sorted(tmp_path.glob("trials/*"))[0])
+
+
+def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) -> None:
+    """By evaluations and inspections: nobody waits for a writer."""
+    os.mkfifo(finished.path / "attempts/0001/weights.safetensors")
+    with pytest.raises(ValueError, match=r"weights\.safetensors is not a regular file"):
+        evaluations.weights(finished)
+    (finished.path / "evals").mkdir()
+    for name in ("inspect.npz", "inspect.begun"):
+        os.mkfifo(finished.path / "evals" / name)
+    with pytest.raises(Broken, match=r"inspect\.npz is not a regular file"):
+        evals.read_arrays(finished, {"name": "inspect", "arrays_sha256": "0" * 64})
+    with pytest.raises(Broken, match=r"inspect\.begun is not a regular file"):
+        evals.begin(finished, "inspect")
+
+
+def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
+    """The export is written all the same."""
+    os.mkfifo(tmp_path / "events")
+    tensorboard.extend(tmp_path / "events", b"content")
+    assert (tmp_path / "events").read_bytes() == b"content"
+
+
+# -- archives ----------------------------------------------------------------------------------------------------------
+
+
+def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of per-image files, arrays of an eval, and inspections in exports."""
+    for module in (correctness, arrays):
+        monkeypatch.setattr(module, "LARGEST", 1 << 20)
+    content = bomb("index.npy", 8 << 20)
+    with pytest.raises(Broken, match=r"correct\.npz cannot be read \(its arrays take 8,388,608 bytes"):
+        correctness.parse(content)
+    with pytest.raises(Broken, match=r"the inspection of trial 0 cannot be read .*8,388,608 bytes"):
+        inspection_data.unpack("0", base64.b64encode(content).decode())
+
+
+def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
+    """The quick reader takes no more than the directory of the archive names."""
+    content = bytearray(npz(index=np.zeros(1 << 16, np.int32), correct=np.zeros(1 << 16, np.uint8)))
+    at = content.index(b"PK\x01\x02") + 24
+    content[at : at + 4] = (1000).to_bytes(4, "little")
+    with pytest.raises(Broken, match=r"correct\.npz cannot be read"):
+        correctness.parse(bytes(content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"index": np.array(["a", "b"]), "correct": np.zeros(2, np.uint8)},
+        {"index": np.arange(2.0), "correct": np.zeros(2, np.uint8)},
+        {"index": np.arange(2), "correct": np.array([0, 7])},
+        {"index": np.arange(2), "correct": np.array([0.0, 1.0])},
+        {"index": np.zeros(2, "V0"), "correct": np.zeros(2, "V0")},
+    ],
+    ids=["text", "fractions", "seven", "floats", "nothing"],
+)
+def test_per_image_values_are_indices_and_zeros_and_ones(content: dict[str, np.ndarray]) -> None:
+    """Other types and values are broken, not averaged."""
+    with pytest.raises(Broken, match=r"correct\.npz"):
+        correctness.parse(npz(**content))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "!", base64.b64encode(b"PK").decode(), base64.b64encode(npz(a=np.zeros(1))).decode()]
+)
+def test_an_inspection_that_cannot_be_read_is_broken(text: str) -> None:
+    """Neither a traceback nor half of one."""
+    with pytest.raises(Broken, match="the inspection of trial 0"):
+        inspection_data.unpack("0", text)
