@@ -194,7 +194,7 @@ def test_no_worker_takes_compiled_code_from_a_run_directory(
 ) -> None:
     """PyTorch unpickles its cache: it lies in the user's own folder, mode 0700, whatever the run directory holds."""
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    started_with = launch.environment(Place(tmp_path, None), {})
+    started_with = launch.worker_environment(Place(tmp_path, None), {})
     assert str(tmp_path) not in " ".join(
         started_with.get(name, "") for name in (compile_cache.CACHE, "TRITON_CACHE_DIR")
     )

@@ -7,7 +7,7 @@ import torch
 from ablations.bench.process import Source
 from ablations.bench.timing import ends
 from ablations.execution.machine import cores
-from ablations.execution.provenance import environment
+from ablations.execution.provenance import environment_record
 from vitcore.config import Config
 from vitcore.runtime.device import device_of, hardware
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 def conditions(config: Config, source: Source, digests: dict[str, str], rounds: int, calls: int) -> Json:
     """Machine, versions, config, images, and how often each side was measured."""
-    machine = environment(config, hardware(config), device_of(config), digests)
+    machine = environment_record(config, hardware(config), device_of(config), digests)
     return {
         "machine": machine | {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()},
         "config": config.model_dump(),

@@ -16,7 +16,7 @@ from ablations.cli.directories import make_place, runs_folder
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
-    from ablations.execution.runner import Tally
+    from ablations.execution.runner import RunSummary
     from ablations.planning.jobs import Job
     from vitcore.config import Config
 
@@ -56,7 +56,7 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
     from ablations.execution import retry as retrying
     from ablations.planning import estimate
 
-    todo = retrying.to_do(place.runs, jobs, place.code)
+    todo = retrying.trials_to_run(place.runs, jobs, place.code)
     guards.ensure_gpus(todo)
     guards.ensure_memory(todo)
     if max_hours is not None:
@@ -114,7 +114,7 @@ def train(
     job = Job(
         trial_id(config), config.model_dump(), "train", "", parents=init_checks.called(before), cost=measure(config)
     )
-    todo = retrying.to_do(place.runs, [*before, job], place.code)
+    todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_data([job, *todo], place)
     guards.ensure_gpus(todo)
     guards.ensure_memory(todo)
@@ -140,25 +140,25 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
     return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
 
 
-def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "Tally":
+def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "RunSummary":
     from ablations.execution import login_node, runner, slots
     from ablations.execution import retry as retrying
     from ablations.reporting.console import PlainConsole
     from ablations.reporting.progress import Live
 
-    renewed = retrying.renewed(retrying.renew(place.runs, jobs, place.code))
-    todo = retrying.to_do(place.runs, jobs, place.code)
+    renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
+    todo = retrying.trials_to_run(place.runs, jobs, place.code)
     with Live(PlainConsole(stderr=True), len(todo)) as display:
         if renewed:
             display.say(renewed)
-        wanted = max((len(slots.slots(group, workers)) for group in slots.by_ranks(todo)), default=0)
-        if login_node.here() and wanted > login_node.MOST:
-            display.say(login_node.told(wanted))
+        wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
+        if login_node.is_login_node() and wanted > login_node.MOST:
+            display.say(login_node.limit_notice(wanted))
             workers = login_node.MOST
         return runner.run(jobs, place, display, workers, on_over)
 
 
-def finish(tally: "Tally", asked: int, plans: Sequence[Json] = ()) -> None:
+def finish(tally: "RunSummary", asked: int, plans: Sequence[Json] = ()) -> None:
     """Exit status 0 only if all that was asked is done. plans: what the trials are of, if of studies."""
     if tally.stopped:
         left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
@@ -207,11 +207,11 @@ def retry(
     folder = runs_folder(runs)
     ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     evals_too = failed or not (oom or diverged)
-    wanted = retrying.wanted(failed=evals_too, oom=oom, diverged=diverged)
+    wanted = retrying.make_selection(failed=evals_too, oom=oom, diverged=diverged)
     reopened = retrying.retry([store.trial(folder, key) for key in ids], wanted, evals_too)
     meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
-    renewed = retrying.renewed(retrying.renew(folder, meant))
+    renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
     if reopened or not renewed:
-        print(retrying.told(len(ids), reopened, oom=oom, diverged=diverged))
+        print(retrying.retry_line(len(ids), reopened, oom=oom, diverged=diverged))
     if renewed:
         print(renewed)

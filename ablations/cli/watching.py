@@ -90,7 +90,7 @@ def clean(
     folder = runs_folder(runs)
     here = settings.read(Path())
     scratch = [settings.scratch(named)] if (named := checkpoints or here.checkpoints) else []
-    found_waste = cleaning.waste(
+    found_waste = cleaning.find_waste(
         folder,
         list(store.plans(folder)),
         keep_weights.value if keep_weights else here.keep_weights,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ablations.execution.attempts import known, node_of
+from ablations.execution.attempts import failed_node, read_or_empty
 from ablations.execution.faults import MACHINE
 from results import store
 from results.store.schemas import Environment, Failure, Result
@@ -29,8 +29,8 @@ def faulty_nodes(trial: store.Trial) -> Iterator[str]:
     """The node of each recent attempt that its machine ended or miscomputed."""
     for attempt in trial.attempts():
         for name, schema in (("failure.json", Failure), ("result.json", Result)):
-            if lately(attempt / name) and is_fault(ended := known(attempt / name, schema)):
-                node = node_of(ended, known(attempt / "env.json", Environment))
+            if lately(attempt / name) and is_fault(ended := read_or_empty(attempt / name, schema)):
+                node = failed_node(ended, read_or_empty(attempt / "env.json", Environment))
                 if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
                     yield node
 

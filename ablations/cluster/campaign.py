@@ -301,9 +301,9 @@ def settle(runs: Path) -> None:
 def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
     place, plans = campaign.place(), campaign.read_plans()
     asked = jobs(plans)
-    renewed = [] if campaign.cancelled else retry.renew(place.runs, asked, place.code)
+    renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
     starting = dependencies.on_disk(place.runs, place.code)
-    states = {job.id: runner.outcome(place.runs, job, place.code, starting)[0] for job in asked}
+    states = {job.id: runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked}
     tasks = queued(campaign.runs)
     queue.release(task.job for task in tasks)
     there = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
@@ -350,7 +350,7 @@ def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
 def ended(place: Place, asked: Iterable[Job]) -> Look:
     """What a look says of trials of which none is left to do, without asking SLURM."""
     starting = dependencies.on_disk(place.runs, place.code)
-    count = Counter(runner.outcome(place.runs, job, place.code, starting)[0] for job in asked)
+    count = Counter(runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked)
     return Look(over=count["over"], failed=count["failed"], blocked=count["blocked"])
 
 
@@ -524,7 +524,7 @@ def make_sure_of_last(campaign: Campaign, begins: bool = False) -> None:
     queue.release(task.job for task in tasks)
     if {task.function for task in lasts(campaign, tasks)} == {LAST, WATCH}:
         return
-    if all(runner.outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
+    if all(runner.trial_outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
         return
     with turn(campaign.runs, PATIENCE_SECONDS):
         ensure_last(campaign, queued(campaign.runs), both=True)

@@ -24,7 +24,7 @@ def tried(test: Callable[[Campaign], None], campaign: Campaign) -> str:
     try:
         test(campaign)
     except Exception as error:  # whatever a node answers is the result
-        return faults.line(error)
+        return faults.one_line(error)
     return ""
 
 

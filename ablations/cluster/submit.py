@@ -37,7 +37,7 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
 
 def left(plans: Sequence[Json], place: Place) -> list[Job]:
     """The trials that a submission would train."""
-    return retry.to_do(place.runs, jobs(plans), place.code)
+    return retry.trials_to_run(place.runs, jobs(plans), place.code)
 
 
 def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
@@ -59,7 +59,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> str:
 
 
 def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
-    """The script that a submission would hand over; nothing is written_reports."""
+    """The script that a submission would hand over; nothing is written."""
     if not (asked := left(plans, place)):
         return "# 0 trials: nothing is left to submit"
     look = dependencies.on_disk(place.runs, place.code)
@@ -121,7 +121,11 @@ def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profil
     """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
     mine = (tuple(plans), profile, *kept(place))
     theirs = (campaign.plans, campaign.profile, *kept(campaign.place()))
-    return mine == theirs and not campaign.cancelled and provenance.sources(campaign.code) == provenance.sources()
+    return (
+        mine == theirs
+        and not campaign.cancelled
+        and provenance.source_digest(campaign.code) == provenance.source_digest()
+    )
 
 
 def kept(place: Place) -> tuple[Any, ...]:
@@ -142,7 +146,7 @@ def told(look: Look, profile: profiles.Profile) -> str:
         parts.append(f"{look.blocked} blocked by what they start from (`ablate status` says why)")
     if look.waiting:
         parts.append(f"{look.waiting} wait for free slots: the last job submits them")
-    lines = [", ".join(parts), *filter(None, [retry.renewed(look.renewed)])]
+    lines = [", ".join(parts), *filter(None, [retry.renewal_line(look.renewed)])]
     if look.submitted or look.waiting:
         lines.append(f"cost: {cost(3600 * look.hours, profile)}")
     if look.shunned:
@@ -186,7 +190,7 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
         plan["name"]
         for plan in campaign.read_plans()
         if plan["name"] not in names
-        and any(runner.outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan]))
+        and any(runner.trial_outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan]))
     ]
 
 

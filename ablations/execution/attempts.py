@@ -1,7 +1,7 @@
-"""What the earlier attempts at a trial, as they lie on disk, leave of its chances; the same on every machine.
+"""Whether a trial gets another attempt, decided from its earlier attempts on disk: the same on every machine.
 
-An attempt ends with a result, with a failure on record, having let go of its lease (it was told to stop), or without a
-word: then it was killed, or its machine was. Counted are those under the same code since the last `retry`.
+An attempt ends with a result, a recorded failure, a released lease (it was asked to stop), or no record at all: it was
+killed, or its machine was. Only attempts under the same code since the last `retry` count.
 """
 
 import os
@@ -15,18 +15,18 @@ from results.store import lease
 from results.store.schemas import Environment, Failure, Schema
 
 Json = dict[str, Any]
-WITHOUT_PROGRESS = 3  # attempts that the machine ended without a newer checkpoint
-EXCEPTIONS = 3  # attempts that ended with an exception, each with another one
-PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the machine's first fault
+WITHOUT_PROGRESS = 3  # attempts ended by a machine fault without a newer checkpoint
+EXCEPTIONS = 3  # attempts that ended with different exceptions
+PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the first machine fault
 LONGEST_PAUSE = 30 * PAUSE_SECONDS
-KILLED = "killed, as it is where memory runs out, or its machine was: it left no word"
+KILLED = "killed (perhaps out of memory), or its machine failed: nothing was recorded"
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How an attempt did.
+class EndedAttempt:
+    """How an attempt failed.
 
-    step: where it began; None: it never did. where: type and place of an exception. node: SLURM's name of its machine.
+    step: where it began; None if it never did. where: type and frames of an exception. node: SLURM's name of its node.
     """
 
     machine: bool
@@ -36,43 +36,43 @@ class Ended:
     node: str = ""
 
 
-def earlier(trial: store.Trial, current: Path, code: str) -> list[Ended]:
-    """The attempts before `current` that ended badly, oldest first."""
+def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
+    """The failed attempts before `current`, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
-    ended = [how(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
+    ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
     return [one for one in ended if one is not None]
 
 
-def how(path: Path, code: str) -> Ended | None:
-    """None for an attempt that counts for nothing: stopped when told, published, or under other code."""
-    env, failure = known(path / "env.json", Environment), known(path / "failure.json", Failure)
+def failure_of(path: Path, code: str) -> EndedAttempt | None:
+    """How an attempt failed; None if it was stopped on request, published a result, or ran other code."""
+    env, failure = read_or_empty(path / "env.json", Environment), read_or_empty(path / "failure.json", Failure)
     if env.get("code", code) != code or failure.get("code", code) != code:
         return None
     step = env.get("resumed_from", {}).get("step")
     if failure:
-        place, node = tuple(failure.get("where", ())), node_of(failure, env)
-        return Ended(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
+        place, node = tuple(failure.get("where", ())), failed_node(failure, env)
+        return EndedAttempt(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
         return None
-    return Ended(True, KILLED, step)
+    return EndedAttempt(True, KILLED, step)
 
 
-def node_of(ended: Json, env: Json) -> str:
-    """SLURM's name of the machine that ended an attempt: where the rank was that failed, if it says so."""
+def failed_node(ended: Json, env: Json) -> str:
+    """SLURM's name of the node that failed: the failed rank's if recorded, else the attempt's."""
     return str(ended.get("node", env.get("node", "")))
 
 
-def known(path: Path, schema: type[Schema]) -> Json:
-    """Empty where there is none, or none that can be read."""
+def read_or_empty(path: Path, schema: type[Schema]) -> Json:
+    """The file's content; empty if it is missing or broken."""
     try:
         return store.read_json(path, schema)
     except (FileNotFoundError, store.Broken):
         return {}
 
 
-def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
-    """Why the machine's faults leave no further attempt; "" where they do."""
+def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
+    """Why machine faults leave no further attempt; "" if another is allowed."""
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
@@ -81,22 +81,22 @@ def spent(trial: store.Trial, past: Sequence[Ended]) -> str:
     return f"{len(idle)} attempts without progress: the last was {idle[-1].cause}"
 
 
-def again(past: Sequence[Ended], place: Sequence[str]) -> bool:
-    """Whether an exception at `place` leaves another attempt: not the second time, nor after some others."""
+def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
+    """Whether an exception at `place` allows another attempt: not if it recurs, nor after several others."""
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
-def leaves(past: Sequence[Ended]) -> str:
-    """The node of the newest attempt, where its machine ended another one before: a third goes elsewhere; else ""."""
+def node_to_leave(past: Sequence[EndedAttempt]) -> str:
+    """The node of the newest attempt if it failed an earlier one too (a third goes elsewhere); else ""."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
 
-def pause(past: Sequence[Ended]) -> float:
-    """Seconds before the next attempt after the machine's faults on record: what it needs may come back.
+def retry_delay(past: Sequence[EndedAttempt]) -> float:
+    """Seconds to wait before the next attempt: what a machine fault took away may come back.
 
-    A worker that was killed adds none: preemption looks like that.
+    Killed workers add no delay: preemption looks the same.
     """
     count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

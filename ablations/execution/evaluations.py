@@ -1,4 +1,4 @@
-"""Evals computed: from the winner's weights, whether it finished just now or long ago."""
+"""Computing evals from the weights of a finished trial."""
 
 import hashlib
 from collections.abc import Callable
@@ -17,24 +17,24 @@ from vitcore.model.build import Model, Reference
 from vitcore.runtime.device import computing
 
 Json = dict[str, Any]
-Computed = tuple[Json, evals.Arrays | None]  # metrics, notes, details; arrays, where there are any
-Compute = Callable[[Model, Path | None], Computed]  # of the model, given where data lie
+Computed = tuple[Json, evals.Arrays | None]  # metrics, notes, details; arrays, if any
+Compute = Callable[[Model, Path | None], Computed]  # model, data_dir -> what was computed
 
 
 def evaluate(trial: store.Trial, name: str, data_dir: Path | None, code: str, compute: Compute | None = None) -> None:
-    """Computes and writes one eval of a finished trial; by `compute`, if that is given, else as its name says.
+    """Compute and write one eval of a finished trial. compute: replaces the function that the name stands for.
 
-    Raises ValueError where the weights or the data are not there, or where the model does not take the images.
+    Raises ValueError if weights or data are missing, or if the model does not accept the images.
     """
     config = Config(**trial.config()["config"])
-    payload = weights(trial)
+    payload = winner_weights(trial)
     with computing(config):
-        content, arrays = (compute or by_name(name))(restored(config, payload), data_dir)
+        content, arrays = (compute or eval_function(name))(restored(config, payload), data_dir)
     evals.write(trial, name, hashlib.sha256(payload).hexdigest(), {**content, "code": code}, arrays)
 
 
-def weights(trial: store.Trial) -> bytes:
-    """The winner's weights. Raises ValueError where they were not kept, or are damaged."""
+def winner_weights(trial: store.Trial) -> bytes:
+    """The winner's weights as safetensors. Raises ValueError if they were not kept or are damaged."""
     state = trial.state()
     assert state.attempt is not None
     assert state.result is not None
@@ -48,26 +48,26 @@ def weights(trial: store.Trial) -> bytes:
     return payload
 
 
-def by_name(name: str) -> Compute:
+def eval_function(name: str) -> Compute:
     if name == "fewshot":
-        return probe
+        return few_shot_eval
     if name == "inspect":
-        return look
-    return partial(at_another_size, size=int(name.removeprefix("test@")))
+        return inspect_eval
+    return partial(resolution_eval, size=int(name.removeprefix("test@")))
 
 
-def probe(model: Model, data_dir: Path | None) -> Computed:
+def few_shot_eval(model: Model, data_dir: Path | None) -> Computed:
     found = few_shot(model, seen_by(model, data_dir))
     return {"metrics": found.metrics, "notes": found.notes, "draws": found.draws}, None
 
 
-def at_another_size(model: Model, data_dir: Path | None, size: int) -> Computed:
+def resolution_eval(model: Model, data_dir: Path | None, size: int) -> Computed:
     return {"metrics": at_size(model, size, data_dir), "notes": []}, None
 
 
-def look(model: Model, data_dir: Path | None, images: int = IMAGES) -> Computed:
-    """At most so many test images. Raises ValueError for a reference model, which has other parts inside."""
+def inspect_eval(model: Model, data_dir: Path | None, images: int = IMAGES) -> Computed:
+    """Inspect a ViT on at most `images` test images. Raises ValueError for a reference model."""
     if isinstance(model, Reference):
-        raise ValueError(f"model={model.config.model}: what is looked into is a ViT of this package")
+        raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
     inside = inspect(model, seen_by(model, data_dir), images)
     return {"metrics": {}, "notes": [], "asked": images, **inside.facts}, inside.arrays

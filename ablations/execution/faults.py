@@ -1,6 +1,6 @@
-"""What an exception means for a trial: is it the code's, the input's or the machine's, and does the process survive it.
+"""Classifying exceptions: a bug, bad input, too little memory or a machine fault; and whether the process survives.
 
-The signs are what PyTorch, the CUDA libraries and the kernel write. Where several fit, the first counts.
+SIGNS are messages of PyTorch, the CUDA libraries and the kernel. The first that matches counts.
 """
 
 import errno
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
-FRAMES = 3  # innermost ones that make two tracebacks the same
+FRAMES = 3  # two tracebacks are the same if these innermost frames are
 
 MACHINE_ERRORS = {
     getattr(errno, name)
@@ -25,17 +25,17 @@ MACHINE_ERRORS = {
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 INPUT_FILES = {
     "config.py",
-    "data.py",
+    "splits.py",
     "datasets.py",
     "imagefolder.py",
     "pack.py",
     "worker.py",
-}  # whose ValueErrors are told users
+}  # ValueErrors for users
 
 
 @dataclass(frozen=True)
 class Fault:
-    """kind: one of BUG, INPUT, MEMORY, MACHINE. fatal: the process's CUDA context is lost, another one must go on."""
+    """kind: one of BUG, INPUT, MEMORY, MACHINE. fatal: the CUDA context is lost and the process must end."""
 
     kind: str
     fatal: bool = False
@@ -62,10 +62,9 @@ SIGNS = {
 
 
 class RankLost(RuntimeError):
-    """Another process of the trial ended before the training did.
+    """Another rank of the trial ended before the training did: its exception, or a machine fault if it reported none.
 
-    What it said: its exception, judged where it was raised; or nothing, which is the machine's fault.
-    node: SLURM's name of where it was, "" where that is not known; None: where this process is.
+    node: SLURM's name of its node, "" if unknown; None: this process's node.
     """
 
     def __init__(
@@ -76,6 +75,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
+    """The kind of fault that an exception stands for."""
     from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
@@ -87,7 +87,7 @@ def classify(error: BaseException) -> Fault:
         return Fault(INPUT)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
         return Fault(MACHINE)
-    if type(error) is ValueError and place(error.__traceback__)[-1:] and innermost(error) in INPUT_FILES:
+    if type(error) is ValueError and innermost_frames(error.__traceback__)[-1:] and raising_file(error) in INPUT_FILES:
         return Fault(INPUT)
     if isinstance(error, RuntimeError | OSError):
         for sign, fault in SIGNS.items():
@@ -96,23 +96,24 @@ def classify(error: BaseException) -> Fault:
     return Fault(BUG)
 
 
-def line(error: BaseException) -> str:
-    """What it says, on one line."""
+def one_line(error: BaseException) -> str:
+    """The exception's type and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def innermost(error: BaseException) -> str:
-    """The file that raised it."""
-    return place(error.__traceback__)[-1].partition(":")[0]
+def raising_file(error: BaseException) -> str:
+    """The name of the file that raised an exception."""
+    return innermost_frames(error.__traceback__)[-1].partition(":")[0]
 
 
-def place(trace: TracebackType | None) -> list[str]:
-    """The innermost frames, as file:function:line: with the type, what makes two tracebacks the same."""
+def innermost_frames(trace: TracebackType | None) -> list[str]:
+    """The innermost frames as file:function:line, innermost last."""
     frames = traceback.extract_tb(trace)[-FRAMES:]
     return [f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}" for frame in frames]
 
 
-def where(error: BaseException) -> list[str]:
+def fault_location(error: BaseException) -> list[str]:
+    """Type and innermost frames: equal for two exceptions with the same cause."""
     if isinstance(error, RankLost) and error.where:
         return error.where
-    return [type(error).__name__, *place(error.__traceback__)]
+    return [type(error).__name__, *innermost_frames(error.__traceback__)]

@@ -1,7 +1,7 @@
-"""The pulse of a worker: a thread that says that its process runs, and ends it when its parent is gone.
+"""The heartbeat of a worker: a thread that reports every few seconds, and ends the process when its parent is gone.
 
-A stopped process has no pulse, so the pool can tell it from one that compiles or evaluates for long. The thread runs
-while the main thread builds a model or waits for a device, which step boundaries do not.
+A stopped process sends no heartbeat, so the pool can tell it from one that compiles for long. The thread also runs
+while the main thread builds a model or waits for a device.
 """
 
 import os
@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 
 BEAT_SECONDS = 5.0
-ORPHAN_SECONDS = 60.0  # for the last checkpoint, as much as the pool grants (runner.STOP_SECONDS)
+ORPHAN_SECONDS = 60.0  # for the last checkpoint, as long as runner.STOP_SECONDS
 ORPHANED = 3  # exit status
 
 
 def start(parent: int, beat: Callable[[], None]) -> None:
     """Call `beat` every few seconds for as long as `parent` lives."""
-    threading.Thread(target=keep, args=(parent, beat), daemon=True).start()
+    threading.Thread(target=beat_while_parent_lives, args=(parent, beat), daemon=True).start()
 
 
-def keep(parent: int, beat: Callable[[], None]) -> None:
+def beat_while_parent_lives(parent: int, beat: Callable[[], None]) -> None:
     while os.getppid() == parent:
         beat()
         time.sleep(BEAT_SECONDS)

@@ -1,4 +1,4 @@
-"""The processes of workers: their command, their environment, and how one is started."""
+"""Starting worker processes: their command line and environment."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ablations.execution import provenance
 from ablations.execution.cleaning import Keep
-from ablations.execution.machine import at_once, cores, gpus, nodes
+from ablations.execution.machine import cores, default_workers, gpus, nodes
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -21,7 +21,7 @@ Environment = dict[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where and with what workers run."""
+    """Where workers run, and with which settings."""
 
     runs: Path
     data_dir: Path | None
@@ -34,25 +34,25 @@ class Place:
 
     @property
     def code(self) -> str:
-        return "+".join([provenance.sources(), *sorted(self.plugin_digests)])
+        return "+".join([provenance.source_digest(), *sorted(self.plugin_digests)])
 
 
-def start(place: Place, own: Environment, on_cpu: bool) -> Process:
-    """Start a worker with variables of its `own`, in the code of this process."""
+def start_worker(place: Place, own: Environment, on_cpu: bool) -> Process:
+    """Start a worker that runs this process's code, with additional environment variables `own`."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "ablations.execution.worker", json.dumps(order(place, on_cpu))],
+        [sys.executable, "-P", "-m", "ablations.execution.worker", json.dumps(worker_settings(place, on_cpu))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=environment(place, own),
+        env=worker_environment(place, own),
         start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
     )
 
 
-def order(place: Place, on_cpu: bool) -> dict[str, object]:
-    """The settings of a worker, as its command line has them."""
+def worker_settings(place: Place, on_cpu: bool) -> dict[str, object]:
+    """The settings on a worker's command line."""
     return {
         "runs": str(place.runs),
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
@@ -63,29 +63,29 @@ def order(place: Place, on_cpu: bool) -> dict[str, object]:
     }
 
 
-def environment(place: Place, own: Environment) -> Environment:
-    """The variables of a worker: this process's, its own, and where code and data lie."""
+def worker_environment(place: Place, own: Environment) -> Environment:
+    """A worker's environment variables: this process's, its own, and the paths of code and data."""
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
 
 
-def environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
-    """The environments of as many workers as are asked for, else `machine.at_once`.
+def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
+    """The environment variables of each worker. asked: number of workers, by default machine.default_workers.
 
-    Workers share GPUs where there are more of them, the same number on each.
+    Workers are spread evenly over the GPUs and share them if there are more workers than GPUs.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
     groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
-    number = (asked or at_once(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
+    number = (asked or default_workers(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
     for worker in range(number):
         own = {VISIBLE: ",".join(groups[worker % len(groups)])} if groups else {}
         yield {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | own
 
 
-def hang_up(process: Process) -> None:
-    """No more jobs: the worker ends after the one it has."""
+def close_stdin(process: Process) -> None:
+    """Send no more jobs: the worker ends after its current one."""
     assert process.stdin is not None
     with suppress(OSError):  # it is gone already
         process.stdin.close()

@@ -1,4 +1,4 @@
-"""Login nodes are shared: what trains here keeps to two processes."""
+"""Login nodes are shared: local training there uses two processes at most."""
 
 import os
 import shutil
@@ -6,13 +6,13 @@ import shutil
 MOST = 2
 
 
-def here() -> bool:
-    """Whether this is a login node: jobs can be submitted from it, and this process is in none."""
+def is_login_node() -> bool:
+    """Whether this is a login node: sbatch exists, and this process is in no job."""
     return shutil.which("sbatch") is not None and not os.environ.get("SLURM_JOB_ID")
 
 
-def told(wanted: int) -> str:
-    """Why there are fewer workers than `wanted`, and how to get them."""
+def limit_notice(wanted: int) -> str:
+    """Explain why fewer than `wanted` trials run at a time, and how to get more."""
     return (
         f"a login node (there is sbatch, and no allocation): {MOST} trials at a time instead of {wanted}; "
         "for more: `ablate submit`, or this command inside an allocation (salloc, srun)"

@@ -1,4 +1,4 @@
-"""What a process prints, libraries and crashes of C code included, in a file."""
+"""Redirecting all output of a process, including that of libraries and crashing C code, to a file."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from results.store.paths import no_follow
 
 
 @contextlib.contextmanager
-def logged(path: Path) -> Iterator[None]:
-    """Standard output and error of the process go to the file."""
+def output_to_file(path: Path) -> Iterator[None]:
+    """Redirect the process's standard output and error to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

@@ -1,4 +1,4 @@
-"""What this process may use of its machine, or of its job of SLURM's: cores, GPUs, nodes."""
+"""The cores, GPUs and nodes that this process may use, on its machine or in its SLURM job."""
 
 import os
 import re
@@ -13,7 +13,7 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}  # where control
 
 
 def cores() -> int:
-    """The cores that this process may use: affinity, what SLURM gave to the task, and the control group's quota."""
+    """The number of usable cores: the smallest of CPU affinity, SLURM's allocation and the control group's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -24,9 +24,9 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; CUDA stops at the first that is none.
+    """The usable GPUs as CUDA_VISIBLE_DEVICES names them, up to the first invalid entry, as CUDA reads it.
 
-    Where it is not set they count from 0, whatever the numbers of their device files: a container may have some.
+    If it is not set they count from 0: in a container, the numbers of device files may start elsewhere.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -34,29 +34,29 @@ def gpus() -> list[str]:
     return [str(number) for number, _ in enumerate(DEVICES.glob("nvidia[0-9]*"))]
 
 
-def at_once(ranks: int, gpus: int, cores: int) -> int:
-    """How many trials run here at once by default, of `ranks` GPUs each, or of as many processes without GPUs."""
+def default_workers(ranks: int, gpus: int, cores: int) -> int:
+    """The default number of concurrent trials, of `ranks` GPUs each, or as many processes without GPUs."""
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 
-def memory_kills() -> int:
-    """How many processes of this one's control group the kernel has ended so far because its memory ran out."""
+def oom_kills() -> int:
+    """How many processes of this control group the kernel has killed so far because memory ran out."""
     count = 0
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             if controllers in CONTROL:
-                count += killed_of(Path("/sys/fs/cgroup", controllers, group.lstrip("/"), CONTROL[controllers]))
+                count += oom_kills_in(Path("/sys/fs/cgroup", controllers, group.lstrip("/"), CONTROL[controllers]))
     return count
 
 
-def killed_of(file: Path) -> int:
-    """What a control group's file says of it; nothing where there is none, or an older kernel's, which says nothing."""
+def oom_kills_in(file: Path) -> int:
+    """The kill count in a control group's file; 0 if there is none (older kernels)."""
     with suppress(OSError, ValueError):
         return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0))
     return 0
 
 
 def nodes() -> int:
-    """Those of this job of SLURM's. A trial of several GPUs takes its share on each."""
+    """The number of nodes of this SLURM job. A trial on several GPUs takes an equal share of each."""
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))

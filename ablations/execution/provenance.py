@@ -21,8 +21,8 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 
 @cache
-def sources(home: Path = HOME) -> str:
-    """Digest of the packages' own sources, or of those in a snapshot."""
+def source_digest(home: Path = HOME) -> str:
+    """Digest of the packages' sources, here or in a snapshot."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((home / package).rglob("*.py")):
@@ -30,14 +30,14 @@ def sources(home: Path = HOME) -> str:
     return digest.hexdigest()[:12]
 
 
-def code(plugins: dict[str, str]) -> str:
-    """What a failure counts against: the sources and the loaded plugins."""
-    return "+".join([sources(), *sorted(plugins.values())])
+def code_digest(plugins: dict[str, str]) -> str:
+    """The code that a failure counts against: the digests of sources and loaded plug-ins."""
+    return "+".join([source_digest(), *sorted(plugins.values())])
 
 
 @cache
 def revision() -> str | None:
-    """The git revision, marked where the checkout differs from it; None outside of a checkout."""
+    """The git revision, marked dirty if the checkout differs from it; None outside a checkout."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -58,12 +58,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Any]:
-    """What env.json holds. `device` is the hardware's name, `accelerator` cuda or cpu."""
+def environment_record(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Any]:
+    """The content of env.json. device: the hardware's name; accelerator: cuda or cpu."""
     return {
         "schema": store.SCHEMA,
         "started": store.now(),
-        "code": code(plugins),
+        "code": code_digest(plugins),
         "revision": revision(),
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},
         "host": socket.gethostname(),
@@ -72,14 +72,14 @@ def environment(config: "Config", device: str, accelerator: str, plugins: dict[s
         "accelerator": accelerator,
         "threads": config.threads,
         "ranks": config.gpus,
-        **computed(config, accelerator),
+        **kernel_choices(config, accelerator),
         **versions(),
     }
 
 
-def computed(config: "Config", accelerator: str) -> dict[str, Any]:
-    """By which kernels, where there is a choice: each gives other last bits."""
-    import torch  # late: commands that train nothing do without
+def kernel_choices(config: "Config", accelerator: str) -> dict[str, Any]:
+    """The kernels used where there is a choice: each rounds differently."""
+    import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named
 

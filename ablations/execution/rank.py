@@ -1,7 +1,7 @@
-"""One of the further processes of a trial on several GPUs. `python -m ablations.execution.rank ORDER`.
+"""A further rank of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
 
-It trains with the worker that started it, which alone reads and writes. It ends with that worker, whose end closes its
-standard input; by no signal that SLURM or a terminal sends to all: the worker decides when they stop.
+Rank 0 is the worker that started it; the worker alone reads and writes. A rank ignores the signals that SLURM or a
+terminal sends to all processes, and ends when the worker does: its standard input closes.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from ablations.execution.rank_processes import FOLLOWED, READY, Order, tell
+from ablations.execution.rank_processes import FOLLOWED, READY, RankOrder, report_failure
 from ablations.study import plugins
 from vitcore.config import Config
 from vitcore.training.distributed import TCPStore, joined
@@ -31,17 +31,19 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
-    order = Order(**json.loads(sys.argv[1])).placed()
+    order = RankOrder(**json.loads(sys.argv[1])).placed()
     store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
     try:
         serve(order, store)
-    except Exception as error:  # whatever ends this rank ends the attempt: the worker is told
+    except Exception as error:  # any failure of a rank ends the attempt: report it to the worker
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(BROKEN if tell(store, order.rank, error) else FOLLOWED)  # without what a lost GPU would never let end
+        os._exit(
+            BROKEN if report_failure(store, order.rank, error) else FOLLOWED
+        )  # a normal exit would wait forever for a lost GPU
 
 
-def serve(order: Order, store: TCPStore) -> None:
+def serve(order: RankOrder, store: TCPStore) -> None:
     plugins.load([Path(file) for file in order.plugins])
     config = Config(**order.config)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()

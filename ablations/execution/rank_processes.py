@@ -1,10 +1,9 @@
-"""The further processes of a trial on several GPUs: started by its worker, which is the first rank, watched, ended.
+"""The ranks 1 ... N - 1 of a trial on several GPUs: its worker, which is rank 0, starts, watches and ends them.
 
     worker (rank 0) --starts--> python -m ablations.execution.rank (ranks 1 ... N - 1)
 
-In a job of SLURM's on several nodes those on the other nodes are the tasks of one srun, a task a GPU.
-Where one ends before its time, the attempt does: its trial goes on from the checkpoint in another one. None outlives
-the worker.
+In a SLURM job on several nodes, the ranks on the other nodes are the tasks of one srun, one task per GPU. If a rank
+ends early the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
 """
 
 import json
@@ -32,17 +31,17 @@ from vitcore.runtime.device import device_of
 from vitcore.training.distributed import ALONE, Alone, TCPStore, exchange_failed, joined
 
 Json = dict[str, Any]
-READY, WORD = "ready", "word"  # keys of the store, with the rank; with a number, in the order in which they were said
-FOLLOWED = 4  # exit status of a rank that ended because another one was gone
-START_SECONDS = 300.0  # until all are there: imports from a busy file system
-WORDS_SECONDS = 10.0  # for the lost one to be seen as such, or to say why
-GRACE_SECONDS = 30.0  # for an exchange to notice that a rank is lost
+READY, WORD = "ready", "word"  # keys of the store: READY/rank, WORD/number in the order of reports
+FOLLOWED = 4  # exit status of a rank that ended because another rank was lost
+START_SECONDS = 300.0  # until all ranks are ready: imports from a busy file system take minutes
+WORDS_SECONDS = 10.0  # for a lost rank to be noticed, or to report why
+GRACE_SECONDS = 30.0  # for a collective operation to notice that a rank is lost
 END_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Word:
-    """What a rank says of the exception that ends it. followed: it met that another rank was gone."""
+class RankFailure:
+    """A rank's report of the exception that ended it. followed: the exception came from losing another rank."""
 
     rank: int
     cause: str
@@ -58,30 +57,30 @@ class Word:
         return RankLost(f"rank {self.rank}: {self.cause}", fault, self.where, self.trace, self.node)
 
 
-def tell(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Says why this rank ends, so that the first one can put it on record; whether it failed of itself."""
+def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
+    """Report why this rank ends, for rank 0 to record; return whether the failure is its own."""
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
-    word = Word(rank, cause, fault.kind, fault.fatal, faults.where(error), trace, node, followed)
-    with suppress(RuntimeError):  # the first one is gone, and nobody asks
+    word = RankFailure(rank, cause, fault.kind, fault.fatal, faults.fault_location(error), trace, node, followed)
+    with suppress(RuntimeError):  # rank 0 is gone: nobody reads the report
         store.set(f"{WORD}/{store.add(WORD, 1)}", json.dumps(asdict(word)))
     return not followed
 
 
-def told(store: TCPStore) -> list[Word]:
-    """What was said until now, in its order."""
-    words: list[Word] = []
+def read_failures(store: TCPStore) -> list[RankFailure]:
+    """The reports so far, in order."""
+    words: list[RankFailure] = []
     while store.check([key := f"{WORD}/{len(words) + 1}"]):
-        words.append(Word(**json.loads(store.get(key))))
+        words.append(RankFailure(**json.loads(store.get(key))))
     return words
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a further rank is told. `local`: which of the GPUs that its node sees is its own.
+class RankOrder:
+    """The settings of a rank. local: its GPU among those visible on its node.
 
-    `tasks`: it is for all tasks of an srun, the first of which is `rank`.
+    tasks: the settings serve all tasks of an srun; the first of them has rank `rank`.
     """
 
     config: Json
@@ -94,8 +93,8 @@ class Order:
     local: int
     tasks: bool = False
 
-    def placed(self) -> "Order":
-        """That of this process, where it is one of such tasks."""
+    def placed(self) -> "RankOrder":
+        """The settings of this process, if it is a task of an srun."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
@@ -109,21 +108,21 @@ class Order:
 
 
 @contextmanager
-def together(
+def joined_ranks(
     config: Config,
     plugins: Iterable[str],
     data_dir: Path | None,
     hung: Callable[[RankLost], None] = lambda lost: None,
 ) -> Iterator[Alone]:
-    """All ranks of a trial, of which this process is the first; this one alone where the config asks for no more.
+    """Start the ranks of a trial and join them; this process is rank 0, and the only one if gpus=1.
 
-    Raises RankLost where another one does not come or goes: with the reason of the one that failed first. Where this
-    process hangs in an exchange with one that is gone, `hung` is told in a thread, and then the process is killed.
+    Raises RankLost with the first failure if a rank does not start or is lost. If this process hangs in a collective
+    operation with a lost rank, a thread calls `hung` and kills the process.
     """
     if config.gpus == 1:
         yield ALONE
         return
-    crew = Crew(config, list(plugins), data_dir, hung)
+    crew = RankProcesses(config, list(plugins), data_dir, hung)
     try:
         crew.wait()
         with joined(crew.store, 0, config.gpus, crew.order(0).device) as ranks:
@@ -137,21 +136,23 @@ def together(
         crew.end()
 
 
-def command(order: Order) -> list[str]:
+def rank_command(order: RankOrder) -> list[str]:
     return [sys.executable, "-P", "-m", "ablations.execution.rank", json.dumps(asdict(order))]
 
 
-class Crew:
-    """The further ranks, seen from the first."""
+class RankProcesses:
+    """The ranks 1 ... N - 1, as rank 0 sees them."""
 
     def __init__(
         self, config: Config, plugins: Sequence[str], data_dir: Path | None, hung: Callable[[RankLost], None]
     ) -> None:
         self.config, self.plugins, self.data_dir, self.hung = config, plugins, data_dir, hung
-        self.here = config.gpus // nodes()  # of the ranks
+        self.here = config.gpus // nodes()  # ranks on this node
         self.host = "127.0.0.1" if self.here == config.gpus else socket.gethostname()
         self.store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
-        self.words = TCPStore(self.host, self.store.port, is_master=False)  # while this process waits at the other one
+        self.words = TCPStore(
+            self.host, self.store.port, is_master=False
+        )  # a second connection: the first may be blocked in a collective
         self.others = range(1, config.gpus)
         self.over = threading.Event()
         self.processes = {rank: self.start(rank) for rank in range(1, self.here)}
@@ -159,17 +160,17 @@ class Crew:
             self.processes[self.here] = self.start_elsewhere()
         threading.Thread(target=self.watch, daemon=True).start()
 
-    def order(self, rank: int) -> Order:
+    def order(self, rank: int) -> RankOrder:
         data_dir = str(self.data_dir.absolute()) if self.data_dir else None
         accelerator, config = device_of(self.config), self.config.model_dump()
-        return Order(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
+        return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
 
     def start(self, rank: int) -> "subprocess.Popen[bytes]":
-        """It writes where this process does, and ends when the pipe to it closes, at the latest with this process."""
-        return subprocess.Popen(command(self.order(rank)), stdin=subprocess.PIPE)
+        """Start a rank on this node. It shares our output, and ends when the pipe to it closes."""
+        return subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """All on the other nodes of the job, whose standard inputs are that of srun."""
+        """Start the ranks on the other nodes of the job. They share the standard input of srun."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         options = {
             "relative": 1,
@@ -181,20 +182,20 @@ class Crew:
         }
         srun = ["srun", "--overlap", "--unbuffered", *(f"--{name}={value}" for name, value in options.items())]
         order = replace(self.order(self.here), tasks=True)
-        return subprocess.Popen([*srun, *command(order)], stdin=subprocess.PIPE)
+        return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
-        """Until all are there. Raises RankLost."""
+        """Wait until all ranks are ready. Raises RankLost."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
-            if (self.lost() or told(self.words)) and (error := self.loss()):
+            if (self.lost() or read_failures(self.words)) and (error := self.loss()):
                 raise error
             if time.monotonic() > deadline:
-                raise RankLost(f"a rank was lost: not there after {START_SECONDS:.0f} s")
+                raise RankLost(f"a rank was lost: not ready after {START_SECONDS:.0f} s")
             time.sleep(0.02)
 
     def lost(self) -> list[int]:
-        """The ranks that ended of themselves before their time."""
+        """The ranks that ended early by themselves."""
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def loss(self) -> RankLost | None:
@@ -204,8 +205,8 @@ class Crew:
         """
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
-            lost = self.lost()  # asked before the words: who is gone has had the last one
-            words = told(self.words)
+            lost = self.lost()  # before the reports: a rank that is gone has reported already
+            words = read_failures(self.words)
             if own := [word for word in words if not word.followed]:
                 return own[0].error()
             if lost:
@@ -215,7 +216,7 @@ class Crew:
             time.sleep(0.02)
 
     def silent(self, rank: int) -> RankLost:
-        """A rank that ended without a word. On other nodes it is one of all there, which are one srun's."""
+        """The loss of a rank that reported nothing. Ranks on other nodes share one srun: which one is unknown."""
         code = self.processes[rank].returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         elsewhere, last = rank == self.here, self.config.gpus - 1
@@ -223,23 +224,24 @@ class Crew:
         return RankLost(f"{name} was lost ({how})", node="" if elsewhere else None)
 
     def watch(self) -> None:
-        """A thread: an exchange that does not notice that a rank is lost would hang, so this process ends too."""
+        """Watch the ranks in a thread; kill this process if it hangs in a collective with a lost rank."""
         while not self.over.wait(0.5):
-            failed = bool(self.lost()) or not all(word.followed for word in told(self.words))
+            failed = bool(self.lost()) or not all(word.followed for word in read_failures(self.words))
             if failed and not self.over.wait(GRACE_SECONDS) and (lost := self.loss()):
-                print(f"{lost}; the exchange with it hangs", file=sys.stderr, flush=True)
+                print(f"{lost}; the collective operation with it hangs", file=sys.stderr, flush=True)
                 lost.fault = replace(lost.fault, fatal=True)
-                with suppress(Exception):  # whatever cannot be put on record: this process has to end
+                with suppress(Exception):  # even if it cannot be recorded, this process has to end
                     self.hung(lost)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def settle(self) -> None:
-        """They end of themselves."""
+        """Wait for the ranks to end by themselves."""
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
 
     def end(self) -> None:
+        """End all ranks: close their standard input, then kill."""
         self.over.set()
         for process in self.processes.values():
             assert process.stdin is not None

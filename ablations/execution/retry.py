@@ -1,10 +1,10 @@
-"""Which trials may be run again: those that `ablate retry` asks for, and those that lost what others start from."""
+"""Reopening trials: those that `ablate retry` selects, and parents whose weights are gone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ablations.execution.attempts import known
-from ablations.execution.runner import outcome
+from ablations.execution.attempts import read_or_empty
+from ablations.execution.runner import trial_outcome
 from ablations.planning.jobs import Job
 from results import store
 from results.store import dependencies, evals, lease
@@ -13,81 +13,83 @@ from results.store.schemas import Failure
 Wanted = Callable[[store.Trial, store.TrialState], bool]
 
 
-def wanted(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
-    """Whether a trial is asked for. oom: of those that failed, the ones that ran out of memory."""
+def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
+    """Return a predicate for the trials to retry. oom: of the failed ones, those that ran out of memory."""
 
     def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
         if state.status == "failed":
-            return failed or (oom and kind(trial) == "memory")
+            return failed or (oom and failure_kind(trial) == "memory")
         return diverged and state.status == "diverged"
 
     return is_wanted
 
 
-def kind(trial: store.Trial) -> str:
-    """What the newest attempt failed of (ablations.execution.faults); "" where that is not known."""
+def failure_kind(trial: store.Trial) -> str:
+    """The kind of the newest failure (ablations.execution.faults); "" if unknown."""
     newest = trial.attempts()[-1:]
-    return str(known(newest[0] / "failure.json", Failure).get("kind", "")) if newest else ""
+    return str(read_or_empty(newest[0] / "failure.json", Failure).get("kind", "")) if newest else ""
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
-    """Of each trial that is asked for, or has evals that failed, whether it may be run again: else it is held."""
+    """Reopen the selected trials and those with failed evals; return for each whether it was free (not held)."""
     seen = ((trial, trial.state()) for trial in trials)
     asked = ((trial, state if wanted(trial, state) else None) for trial, state in seen)
-    return [again(trial, state, evals_too) for trial, state in asked if state or owes(trial, evals_too)]
+    return [reopen(trial, state, evals_too) for trial, state in asked if state or has_failed_evals(trial, evals_too)]
 
 
-def owes(trial: store.Trial, evals_too: bool) -> bool:
+def has_failed_evals(trial: store.Trial, evals_too: bool) -> bool:
     return evals_too and evals.failure(trial) is not None
 
 
-def again(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool) -> bool:
-    """wanted: in which state it was asked for; None: only its evals were. It is left where it ended anew since."""
+def reopen(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool) -> bool:
+    """Reopen a trial unless it ended anew since `wanted`, its state when selected; None: forgive its evals alone."""
     forgiven = evals_too and evals.forgive(trial)
     return forgiven if wanted is None else trial.reopen(lease.Watch(), wanted.result)
 
 
-def lost(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
-    """What has to be trained again, as its weights are gone and one of the jobs has still to start from them.
+def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
+    """The parents to train again: their weights are gone and a job has still to start from them. Id -> name.
 
-    By id, with what it is called. code: under which failures count, None: under any.
+    code: count only failures under this code; None: under any.
     """
     look, found = dependencies.on_disk(runs, code), dict[str, str]()
     for job in jobs:
         start = dependencies.begin(runs, job.id, job.parents, look)
-        if start.kind == dependencies.LOST and outcome(runs, job, code, look)[0] == "todo":
+        if start.kind == dependencies.LOST and trial_outcome(runs, job, code, look)[0] == "todo":
             found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in start.lost}
     return found
 
 
-def to_do(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """Those that a run would train, what is to be trained again included."""
-    look, again = dependencies.on_disk(runs, code), lost(runs, jobs, code)
-    return [job for job in jobs if job.id in again or outcome(runs, job, code, look)[0] == "todo"]
+def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
+    """The jobs that a run would train, lost parents included."""
+    look, again = dependencies.on_disk(runs, code), lost_parents(runs, jobs, code)
+    return [job for job in jobs if job.id in again or trial_outcome(runs, job, code, look)[0] == "todo"]
 
 
-def renew(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Lets these be trained again; what they are called. One that is held, or that another process renewed, is left."""
+def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
+    """Reopen the lost parents; return their names. Parents that are held, or already reopened, are left."""
     watch = lease.Watch()
-    return [name for key, name in lost(runs, jobs, code).items() if reopened(store.trial(runs, key), watch)]
+    return [
+        name for key, name in lost_parents(runs, jobs, code).items() if reopen_if_lost(store.trial(runs, key), watch)
+    ]
 
 
-def reopened(trial: store.Trial, watch: lease.Watch) -> bool:
-    """Whether it still had finished without weights, and may be trained again."""
+def reopen_if_lost(trial: store.Trial, watch: lease.Watch) -> bool:
+    """Reopen a trial that finished but has no weights; return whether it was."""
     state = trial.state()  # once: the result whose weights are gone is the one to move aside
     is_lost = state.status == "finished" and not state.weights.exists()
     return is_lost and trial.reopen(watch, state.result)
 
 
-def renewed(names: Sequence[str]) -> str:
-    """A line for a person; "" where there is nothing to say."""
+def renewal_line(names: Sequence[str]) -> str:
+    """Say which parents will be trained again; "" if none."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     listed = ", ".join(names[:3]) + more
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
-def told(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """A line for a person."""
+def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
+    """Say how many trials were reopened."""
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:
         return f"none of {asked} trials {how}: there is nothing to retry"
@@ -103,6 +105,6 @@ ADVICE = {  # kind of a failure (ablations.execution.faults): what helps, with {
 
 
 def advice(kind: str, study: str) -> str:
-    """The command that helps."""
+    """Suggest what to do about a failure of this kind."""
     other = "look: ablate logs {0} --failed; changed code runs it by itself, the same after: ablate retry {0}"
     return ADVICE.get(kind, other).format(study)

@@ -1,7 +1,7 @@
-"""Run trials on this machine until they are over: a bounded pool of workers, by default one a core or one a GPU.
+"""Running trials on this machine: a pool of workers, by default one per core or per GPU.
 
-The disk decides what is done; the runner only sees to it that somebody works. A worker that dies is replaced and its
-trial resumed; trials that another run holds are waited for; a failed trial stops no other.
+What is done is decided by the disk alone. A worker that dies is replaced and its trial resumed; a trial that another
+run holds is waited for; a failed trial stops no other.
 """
 
 import json
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ablations.execution import launch
-from ablations.execution.launch import Place, Process, hang_up
-from ablations.execution.machine import memory_kills
-from ablations.execution.slots import Slot, by_ranks, on_cpu, slots
+from ablations.execution.launch import Place, Process, close_stdin
+from ablations.execution.machine import oom_kills
+from ablations.execution.slots import Slot, all_on_cpu, group_by_ranks, make_slots
 from ablations.planning.jobs import Job
 from results import store
 from results.store import dependencies, evals
@@ -29,19 +29,19 @@ from results.store import dependencies, evals
 Json = dict[str, Any]
 FAILED_STARTS = 3
 KILLED_STARTS = 20
-DEATHS = 5  # of workers over one trial before its attempt begins: what happens later is counted on disk
+DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
 HELD_SECONDS = 2.0
 STOP_SECONDS = 60.0
-SILENT_SECONDS = 300.0  # a worker beats every 5 s, but before that imports PyTorch, for minutes from a busy file system
-LONGEST_LOOK = 1.0  # of silence that one look may count: the run itself may have been stopped or suspended
-CALLED_OFF_SECONDS = 5.0  # how often a run asks whether it is called off
+SILENT_SECONDS = 300.0  # workers send a heartbeat every 5 s, once PyTorch is imported: minutes on a busy file system
+LONGEST_LOOK = 1.0  # silence counted per check: this process itself may have been suspended
+CALLED_OFF_SECONDS = 5.0  # between checks whether the run is called off
 
 
 class Display(Protocol):
-    """Who watches the pool."""
+    """What shows the progress of the pool."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """step: None until the first step is done."""
+        """Show a running trial. step: None until the first step is done."""
 
     def idle(self, slot: int) -> None: ...
     def over(self, job: Job, event: str, detail: Json) -> None: ...
@@ -49,12 +49,12 @@ class Display(Protocol):
 
 
 @dataclass
-class Tally:
-    """How the trials asked for ended."""
+class RunSummary:
+    """How the trials of a run ended: ids of those done, id -> cause of the others."""
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    blocked: dict[str, str] = field(default_factory=dict)  # what they start from failed or diverged
+    blocked: dict[str, str] = field(default_factory=dict)  # their parent failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
 
@@ -62,7 +62,7 @@ class Tally:
 # -- what is left ------------------------------------------------------------------------------------------------------
 
 
-def outcome(runs: Path, job: Job, code: str | None, look: dependencies.Look | None = None) -> tuple[str, str]:
+def trial_outcome(runs: Path, job: Job, code: str | None, look: dependencies.Look | None = None) -> tuple[str, str]:
     """('over' | 'failed' | 'blocked' | 'todo', why): a failure counts only against the code it happened under.
 
     look: what many that start from the same trials share.
@@ -84,27 +84,27 @@ def outcome(runs: Path, job: Job, code: str | None, look: dependencies.Look | No
 
 
 class Pool:
-    """Workers, the jobs that wait for them, and the events they send."""
+    """The workers, the jobs that wait for them, and the events that workers send."""
 
     def __init__(self, jobs: Sequence[Job], place: Place, slots: list[Slot], display: Display) -> None:
         self.place = place
-        self.on_cpu = on_cpu(jobs)
+        self.on_cpu = all_on_cpu(jobs)
         self.slots = slots
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
         self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
-        self.tally = Tally()
+        self.tally = RunSummary()
         self.warned: set[str] = set()
-        self.deaths: Counter[str] = Counter()  # of workers, by trial: those that its attempts do not tell of
-        self.memory_kills = memory_kills()
+        self.deaths: Counter[str] = Counter()  # trial id -> workers that died before its attempt began
+        self.memory_kills = oom_kills()
         self.stopping = False
         self.looked = time.monotonic()
 
     def run(
         self, on_over: Callable[[Job], None], deadline: float, called_off: Callable[[], bool] = lambda: False
-    ) -> Tally:
-        """Until nothing is left, until told to stop, until the deadline, or until it is called off."""
+    ) -> RunSummary:
+        """Run until no job is left, a signal asks to stop, the deadline passes or the run is called off."""
         self.on_over = on_over
         asked = time.monotonic()
         with self.signals():
@@ -123,7 +123,7 @@ class Pool:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM set a flag; the previous handlers come back."""
+        """Let Ctrl-C and SIGTERM set a flag; restore the previous handlers afterwards."""
 
         def stop(*_: object) -> None:
             self.stopping = True
@@ -136,6 +136,7 @@ class Pool:
                 signal.signal(number, handler)
 
     def dispatch(self) -> None:
+        """Give waiting jobs to free workers, and start workers for those left."""
         now = time.monotonic()
         for key, (due, job) in list(self.held.items()):
             if due <= now:
@@ -150,18 +151,18 @@ class Pool:
                 self.start(slot)
 
     def next_job(self) -> Job | None:
-        """Take the first waiting trial that may begin; settle those before it, which wait no longer."""
+        """Take the first waiting trial that may begin; settle those before it."""
         while self.waiting:
             if self.may_begin(job := self.waiting.popleft()):
                 return job
         return None
 
     def may_begin(self, job: Job) -> bool:
-        """Whether a trial is still to do and its parent is there; if not, it is settled or held.
+        """Whether a trial is still to do and its parent has finished; if not, settle or hold it.
 
-        Another run may have finished it meanwhile.
+        Another run may have finished it in the meantime.
         """
-        state, reason = outcome(self.place.runs, job, self.place.code)
+        state, reason = trial_outcome(self.place.runs, job, self.place.code)
         if state != "todo":
             kind = "finished" if state == "over" else state
             self.finish(job, kind, {"cause": reason, "elsewhere": True})
@@ -174,7 +175,7 @@ class Pool:
         return start.kind == dependencies.READY
 
     def await_parent(self, job: Job, start: dependencies.Start) -> None:
-        """Holds a trial while another one, or its own, run trains what it starts from; else it is left."""
+        """Hold a trial while this or another run trains its parent; else interrupt it."""
         mine = [
             *self.waiting,
             *(held for _, held in self.held.values()),
@@ -187,11 +188,11 @@ class Pool:
 
     def start(self, slot: Slot) -> None:
         slot.silent = 0.0
-        slot.process = launch.start(self.place, slot.environment, self.on_cpu)
+        slot.process = launch.start_worker(self.place, slot.environment, self.on_cpu)
         threading.Thread(target=self.read, args=(slot, slot.process), daemon=True).start()
 
     def read(self, slot: Slot, process: Process) -> None:
-        """A thread a worker: its lines become events, and so does its end."""
+        """Turn a worker's lines, and its end, into events (one thread per worker)."""
         assert process.stdout is not None
         errors = threading.Thread(target=self.read_errors, args=(slot, process), daemon=True)
         errors.start()
@@ -203,7 +204,7 @@ class Pool:
         self.events.put((slot, process, {"event": "died", "code": process.wait()}))
 
     def read_errors(self, slot: Slot, process: Process) -> None:
-        """A thread a worker: what it, and the libraries it loads, write to standard error."""
+        """Turn the lines of a worker's standard error into events (one thread per worker)."""
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:
@@ -213,11 +214,12 @@ class Pool:
     def send(self, slot: Slot, job: Job) -> None:
         assert slot.process is not None
         assert slot.process.stdin is not None
-        with suppress(OSError):  # it died: the event that says so is on its way
+        with suppress(OSError):  # it died: the event is on its way
             slot.process.stdin.write(json.dumps(asdict(job)) + "\n")
             slot.process.stdin.flush()
 
     def listen(self, seconds: float) -> None:
+        """Handle the next event, if one arrives in time."""
         try:
             slot, process, event = self.events.get(timeout=seconds)
         except queue.Empty:
@@ -226,8 +228,9 @@ class Pool:
             self.handle(slot, event)
 
     def handle(self, slot: Slot, event: Json) -> None:
+        """Update the slot and the display for an event of its worker."""
         job, kind = slot.job, event["event"]
-        if kind != "said":  # which may be a process of the worker's own
+        if kind != "said":  # a child process of the worker may write it too
             slot.silent = 0.0
         if kind == "ready":
             slot.ready, slot.failed_starts = True, 0
@@ -251,7 +254,7 @@ class Pool:
             self.settle(job, event)
 
     def end_silent(self) -> None:
-        """Kill workers that gave no sign of life, as stopped ones do. Their end is an event and frees the trial."""
+        """Kill workers that have been silent for too long, as stopped processes are. Their end frees the trial."""
         now = time.monotonic()
         passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
         for slot in self.slots:
@@ -260,21 +263,23 @@ class Pool:
             slot.silent += passed
             if slot.silent > SILENT_SECONDS:
                 slot.silent = 0.0
-                self.display.say(f"worker {slot.number + 1} gave no sign of life for {SILENT_SECONDS:.0f} s: killed")
+                self.display.say(f"worker {slot.number + 1} sent no heartbeat for {SILENT_SECONDS:.0f} s: killed")
                 slot.process.kill()
 
     def hear(self, slot: Slot, line: str) -> None:
-        """While a worker starts only the last line is kept: a traceback's says it all."""
+        """Show a line of standard error; of a starting worker keep the last alone: it sums up a traceback."""
         if slot.ready:
             self.display.say(line)
         slot.said = line
 
     def warn_once(self, text: str) -> None:
+        """Show a warning unless it was shown before."""
         if text not in self.warned:
             self.warned.add(text)
             self.display.say(text)
 
     def settle(self, job: Job, event: Json) -> None:
+        """Act on the event that ended a worker's job."""
         match event["event"]:
             case "held":
                 self.hold(job, HELD_SECONDS)
@@ -290,15 +295,16 @@ class Pool:
                 self.finish(job, kind, event)
 
     def hold(self, job: Job, seconds: float) -> None:
-        """It waits, without a worker."""
+        """Let a job wait without a worker for a while."""
         self.held[job.id] = (time.monotonic() + seconds, job)
 
     def interrupt(self, job: Job, cause: str) -> None:
-        """The trial is left as it is: what it needs is not here, and the others are tried all the same."""
+        """Leave a trial as it is, since it cannot go on here; the others go on."""
         self.tally.interrupted[job.id] = cause
         self.display.say(f"{job.arm} seed {job.config['seed']} interrupted: {cause}; what it saved stays")
 
     def finish(self, job: Job, kind: str, detail: Json) -> None:
+        """Record how a job ended, and let its children begin."""
         if kind == "failed":
             self.tally.failed[job.id] = detail.get("cause", "unknown")
         elif kind == "blocked":
@@ -308,17 +314,17 @@ class Pool:
         self.display.over(job, kind, detail)
         self.on_over(job)
         for key, (_, waiting) in list(self.held.items()):
-            if job.id in waiting.parents:  # it need not wait for its next look
+            if job.id in waiting.parents:  # check it now
                 self.held[key] = (0.0, waiting)
 
     def bury(self, slot: Slot, code: int) -> None:
-        """Replace a worker that died; another one resumes its trial, or gives up one that keeps killing them."""
+        """Free the slot of a worker that died, and resume or give up its trial."""
         job, started = slot.job, slot.ready
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-        if code == -signal.SIGKILL and (kills := memory_kills()) > self.memory_kills:
+        if code == -signal.SIGKILL and (kills := oom_kills()) > self.memory_kills:
             self.memory_kills, how = kills, f"{how}: out of memory"
         assert slot.process is not None
-        hang_up(slot.process)
+        close_stdin(slot.process)
         slot.process, slot.job, slot.ready = None, None, False
         self.display.idle(slot.number)
         if not started and code != 0 and not self.stopping:
@@ -328,7 +334,7 @@ class Pool:
         slot.said = ""
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """A slot whose workers do not start is given up. Raises ValueError where it was the last."""
+        """Give up a slot whose workers do not start. Raises ValueError if it was the last slot."""
         slot.failed_starts += 1
         if slot.failed_starts < (FAILED_STARTS if code > 0 else KILLED_STARTS):
             return
@@ -338,7 +344,7 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, job: Job, how: str) -> None:
-        """Another worker takes the trial up, after those that wait: it may be what kills them."""
+        """Queue the trial behind the others: it may be what kills workers."""
         self.deaths[job.id] += 1
         if self.deaths[job.id] >= DEATHS:
             return self.interrupt(job, f"its workers died {DEATHS} times before it began, the last of {how}")
@@ -346,11 +352,11 @@ class Pool:
         self.waiting.append(job)
 
     def dismiss(self) -> None:
-        """Every worker stops at its next step with a checkpoint, or is killed after a minute."""
+        """Stop every worker at its next step with a checkpoint; kill it after a minute."""
         alive = [slot.process for slot in self.slots if slot.process is not None]
         for process in alive:
-            process.terminate()  # those that wait end too: none is busy unless the run stops early
-            hang_up(process)
+            process.terminate()  # idle workers too: none is busy unless the run stops early
+            close_stdin(process)
         deadline = time.monotonic() + STOP_SECONDS
         for process in alive:
             try:
@@ -368,16 +374,15 @@ def run(
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
-) -> Tally:
-    """Makes sure of every job; returns how they ended. `on_over` is called after each, finished before or now.
+) -> RunSummary:
+    """Run all jobs that are not over; return how all of them ended. on_over: called after each.
 
-    At the `deadline`, on the monotonic clock, and when `called_off`, whatever still runs is stopped with a checkpoint.
-
-    Raises store.NewerSchema where a trial was written by a newer version; ValueError where no worker starts.
+    At the deadline (monotonic clock, seconds), and when called_off() is true, running trials stop with a checkpoint.
+    Raises store.NewerSchema if a newer version wrote a trial; ValueError if no worker starts.
     """
-    todo, settled = [], Tally()
+    todo, settled = [], RunSummary()
     for job in jobs:
-        state, reason = outcome(place.runs, job, place.code)
+        state, reason = trial_outcome(place.runs, job, place.code)
         if state == "todo":
             todo.append(job)
         else:
@@ -388,7 +393,7 @@ def run(
                 (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
                 display.over(job, state, {"cause": reason, "elsewhere": True})
             on_over(job)
-    pools = [(group, slots(group, workers, place.trials_per_gpu)) for group in by_ranks(todo)]
+    pools = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_by_ranks(todo)]
     for group, places in pools:
         if settled.stopped:
             break

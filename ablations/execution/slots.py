@@ -1,50 +1,50 @@
-"""The slots of the pool: a worker each, one a core or one a GPU unless more are asked for."""
+"""The slots of the pool: one worker each, by default one per core or GPU."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
-from ablations.execution.launch import Process, environments
+from ablations.execution.launch import Process, worker_environments
 from ablations.execution.machine import gpus, nodes
 from ablations.planning.jobs import Job
 
 
 @dataclass
 class Slot:
-    """A place in the pool: its worker's process, and the trial that it trains."""
+    """A place in the pool: a worker process and the trial it trains."""
 
     number: int
     environment: dict[str, str]
     process: Process | None = None
     job: Job | None = None
     ready: bool = False
-    silent: float = 0.0  # seconds since the last sign of life of its worker
+    silent: float = 0.0  # seconds since the worker's last message
     failed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error while it starts
 
     @property
     def idle(self) -> bool:
-        """Whether its worker has no trial; a worker that still starts has none."""
+        """Whether its worker has no trial, perhaps because it is still starting."""
         return self.process is not None and self.job is None
 
 
-def slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """A slot for each of `launch.environments`, never more than trials. All jobs take as many GPUs each.
+def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
+    """One slot per worker, at most one per job. All jobs use the same number of GPUs.
 
-    Raises ValueError where there are fewer GPUs.
+    Raises ValueError if there are too few GPUs.
     """
-    check_gpus(jobs, 0 if on_cpu(jobs) else len(gpus()), nodes(), "here")
+    check_gpus(jobs, 0 if all_on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
-    found = islice(environments(ranks, on_cpu(jobs), asked, trials_per_gpu), len(jobs))
+    found = islice(worker_environments(ranks, all_on_cpu(jobs), asked, trials_per_gpu), len(jobs))
     return [Slot(number, own) for number, own in enumerate(found)]
 
 
-def on_cpu(jobs: Iterable[Job]) -> bool:
+def all_on_cpu(jobs: Iterable[Job]) -> bool:
     return all(job.config["device"] == "cpu" for job in jobs)
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raises ValueError for a trial of more GPUs than `count` nodes of `each` have, or of unequal shares of them."""
+    """Raises ValueError for a trial that needs more GPUs than `count` nodes of `each`, or unequal shares of them."""
     for job in jobs:
         if job.ranks == 1:
             continue
@@ -55,8 +55,8 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
             raise ValueError(f"gpus={job.ranks}: {where} there are {count} nodes: a multiple of that")
 
 
-def by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Those that take as many GPUs together: what others start from first, then the most; otherwise in their order."""
+def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Group jobs by their number of GPUs: parents first, then the largest, else in the given order."""
 
     def turn(job: Job) -> tuple[int, int]:
         return len(job.parents), -job.ranks

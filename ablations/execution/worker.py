@@ -1,8 +1,8 @@
-"""A worker: one process that imports torch once and serves many trials, one after the other.
+"""A worker: a process that imports torch once and trains many trials, one after the other.
 
-It reads a job a line on standard input and writes an event a line on standard output; whatever a trial prints goes
-to the log of its attempt. It stops at a step boundary, with a checkpoint, on SIGTERM and when its parent is gone.
-Its pulse tells the pool that it runs, and ends it where it reaches no step boundary after its parent is gone.
+It reads one job per line from standard input and writes one event per line to standard output. What a trial prints goes
+to the log of its attempt. On SIGTERM, or when its parent is gone, it stops at the next step with a checkpoint. Its
+heartbeat tells the pool that it runs, and ends it if it reaches no step after its parent is gone.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from typing import Any, TextIO
 import torch
 
 from ablations.execution import attempts, evaluations, faults, heartbeat, machine, provenance, rank_processes
-from ablations.execution.cleaning import Keep, keeps
+from ablations.execution.cleaning import Keep, keeps_weights
 from ablations.execution.faults import RankLost
-from ablations.execution.logs import logged
+from ablations.execution.logs import output_to_file
 from ablations.study import plugins
 from results import store
 from results.store import evals, lease
@@ -41,12 +41,12 @@ from vitcore.training.run import Outcome
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
-FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long a full disk is waited for
-EVAL_SECONDS = 90.0  # one worker waits so long for another that computes evals of the same trial
+FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
+EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
 
 
 class Worker:
-    """What all trials of one process share."""
+    """The state that all trials of a worker process share."""
 
     def __init__(self, order: Json, channel: TextIO) -> None:
         self.runs = Path(order["runs"])
@@ -55,9 +55,9 @@ class Worker:
         self.keep: Keep = order["keep_weights"]
         self.gpu: bool = order["gpu"]
         self.channel = channel
-        self.turn = threading.Lock()  # the pulse writes to the channel too
+        self.turn = threading.Lock()  # the heartbeat writes to the channel too
         self.plugins = plugins.load([Path(file) for file in order["plugins"]])
-        self.broken = False  # nothing more can be done in this process
+        self.broken = False  # this process cannot train any more
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
         self.watch = lease.Watch()
         self.parent = os.getppid()
@@ -78,10 +78,10 @@ class Worker:
             self.emit("progress", step=step, accuracy=accuracy)
 
     def serve(self, job: Json) -> None:
-        """One trial, and the event that says how it ended.
+        """Run one trial and emit the event of its end.
 
-        finished, diverged, failed; again: it is to be tried once more; stopped, as it was told to; held by another
-        attempt; interrupted: the run directory cannot be written.
+        Events: finished, diverged, failed; again: to be tried once more; stopped on request; held by another attempt;
+        interrupted: the run directory cannot be written.
         """
         trial = store.trial(self.runs, job["id"], self.scratch)
         try:
@@ -94,18 +94,18 @@ class Worker:
             self.emit("interrupted", cause=str(error))
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
-        """A new attempt; None where the trial is over, or another's."""
+        """Claim a new attempt; None if the trial is over or held by another process."""
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
-            attempt.keep_weights = bool(job["evals"]) or keeps(self.keep, trial.id, store.plans(self.runs))
+            attempt.keep_weights = bool(job["evals"]) or keeps_weights(self.keep, trial.id, store.plans(self.runs))
         return attempt
 
-    def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.Ended] | None:
-        """The attempts before this one; None, and the trial has failed, where they leave no chance."""
+    def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
+        """The failed attempts before this one; None if they leave no further attempt, and the trial fails."""
         self.emit("started", attempt=attempt.path.name)
-        past = attempts.earlier(trial, attempt.path, self.code)
-        if cause := attempts.spent(trial, past):
+        past = attempts.earlier_failures(trial, attempt.path, self.code)
+        if cause := attempts.no_progress_reason(trial, past):
             attempt.fail(cause, "", self.code, kind=faults.MACHINE)
             self.emit("failed", cause=cause)
             return None
@@ -113,18 +113,18 @@ class Worker:
 
     @property
     def code(self) -> str:
-        return provenance.code(self.plugins)
+        return provenance.code_digest(self.plugins)
 
-    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
+    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
         with self.guarded(trial, attempt, past):
-            with logged(attempt.path / "log"):
+            with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
                 outcome = self.train(config, trial, attempt, past)
             self.conclude(job, trial, attempt, outcome)
 
     @contextlib.contextmanager
-    def guarded(self, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Iterator[None]:
-        """One bad trial never stops the others: its cause is recorded."""
+    def guarded(self, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> Iterator[None]:
+        """Record the failure of a trial, so that the others go on."""
         try:
             yield
         except store.Superseded as error:
@@ -135,7 +135,7 @@ class Worker:
             self.fail(error, trial, attempt, past)
 
     def prepared(self, job: Json, trial: store.Trial, attempt: store.Attempt) -> Config:
-        """What is to be trained, on record with where. Raises ValueError where it is not what was planned."""
+        """Write config and environment of the attempt. Raises ValueError if the id is not the planned one."""
         config = Config(**job["config"])
         if trial_id(config) != job["id"]:
             raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
@@ -146,12 +146,12 @@ class Worker:
         self.patience(lambda: trial.create(content))
         device, accelerator = hardware(config), device_of(config)
         before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
-        attempt.write_env(provenance.environment(config, device, accelerator, self.plugins) | before)
+        attempt.write_env(provenance.environment_record(config, device, accelerator, self.plugins) | before)
         attempt.on_progress = self.report
         return config
 
     def conclude(self, job: Json, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
-        """A result, where the training came to one, and what the trial owes besides."""
+        """Publish the result of a training that ended, and compute the evals that the trial owes."""
         if outcome.micro_batch:
             attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
         if outcome.status != "stopped":
@@ -160,13 +160,15 @@ class Worker:
             return self.evaluate(job, trial, outcome.train_seconds)
         self.emit(outcome.status, **summary(outcome))
 
-    def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> Outcome:
-        """By as many ranks as the config asks for. One that is lost ends this process too where it would hang."""
+    def train(
+        self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
+    ) -> Outcome:
+        """Train on as many ranks as the config asks for. A lost rank ends this process if it would hang."""
 
         def hung(lost: RankLost) -> None:
             self.fail(lost, trial, attempt, past)
 
-        with rank_processes.together(config, self.plugins, self.data_dir, hung) as all_ranks:
+        with rank_processes.joined_ranks(config, self.plugins, self.data_dir, hung) as all_ranks:
             return train(
                 config,
                 attempt,
@@ -177,19 +179,19 @@ class Worker:
             )
 
     def parent_of(self, config: Config) -> bytes | None:
-        """The weights of the trial that this one starts from, verified. Raises ConfigError where they are not there."""
+        """The verified weights of the parent trial, if any. Raises ConfigError if they are missing."""
         if not is_trial(config.init_from):
             return None
         trial = store.trial(self.runs, config.init_from)
         if trial.state().status != "finished":
             raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
         try:
-            return evaluations.weights(trial)
+            return evaluations.winner_weights(trial)
         except ValueError as error:
             raise ConfigError(f"init_from={config.init_from}: {error}") from None
 
     def ensure_device(self, config: Config) -> None:
-        """A trial that asks for a GPU never falls back to the CPU. Raises NoGpu; RuntimeError where there was one."""
+        """Refuse to fall back to the CPU. Raises NoGpu; RuntimeError if a GPU was there and is lost."""
         if self.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":
@@ -197,19 +199,25 @@ class Worker:
         if config.gpus > 1 and config.device != "cpu":
             require_gpus(config.gpus // machine.nodes())
 
-    def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.Ended]) -> None:
-        """Records what went wrong, and whether the trial is tried again."""
-        fault, place = faults.classify(error), faults.where(error)
+    def fail(
+        self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
+    ) -> None:
+        """Record a failure and decide whether the trial is tried again."""
+        fault, place = faults.classify(error), faults.fault_location(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
-        again, pause, left = fault.kind == faults.BUG and attempts.again(past, place), 0.0, ""
+        again, pause, left = fault.kind == faults.BUG and attempts.may_retry_exception(past, place), 0.0, ""
         trace, elsewhere = traceback.format_exc(), dict[str, str]()
         if isinstance(error, RankLost):
             trace = error.trace or trace
             elsewhere = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
-            origin, node = attempt.env.get("resumed_from", {}), attempts.node_of(elsewhere, attempt.env)
-            past = [*past, attempts.Ended(True, cause, origin.get("step"), node=node)]
-            spent, pause, left = attempts.spent(trial, past), attempts.pause(past), attempts.leaves(past)
+            origin, node = attempt.env.get("resumed_from", {}), attempts.failed_node(elsewhere, attempt.env)
+            past = [*past, attempts.EndedAttempt(True, cause, origin.get("step"), node=node)]
+            spent, pause, left = (
+                attempts.no_progress_reason(trial, past),
+                attempts.retry_delay(past),
+                attempts.node_to_leave(past),
+            )
             cause, again = spent or cause, not spent
         self.broken |= fault.fatal
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
@@ -220,13 +228,13 @@ class Worker:
         self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
 
     def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
-        """The evals that a trained trial owes, and the event that says how that ended, after `seconds` of training."""
+        """Compute the evals that a trial owes and emit the event of its end. seconds: of training, to report."""
         result = trial.state().result
         if result is None:
             return self.emit("held")
         name = ""
         try:
-            with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), logged(evals.folder(trial) / "log"):
+            with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), output_to_file(evals.folder(trial) / "log"):
                 for name in evals.left(trial, job["evals"], result):
                     if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
@@ -234,7 +242,7 @@ class Worker:
             self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
         except TimeoutError as error:
             self.emit("held", cause=str(error))
-        except Exception as error:  # as of an attempt: the cause is recorded, the others go on
+        except Exception as error:  # record the cause, so that the others go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
@@ -243,11 +251,11 @@ class Worker:
 
 
 class NoGpu(ConfigError):
-    """A GPU is asked for where none can be used."""
+    """A GPU is asked for, and none can be used."""
 
 
 def require_gpu() -> None:
-    """Raises NoGpu naming driver and CUDA."""
+    """Raises NoGpu, naming driver and CUDA version, if PyTorch finds no GPU."""
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
@@ -256,7 +264,7 @@ def require_gpu() -> None:
 
 
 def require_gpus(number: int) -> None:
-    """Raises NoGpu where this process sees fewer."""
+    """Raises NoGpu if this process sees fewer GPUs."""
     if (there := torch.cuda.device_count()) < number:
         raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 

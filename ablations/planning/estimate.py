@@ -79,7 +79,9 @@ def refuse_beyond(most: float, plans: Sequence[Json], wanted: Iterable[Job], run
     What has to be trained again counts too, as the weights that others start from are gone.
     """
     asked = list(wanted)
-    left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | retry.lost(runs, asked).keys()
+    left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | retry.lost_parents(
+        runs, asked
+    ).keys()
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(

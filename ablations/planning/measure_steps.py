@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ablations.execution.provenance import sources
+from ablations.execution.provenance import source_digest
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
@@ -36,7 +36,13 @@ def probe(
         if key in step_times.read(runs, device):
             continue
         seconds = pace(config, data_dir)
-        measured = {"seconds": seconds, "steps": STEPS, "arm": arm["name"], "when": store.now(), "code": sources()}
+        measured = {
+            "seconds": seconds,
+            "steps": STEPS,
+            "arm": arm["name"],
+            "when": store.now(),
+            "code": source_digest(),
+        }
         step_times.write(runs, device, {key: measured})
         say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
 

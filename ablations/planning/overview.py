@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ablations.execution import retry
-from ablations.execution.cleaning import Keep, kept
-from ablations.execution.machine import at_once, cores, gpus
+from ablations.execution.cleaning import Keep, trials_with_kept_weights
+from ablations.execution.machine import cores, default_workers, gpus
 from ablations.planning import data_summary, estimate, past_trials, resolution
 from ablations.planning.jobs import jobs
 from ablations.planning.step_times import Device
@@ -31,7 +31,7 @@ def overview(
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan])
-    ids, again = [job.id for job in mine], retry.lost(runs, mine)
+    ids, again = [job.id for job in mine], retry.lost_parents(runs, mine)
     finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
@@ -54,10 +54,10 @@ def overview(
 
 def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
-    stay = kept(keep, [plan])
+    stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
     ranks = max((past_trials.ranks(arm["config"]) for arm in trained(plan)), default=1)
-    running = min(todo, workers or max(1, at_once(ranks, len(gpus()), cores())))
+    running = min(todo, workers or max(1, default_workers(ranks, len(gpus()), cores())))
     return {
         "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
         "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),

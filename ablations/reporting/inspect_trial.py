@@ -109,6 +109,6 @@ def look(trial: store.Trial, place: Place, images: int | None) -> Inspection:
         pass
     from ablations.execution import evaluations  # late: looking again needs no torch
 
-    compute = evaluations.look if images is None else partial(evaluations.look, images=images)
+    compute = evaluations.inspect_eval if images is None else partial(evaluations.inspect_eval, images=images)
     evaluations.evaluate(trial, "inspect", place.data_dir, place.code, compute)
     return inside.read(trial)

@@ -53,7 +53,7 @@ def write_study(folder: Path, rates: int, decays: int) -> Path:
 def write_runs(runs: Path, study: Path, seeds: int) -> int:
     """A run directory in which every planned trial is finished; how many there are."""
     design = Design(read_study(str(study)), read_recipe("digits"), {})
-    plan = prepare(design, runs, seeds, code=provenance.code({}))
+    plan = prepare(design, runs, seeds, code=provenance.code_digest({}))
     store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
     rng, first = np.random.default_rng(0), None
     index = {seed: synthetic.fold(seed, plan["split"]) for seed in range(seeds)}

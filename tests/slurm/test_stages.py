@@ -60,7 +60,7 @@ def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: 
     attempt = store.trial(runs, jobs[0].id).claim(lease.Watch())
     assert attempt is not None
     with attempt:
-        attempt.fail("RuntimeError: no such thing", "Traceback", provenance.sources())
+        attempt.fail("RuntimeError: no such thing", "Traceback", provenance.source_digest())
     assert "1 failed" in (said := ablate(*SUBMIT).stdout)
     assert "2 blocked by what they start from" in said
     until(lambda: len(results(runs)) == 3, f"3 results (logs: {logs(runs)})", 240)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ablations.cluster import bad_nodes
-from ablations.execution.attempts import Ended, leaves
+from ablations.execution.attempts import EndedAttempt, node_to_leave
 from results import store
 from results.store import lease
 from slurm.profiles.profile import Profile, submitit_parameters
@@ -75,7 +75,9 @@ def test_shunned_nodes_join_those_that_the_profile_excludes() -> None:
 
 def test_trial_leaves_a_node_after_its_second_fault_there() -> None:
     """Not after one, not for another node's, and never where there is no SLURM."""
-    first, second, here = (Ended(True, "ECC", 0, node=node) for node in ("node1", "node2", ""))
-    assert leaves([first, first]) == "node1"
-    assert leaves([first, second, first]) == "node1"
-    assert [leaves(past) for past in ([first], [first, second], [here, here], [first, first, here], [])] == [""] * 5
+    first, second, here = (EndedAttempt(True, "ECC", 0, node=node) for node in ("node1", "node2", ""))
+    assert node_to_leave([first, first]) == "node1"
+    assert node_to_leave([first, second, first]) == "node1"
+    assert [node_to_leave(past) for past in ([first], [first, second], [here, here], [first, first, here], [])] == [
+        ""
+    ] * 5

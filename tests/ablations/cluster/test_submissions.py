@@ -182,11 +182,11 @@ def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monke
     campaign = submitted(runs, POSITION)
     answers = []
 
-    def pool(*_: object, called_off: Callable[[], bool], **__: object) -> runner.Tally:
+    def pool(*_: object, called_off: Callable[[], bool], **__: object) -> runner.RunSummary:
         answers.append(called_off())
         campaigns.mark_cancelled(campaign)
         answers.append(called_off())
-        return runner.Tally(stopped=True)
+        return runner.RunSummary(stopped=True)
 
     monkeypatch.setattr(runner, "run", pool)
     monkeypatch.setattr(campaigns, "make_sure_of_last", lambda *_: None)
@@ -275,7 +275,7 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
     """So that squeue and sacct say what we would."""
     campaign = submitted(runs, POSITION)
     monkeypatch.setattr(campaigns, "make_sure_of_last", lambda *_: None)
-    for tally, expected in ((runner.Tally(failed={"a": "b"}), 1), (runner.Tally(done=["a"]), 0)):
+    for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
         monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
         assert node.share(str(campaign.folder)) == expected
 
@@ -364,7 +364,7 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
         os.utime(old / lease.NAME, (0, 0))
     elif spared:
         store.write_json(old / store.RETRIED, {})
-    assert [one.path for one in cleaning.waste(tmp_path, [], "all")] == ([] if spared else [old])
+    assert [one.path for one in cleaning.find_waste(tmp_path, [], "all")] == ([] if spared else [old])
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def end(
 def chances(trial: store.Trial, code: str = CODE) -> str:
     """What the next attempt would find: why there is none, or ""."""
     with attempts_next(trial) as current:
-        return attempts.spent(trial, attempts.earlier(trial, current.path, code))
+        return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, current.path, code))
 
 
 def attempts_next(trial: store.Trial) -> store.Attempt:
@@ -58,8 +58,8 @@ def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
     """Two are not; the third is named with its cause."""
     end(trial, "killed")
     end(trial, "machine")
-    past = attempts.earlier(trial, trial.path / "attempts/0003", CODE)
-    assert attempts.spent(trial, past) == ""
+    past = attempts.earlier_failures(trial, trial.path / "attempts/0003", CODE)
+    assert attempts.no_progress_reason(trial, past) == ""
     end(trial, "killed")
     assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
 
@@ -82,8 +82,10 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
     """What failed under other code, or before `retry`, says nothing of this."""
     for _ in range(3):
         end(trial, "killed", code="4567")
-    assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", "4567"))
-    assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", CODE)) == ""
+    assert attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts/9999", "4567"))
+    assert (
+        attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)) == ""
+    )
     assert trial.reopen(lease.Watch(), None)
     assert chances(trial, "4567") == ""
 
@@ -101,7 +103,9 @@ def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial)
     end(trial, "killed", saves=50)
     for _ in range(2):
         end(trial, "killed", step=None)
-    assert attempts.spent(trial, attempts.earlier(trial, trial.path / "attempts/9999", CODE)) == ""
+    assert (
+        attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)) == ""
+    )
     end(trial, "killed", step=None)
     assert chances(trial) != ""
 
@@ -135,7 +139,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
     assert [path.name for path in trial.attempts()] == ["9999", "10000"]
     with attempts_next(trial) as attempt:
         assert attempt.path.name == "10001"
-        assert len(attempts.earlier(trial, attempt.path, CODE)) == 2
+        assert len(attempts.earlier_failures(trial, attempt.path, CODE)) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,8 +158,8 @@ def test_same_traceback_twice_or_three_exceptions_end_it(
     """One more try for each new exception, three attempts in all."""
     for where in before:
         end(trial, "bug", where=where)
-    past = attempts.earlier(trial, trial.path / "attempts/9999", CODE)
-    assert attempts.again(past, [now]) is again
+    past = attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)
+    assert attempts.may_retry_exception(past, [now]) is again
 
 
 def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial) -> None:
@@ -190,7 +194,9 @@ def test_result_that_came_meanwhile_is_not_moved_aside(trial: store.Trial) -> No
 
 def test_the_machines_faults_are_given_time_to_pass() -> None:
     """Each pause is five times the one before, up to a limit; an exception of the code's own, or a kill, needs none."""
-    fault, bug, killed = (attempts.Ended(*how, 0) for how in ((True, "ECC"), (False, "bug"), (True, attempts.KILLED)))
+    fault, bug, killed = (
+        attempts.EndedAttempt(*how, 0) for how in ((True, "ECC"), (False, "bug"), (True, attempts.KILLED))
+    )
     first = attempts.PAUSE_SECONDS
-    pauses = [attempts.pause([bug, killed, killed] + [fault] * count) / first for count in range(6)]
+    pauses = [attempts.retry_delay([bug, killed, killed] + [fault] * count) / first for count in range(6)]
     assert pauses == [0, 1, 5, 25, 30, 30]

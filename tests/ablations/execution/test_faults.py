@@ -107,6 +107,6 @@ def test_place_names_the_innermost_frames() -> None:
 
     with pytest.raises(KeyError) as fallen:
         fall()
-    kind, *frames = faults.where(fallen.value)
+    kind, *frames = faults.fault_location(fallen.value)
     assert kind == "KeyError"
     assert frames[-1].startswith("test_faults.py:fall:")

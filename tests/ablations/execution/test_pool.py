@@ -20,7 +20,7 @@ from vitcore.identity import trial_id
 )
 def test_one_trial_a_gpu_or_a_core_by_default(ranks: int, gpus: int, cores: int, number: int) -> None:
     """A trial of several GPUs takes as many, and as many cores where there are none."""
-    assert machine.at_once(ranks, gpus, cores) == number
+    assert machine.default_workers(ranks, gpus, cores) == number
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trial
     """The GPU of each worker for nine trials on a machine with 16 cores."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     monkeypatch.setattr(launch, "cores", lambda: 16)
-    found = slots.slots(jobs(9), asked, trials_per_gpu)
+    found = slots.make_slots(jobs(9), asked, trials_per_gpu)
     return [slot.environment[launch.VISIBLE] for slot in found]
 
 
@@ -122,7 +122,7 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
 def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool looks at the disk before it hands a trial to a worker."""
     first, second = some = jobs(2)
-    honest = runner.outcome
+    honest = runner.trial_outcome
     monkeypatch.setattr(
         runner, "outcome", lambda runs, job, code: ("over", "finished") if job is first else honest(runs, job, code)
     )

@@ -109,7 +109,7 @@ def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: 
         return watch()
 
     monkeypatch.setattr(lease, "Watch", meanwhile)
-    wanted = retry.wanted(failed=False, oom=False, diverged=True)
+    wanted = retry.make_selection(failed=False, oom=False, diverged=True)
     assert retry.retry([trial], wanted, evals_too=False) == [False]
     assert trial.state().status == "finished"
 

@@ -182,7 +182,7 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     assert again.failed == tally.failed
     assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
     other_code = Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
-    assert runner.outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
+    assert runner.trial_outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
 
 
 @pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
@@ -190,13 +190,13 @@ def test_trial_that_kills_its_workers_fails_in_the_end(
     tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial whose worker dies without progress, time and again, is given up; if the kernel says why, it is told."""
-    monkeypatch.setattr(runner, "memory_kills", itertools.count().__next__)
+    monkeypatch.setattr(runner, "oom_kills", itertools.count().__next__)
     display = Quiet()
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
     place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
     tally = runner.run(jobs, place, display)
     assert len(tally.done) == 1
-    why = "the last was killed, as it is where memory runs out, or its machine was: it left no word"
+    why = "the last was killed (perhaps out of memory), or its machine failed: nothing was recorded"
     assert list(tally.failed.values()) == [f"3 attempts without progress: {why}"]
     assert any("died (signal SIGKILL: out of memory)" in line for line in display.said)
 
@@ -213,10 +213,10 @@ def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
     import subprocess, sys
     open(sys.argv[1] + '/cgroup.procs', 'w').write('0')
     from ablations.execution.machine import memory_kills
-    before = memory_kills()
+    before = oom_kills()
     words = [[sys.executable, '-c', f'print(len(b"x" * {size}))'] for size in (10**6, 2 * 10**8)]
     ended = [subprocess.run(some).returncode for some in words]
-    print(ended, memory_kills() - before)
+    print(ended, oom_kills() - before)
     """
     try:
         done = subprocess.run(

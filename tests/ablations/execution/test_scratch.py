@@ -110,7 +110,7 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     one = job(1500)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Silent()
-    pool = runner.Pool([one], place, slots.slots([one], 1), display)
+    pool = runner.Pool([one], place, slots.make_slots([one], 1), display)
     display.running = lambda *_: setattr(pool, "stopping", True)  # type: ignore[method-assign]
     assert pool.run(lambda job: None, float("inf")).stopped
     assert list((tmp_path / "scratch" / one.id / "0001").rglob("*.safetensors"))
@@ -134,4 +134,4 @@ def test_weights_are_kept_of_whom_they_should(
     """A baseline of any study counts."""
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
-    assert [cleaning.keeps(keep, key, [plan]) for key in ids] == [baseline, other]
+    assert [cleaning.keeps_weights(keep, key, [plan]) for key in ids] == [baseline, other]

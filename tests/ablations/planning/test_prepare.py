@@ -206,7 +206,7 @@ def test_plan_of_a_study_that_is_planned_loads_no_torch(tmp_path: Path) -> None:
     design(tmp_path)
     words = ["plan", str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(tmp_path / "runs")]
     runs = tmp_path / "runs"
-    write_plan(runs, prepare(design(tmp_path), runs, 2, code=provenance.code({})))
+    write_plan(runs, prepare(design(tmp_path), runs, 2, code=provenance.code_digest({})))
     told = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True).stdout
     assert "2 arms x 2 seeds = 4 trials" in told
     assert told.splitlines()[-1] == "False"

@@ -395,7 +395,7 @@ def test_disk_counts_the_weights_that_stay(
     """Those of stages always; the plan is looked through once, however many trials it has."""
     made = plan(tmp_path)
     asked: list[object] = []
-    monkeypatch.setattr(cleaning, "stages", lambda plans, stages=cleaning.stages: asked.append(0) or stages(plans))
+    monkeypatch.setattr(cleaning, "stage_trials", lambda plans, of=cleaning.stage_trials: asked.append(0) or of(plans))
     found = overview.peak_disk(made, 12, keep, 1)["weights"]
     stages, arms = (sum(4 * e["params"] * len(e["trials"]) for e in made[kind]) for kind in ("stages", "arms"))
     baselines = sum(4 * arm["params"] * 2 for arm in made["arms"] if arm["name"] == arm["baseline"])
@@ -435,7 +435,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
         assert state.weights.exists() == (not job.parents)
     table = json.loads(called(monkeypatch, "table", "s@r", "--runs", str(tmp_path / "runs"), "--json", "--strict")[1])
     assert [row["arm"] for row in table["rows"]] == [arm["name"] for arm in made["arms"]]
-    waste = cleaning.waste(tmp_path / "runs", [made], "none")
+    waste = cleaning.find_waste(tmp_path / "runs", [made], "none")
     assert not [one for one in waste if one.path.name == "weights.safetensors"]
     view = status.status(made, tmp_path / "runs", status.Seen())
     assert (view["planned"], view["finished"]) == (12, 12)
@@ -605,16 +605,18 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     if parent_is == "lost":
         forget_weights(runs, parent.id)
     ended(runs, owing, "finished")
-    assert runner.outcome(runs, owing, None)[0] == "todo"
-    assert runner.outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
+    assert runner.trial_outcome(runs, owing, None)[0] == "todo"
+    assert runner.trial_outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
     assert campaign.generations(runs, [owing], dependencies.on_disk(runs))[:1] == [[owing]]
-    assert retry.renew(runs, [parent, owing]) == []
+    assert retry.reopen_lost_parents(runs, [parent, owing]) == []
     slot = Slot(0, {})
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
     assert pool.next_job() == owing
     view = status.status(made, runs, status.Seen())
     assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
-    assert retry.lost(runs, [parent, sibling]) == ({parent.id: "pretrain seed 0"} if parent_is == "lost" else {})
+    assert retry.lost_parents(runs, [parent, sibling]) == (
+        {parent.id: "pretrain seed 0"} if parent_is == "lost" else {}
+    )
 
 
 def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -624,7 +626,7 @@ def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pyt
     parent, child, *_ = jobs_of([made])
     ended(runs, parent, "finished")
     forget_weights(runs, parent.id)
-    trial, find = store.trial(runs, parent.id), retry.lost
+    trial, find = store.trial(runs, parent.id), retry.lost_parents
 
     def meanwhile(*asked: Any) -> dict[str, str]:
         found = find(*asked)
@@ -632,8 +634,8 @@ def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pyt
         ended(runs, parent, "finished")
         return found
 
-    monkeypatch.setattr(retry, "lost", meanwhile)
-    assert retry.renew(runs, [parent, child]) == []
+    monkeypatch.setattr(retry, "lost_parents", meanwhile)
+    assert retry.reopen_lost_parents(runs, [parent, child]) == []
     assert trial.state().weights.exists()
 
 

@@ -75,8 +75,8 @@ class Serial:
     def __init__(self, jobs: list[Job], place: Place, slots: object, display: runner.Display) -> None:
         self.jobs, self.place, self.display = jobs, place, display
 
-    def run(self, on_over: Callable[[Job], None], deadline: float, called_off: object) -> runner.Tally:
-        tally = runner.Tally()
+    def run(self, on_over: Callable[[Job], None], deadline: float, called_off: object) -> runner.RunSummary:
+        tally = runner.RunSummary()
         for job in self.jobs:
             last = served(self.place.runs, job)
             if last["event"] == "failed":
@@ -224,7 +224,9 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
     assert ablate("run", "few.yaml")[0] == 0
     plans = list(store.plans(tmp_path / "runs"))
     (trials(tmp_path)[0].path / "evals/fewshot.json").unlink()
-    kept = [one for one in cleaning.waste(tmp_path / "runs", plans, "none") if one.path.name == "weights.safetensors"]
+    kept = [
+        one for one in cleaning.find_waste(tmp_path / "runs", plans, "none") if one.path.name == "weights.safetensors"
+    ]
     assert len(kept) == 3
 
 
@@ -293,8 +295,8 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     last = served(tmp_path, job)
     assert (last["event"], last["cause"]) == ("failed", "eval fewshot: its worker was killed 3 times")
     code = Place(tmp_path, None).code
-    assert runner.outcome(tmp_path, job, code) == ("failed", last["cause"])
-    assert runner.outcome(tmp_path, job, "other code")[0] == "todo"
+    assert runner.trial_outcome(tmp_path, job, code) == ("failed", last["cause"])
+    assert runner.trial_outcome(tmp_path, job, "other code")[0] == "todo"
     assert evals.forgive(trial)
     assert served(tmp_path, job)["event"] == "finished"
 

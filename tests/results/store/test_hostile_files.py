@@ -128,7 +128,7 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
     """By evaluations and inspections: nobody waits for a writer."""
     os.mkfifo(finished.path / "attempts/0001/weights.safetensors")
     with pytest.raises(ValueError, match=r"weights\.safetensors is not a regular file"):
-        evaluations.weights(finished)
+        evaluations.winner_weights(finished)
     (finished.path / "evals").mkdir()
     for name in ("inspect.npz", "inspect.begun"):
         os.mkfifo(finished.path / "evals" / name)

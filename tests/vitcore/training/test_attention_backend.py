@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from ablations.execution.provenance import environment
+from ablations.execution.provenance import environment_record
 from vitcore.analysis.cost import bias_of
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
@@ -60,12 +60,12 @@ def test_the_cpu_has_a_form_of_its_own_for_a_learned_bias_alone() -> None:
 def test_kernels_and_precision_are_recorded() -> None:
     """With each attempt, as the process has them; TF32 where there can be any."""
     before = torch.get_float32_matmul_precision()
-    on_cpu = environment(Config(**SMALL, compile=True), "a CPU", "cpu", {})
+    on_cpu = environment_record(Config(**SMALL, compile=True), "a CPU", "cpu", {})
     assert (on_cpu["compile"], on_cpu["attention"], on_cpu["matmul_precision"]) == (True, FREE, before)
     assert "tf32" not in on_cpu
     torch.set_float32_matmul_precision("high")
     try:
-        on_gpu = environment(Config(**SMALL), "a GPU", "cuda", {})
+        on_gpu = environment_record(Config(**SMALL), "a GPU", "cuda", {})
     finally:
         torch.set_float32_matmul_precision(before)
     assert (on_gpu["compile"], on_gpu["matmul_precision"]) == (False, "high")

@@ -22,7 +22,7 @@ from ablations.execution import faults, runner, slots
 from ablations.execution import rank_processes as ranks
 from ablations.execution.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.execution.launch import Place
-from ablations.execution.rank_processes import tell, together, told
+from ablations.execution.rank_processes import joined_ranks, read_failures, report_failure
 from ablations.planning import estimate
 from ablations.planning.jobs import Job
 from ablations.planning.step_times import Device
@@ -47,7 +47,7 @@ def tiny(**settings: Any) -> Config:
 def trained(config: Config, run: Memory, at: int = -1, files: tuple[str, ...] = ()) -> Outcome:
     """The trial, stopped before step `at`, by as many processes as it asks for."""
     left = iter(range(at))
-    with together(config, files, None) as ranks:
+    with joined_ranks(config, files, None) as ranks:
         return train(config, run, ranks=ranks, stop=lambda: at >= 0 and next(left, None) is None)
 
 
@@ -199,8 +199,8 @@ def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
     with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$") as caught:
         trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))
     assert faults.classify(caught.value).kind == BUG
-    assert faults.where(caught.value)[0] == "RuntimeError"
-    assert "faulty.py:tokens" in faults.where(caught.value)[-1]
+    assert faults.fault_location(caught.value)[0] == "RuntimeError"
+    assert "faulty.py:tokens" in faults.fault_location(caught.value)[-1]
     assert caught.value.trace.strip().endswith("RuntimeError: no such thing")
 
 
@@ -261,9 +261,9 @@ def test_the_rank_that_failed_first_is_told_of(
     monkeypatch.setattr(ranks, "WORDS_SECONDS", 0.0)
     words = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for rank, error in errors:
-        tell(words, rank, error)
-    assert [word.rank for word in told(words)] == [rank for rank, _ in errors]
-    crew = object.__new__(ranks.Crew)
+        report_failure(words, rank, error)
+    assert [word.rank for word in read_failures(words)] == [rank for rank, _ in errors]
+    crew = object.__new__(ranks.RankProcesses)
     crew.words, crew.processes = words, {}
     lost = crew.loss()
     assert lost is not None
@@ -435,15 +435,15 @@ def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch:
     """Four GPUs: a worker for as many as each trial takes, with those alone in sight."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
-    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.slots(jobs, None)] == devices
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.make_slots(jobs, None)] == devices
     with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
-        slots.slots([job(gpus=5, device="auto")], None)
+        slots.make_slots([job(gpus=5, device="auto")], None)
 
 
 def test_trials_of_as_many_gpus_run_together() -> None:
     """The widest first, otherwise in their order."""
     jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
-    assert [[one.config["seed"] for one in group] for group in slots.by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
+    assert [[one.config["seed"] for one in group] for group in slots.group_by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
 
 
 def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
