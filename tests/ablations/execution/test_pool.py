@@ -124,7 +124,7 @@ def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: p
     first, second = some = jobs(2)
     honest = runner.trial_outcome
     monkeypatch.setattr(
-        runner, "outcome", lambda runs, job, code: ("over", "finished") if job is first else honest(runs, job, code)
+        runner, "trial_outcome", lambda runs, job, code: ("over", "finished") if job is first else honest(runs, job, code)
     )
     made = pool(tmp_path, some, 1)
     made.dispatch()

@@ -212,7 +212,7 @@ def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
     code = """
     import subprocess, sys
     open(sys.argv[1] + '/cgroup.procs', 'w').write('0')
-    from ablations.execution.machine import memory_kills
+    from ablations.execution.machine import oom_kills
     before = oom_kills()
     words = [[sys.executable, '-c', f'print(len(b"x" * {size}))'] for size in (10**6, 2 * 10**8)]
     ended = [subprocess.run(some).returncode for some in words]
@@ -450,7 +450,7 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
     assert tally.done == [job.id]
     assert len(store.trial(runs, job.id).attempts()) == 2
     assert shown[0] == shown[1]
-    assert any("no sign of life" in line for line in display.said)
+    assert any("no heartbeat" in line for line in display.said)
 
 
 def test_stopped_run_kills_no_worker(tmp_path: Path) -> None:
