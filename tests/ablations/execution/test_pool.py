@@ -123,9 +123,11 @@ def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: p
     """The pool looks at the disk before it hands a trial to a worker."""
     first, second = some = jobs(2)
     honest = runner.trial_outcome
-    monkeypatch.setattr(
-        runner, "trial_outcome", lambda runs, job, code: ("over", "finished") if job is first else honest(runs, job, code)
-    )
+
+    def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
+        return ("over", "finished") if job is first else honest(runs, job, code)
+
+    monkeypatch.setattr(runner, "trial_outcome", outcome)
     made = pool(tmp_path, some, 1)
     made.dispatch()
     made.handle(made.slots[0], {"event": "ready"})
