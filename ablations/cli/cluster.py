@@ -1,6 +1,7 @@
 """`ablate submit`, `cancel`: trials on a SLURM cluster."""
 
 import shlex
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,8 +47,8 @@ def submit(
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
-    if submitting.trials_to_submit(plans, place):
-        submitting.preflight(chosen, place.runs)
+    if submitting.left(plans, place) and (warning := submitting.preflight(chosen, place.runs)):
+        print(f"ablate: {warning}", file=sys.stderr)
     guards.ensure_writable(place.runs)
     for plan in plans:
         jobs.write(place.runs, plan)

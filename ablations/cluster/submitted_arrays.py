@@ -1,4 +1,4 @@
-"""What was submitted, according to the disk: the array tasks of each trial."""
+"""What was handed to SLURM: for every trial the newest array that it is in, as the disk has it."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from slurm.profiles import profile as profiles
 
 
 @dataclass(frozen=True)
-class SubmittedTask:
-    """A task of an array, and the trials in its share."""
+class Handed:
+    """An element of an array, and the trials that are its share."""
 
     campaign: Campaign
     array: Path
     index: int
     share: tuple[str, ...]
-    written: float  # seconds since the epoch
+    written: float  # when, in seconds since the epoch
 
     @property
     def tag(self) -> str:
@@ -26,41 +26,41 @@ class SubmittedTask:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Its possible job names: of this version and of earlier ones."""
+        """What its job may be called: now, and by an earlier version."""
         return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property
     def mark(self) -> Path:
-        """The file that marks it as cancelled with scancel."""
+        """A file that says that somebody cancelled it with scancel."""
         return self.array / f"cancelled-{self.index}.json"
 
     @property
     def logs(self) -> list[Path]:
-        """The task's logs, oldest first: one for each time SLURM started it."""
+        """What the element's task printed, oldest first: a file each time SLURM started it under another id."""
         return sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
 
     def lines(self) -> list[str]:
-        """The non-empty lines of all its logs."""
+        """What the task printed each time that it was started."""
         return [line for log in self.logs for line in log.read_text(errors="replace").splitlines() if line.strip()]
 
 
-def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
-    """The tasks of a campaign that SLURM did not refuse."""
-    for array, intent in campaigns.read_intents(campaign.folder):
+def of_campaign(campaign: Campaign) -> Iterator[Handed]:
+    """Everything of it that was handed over and that SLURM did not refuse."""
+    for array, intent in campaigns.intents(campaign.folder):
         for index, share in enumerate(intent["shares"]):
-            yield SubmittedTask(campaign, array, index, tuple(share), intent["written"])
+            yield Handed(campaign, array, index, tuple(share), intent["written"])
 
 
-def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
-    """Trial id -> its tasks, oldest first."""
-    elements = [each for campaign in campaigns.campaigns(runs) for each in tasks_of(campaign)]
-    found: dict[str, list[SubmittedTask]] = defaultdict(list)
+def all_of(runs: Path) -> dict[str, list[Handed]]:
+    """Trial id -> where it was handed over, oldest first."""
+    elements = [each for campaign in campaigns.campaigns(runs) for each in of_campaign(campaign)]
+    found: dict[str, list[Handed]] = defaultdict(list)
     for each in sorted(elements, key=lambda each: each.written):
         for key in each.share:
             found[key].append(each)
     return found
 
 
-def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
-    """Trial id -> its newest task."""
-    return {key: each[-1] for key, each in submitted_tasks(runs).items()}
+def newest(runs: Path) -> dict[str, Handed]:
+    """Trial id -> where it was handed over last."""
+    return {key: each[-1] for key, each in all_of(runs).items()}

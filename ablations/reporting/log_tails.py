@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ablations.cluster import submitted_arrays
-from ablations.cluster.submitted_arrays import SubmittedTask
+from ablations.cluster.submitted_arrays import Handed
 from ablations.planning.jobs import jobs
 from results import store
 
@@ -17,7 +17,7 @@ NO_LOG = "no log yet: its job has not started, or ended before it could write (`
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
     """A text a log: a heading, then its last lines. Tasks that several of the trials share are told once."""
     names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
-    tasks = submitted_arrays.submitted_tasks(runs)
+    tasks = submitted_arrays.all_of(runs)
     told: set[tuple[str, int]] = set()
     for key in ids:
         trial = store.trial(runs, key)
@@ -42,7 +42,7 @@ def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
     return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
 
 
-def with_log(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
+def with_log(tasks: Sequence[Handed]) -> tuple[Handed, int]:
     """The newest task that printed anything, else the newest, and how many after it did not."""
     for later, task in enumerate(reversed(tasks)):
         if task.lines():

@@ -16,10 +16,13 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """A number that a recipe states of itself, and how it is known."""
+    """One that was measured with this recipe, derived from what another takes, or cited for what is like it.
 
-    how: Literal["measured", "derived", "cited"]  #: With this recipe, from another number, or from a source.
-    source: str  #: The command, the other number, or the source.
+    source: by what, from what, or from where.
+    """
+
+    how: Literal["measured", "derived", "cited"]
+    source: str
 
     @property
     def origin(self) -> str:
@@ -27,29 +30,32 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """What trials reach: the mean of the metric."""
+    """What trials reach: the mean of the metric, over n of them where that is known.
 
-    settings: Json = {}  #: What the command line has to set for it, such as `epochs: 300`.
-    metric: str = "test_accuracy"  #: Which number it is.
-    mean: float  #: Its mean over seeds.
-    n: Count | None = None  #: Seeds.
+    settings: what the command line has to set for it, as another length (epochs: 300); nothing: the recipe as it is.
+    """
+
+    settings: Json = {}
+    metric: str = "test_accuracy"
+    mean: float
+    n: Count | None = None
 
 
 class Took(Figure):
     """The training seconds of one trial of the recipe's own config, and on what."""
 
-    device: str  #: The processor or GPU.
-    seconds: Positive  #: Training seconds of a trial.
+    device: str
+    seconds: Positive
 
 
 class Packed(Options):
     """The pack that `data` names: what there is to know of it for a plan, before it is made."""
 
-    train: Count  #: Training images.
-    test: Count  #: Test images.
-    classes: Count  #: Classes.
-    image_size: Count = 224  #: Pixels of a side that training and evaluation see.
-    channels: Literal[1, 3] = 3  #: 1 for grey images.
+    train: Count
+    test: Count
+    classes: Count
+    image_size: Count = 224
+    channels: Literal[1, 3] = 3
 
     def about(self, name: str) -> "About":
         from vitcore.data.datasets import About  # late: numpy
@@ -60,9 +66,9 @@ class Packed(Options):
 class Spread(Figure):
     """The standard deviation of per-seed differences between arms, from so many degrees of freedom."""
 
-    metric: str = "test_accuracy"  #: Which number it is.
-    sd: Positive  #: The standard deviation.
-    freedom: Count  #: Degrees of freedom that it was estimated with.
+    metric: str = "test_accuracy"
+    sd: Positive
+    freedom: Count
 
 
 class AtTwiceTheSteps(Figure):
@@ -71,9 +77,9 @@ class AtTwiceTheSteps(Figure):
     One of another sign than at the recipe's steps tells how fast an arm learns, not how well.
     """
 
-    n: Count | None = None  #: Seeds an arm.
-    differences: dict[str, Difference]  #: From the recipe's own config, by arm as tables name it.
-    resolved: list[str] = []  #: The arms whose difference is resolved there.
+    n: Count | None = None
+    differences: dict[str, Difference]  # by arm, named as in tables
+    resolved: list[str] = []  # the arms whose difference is resolved there
 
     def of(self, arm: str) -> Json | None:
         """For an arm's entry in plan.json."""

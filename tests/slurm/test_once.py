@@ -39,9 +39,7 @@ def leave(folder, number):
 PAIRS = """
 import os, sys
 import sklearn.datasets, submitit.slurm.slurm
-from ablations import cli
-from ablations.cluster import submit
-from ablations.planning import plan
+from ablations import campaign, cli, plan, submitting
 
 split = sys.argv.index("--")
 failed = 0

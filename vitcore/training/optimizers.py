@@ -66,11 +66,11 @@ class Optimizer(Variant):
 
 
 class Moments(Optimizer.Options):
-    """Options of Adam."""
+    """Of Adam: how slowly the two averages of the gradient forget, and what keeps the division finite."""
 
-    beta1: Beta = 0.9  #: Decay of the average of the gradient.
-    beta2: Beta = 0.999  #: Decay of the average of its square.
-    eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the divisor.
+    beta1: Beta = 0.9
+    beta2: Beta = 0.999
+    eps: Annotated[float, Field(gt=0)] = 1e-8
 
 
 class AdamW(Optimizer):
@@ -111,10 +111,10 @@ class SGD(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The momentum."""
+        """`momentum`: of the paper. `nesterov`: looks ahead by it (arXiv 1212.0901, equation 7)."""
 
-        momentum: Beta = 0.9  #: The paper's.
-        nesterov: bool = False  #: Whether the gradient looks ahead by the momentum (arXiv 1212.0901, equation 7).
+        momentum: Beta = 0.9
+        nesterov: bool = False
 
     @classmethod
     def check(cls, config: Config) -> None:

@@ -59,9 +59,9 @@ class Constant(Schedule):
     numerics = 1
 
     class Options(Schedule.Options):
-        """The cooldown."""
+        """`cooldown`: share of the steps after the warm-up."""
 
-        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
+        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:

@@ -282,13 +282,13 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
             attempt.fail(
                 "RankLost: rank 1: RuntimeError: CUDA error", "", "code", kind=MACHINE, node="node2", again=True
             )
-    assert bad_nodes.nodes_to_avoid([trial]) == ["node2"]
+    assert bad_nodes.shunned([trial]) == ["node2"]
 
 
 HANGING = """
 import sys, time
 from pathlib import Path
-from ablations.execution import rank_processes as ranks
+from ablations import ranks
 from vitcore import Config
 ranks.GRACE_SECONDS = 0.5
 config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)

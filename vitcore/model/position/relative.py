@@ -130,10 +130,10 @@ class RoPE2D(Position):
     numerics = 1
 
     class Options(Position.Options):
-        """The frequencies."""
+        """`base`: unless given the paper's, 100 for axial and 10 for mixed."""
 
-        mixed: bool = False  #: Learned frequencies that mix rows and columns, in the place of fixed axial ones.
-        base: Annotated[float, Field(ge=0)] = 0.0  #: Of the frequencies. 0: the paper's, 100 for axial, 10 for mixed.
+        mixed: bool = False
+        base: Annotated[float, Field(ge=0)] = 0.0
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
