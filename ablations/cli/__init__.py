@@ -1,10 +1,10 @@
-"""The command `ablate`: its commands in the order of their help; what is wrong with one, as a line."""
+"""The command `ablate`: its commands in the panels of its help, and its errors, a line each."""
 
 import os
 import sys
 import tempfile
 import traceback
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -13,6 +13,7 @@ from ablations.cli import (
     checks,
     cluster,
     data,
+    demo,
     figures,
     listing,
     planning,
@@ -22,31 +23,47 @@ from ablations.cli import (
     watching,
 )
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
+from ablations.cli.help import App
 from ablations.extras import to_install
 from ablations.reporting.output import plain_output
 from results.safe_text import one_line
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
 
-app = typer.Typer(
+app = App(
     help="Ablation studies for Vision Transformers: declare, run, compare.",
     context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(benches.app, name="bench")
-app.add_typer(data.app, name="data")
-app.add_typer(profiles.app, name="profile")
-for command in (
-    *(listing.list_, planning.plan),
-    *(running.run, running.train, running.retry),
-    *(cluster.submit, watching.status, watching.logs, cluster.cancel, watching.clean),
-    *(tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
-    checks.check,
-):
-    app.command(command.__name__.rstrip("_"))(command)
+COMMANDS = {
+    "Run": (demo.demo, listing.list_, planning.plan, running.run, running.train, running.retry),
+    "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, watching.clean),
+    "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
+    "Develop": (checks.check,),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
+app.add_typer(profiles.app, name="profile", rich_help_panel="Cluster")
+app.add_typer(data.app, name="data", rich_help_panel="Data")
+app.add_typer(benches.app, name="bench", rich_help_panel="Develop")
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        from ablations.reporting import installed  # late: reads what is installed
+
+        print(f"ablate {installed.version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def settings(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from ablations.cli import options
 from ablations.cli.answer import INTERRUPTED, show_json
 from ablations.cli.arguments import Asked, designs, named_data, split
 from ablations.cli.directories import data_folder, load_plugins
+from ablations.cli.help import App
 
 if TYPE_CHECKING:
     from ablations.bench.process import Source
@@ -21,20 +22,18 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Json = dict[str, Any]
-app = typer.Typer(
-    help="Speed as ratios of what is measured in turn, in one run: median and quartiles; lowest and highest with fewer "
-    "than five rounds.",
-    no_args_is_help=True,
+app = App(
+    help="Measure speed beside timm and torchvision.\n\n"
+    "Prints ratios of what is measured in turn, in one run: median and quartiles; with fewer than five rounds, lowest "
+    "and highest.",
 )
 
-Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings beside the recipe's.")]
-Rounds = Annotated[int, typer.Option(min=2, help="Turns of each side.")]
-Steps = Annotated[int, typer.Option(min=1, help="Train steps a turn.")]
-Gpu = Annotated[bool, typer.Option("--gpu", help="On a GPU.")]
-RandomImages = Annotated[
-    bool, typer.Option("--random-images", help="Random ones of the data's size, where those are not at hand.")
-]
-Out = Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings beside the recipe's.")]
+Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="Turns of each side.")]
+Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Train steps a turn.")]
+Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
+RandomImages = Annotated[bool, typer.Option("--random-images", help="Measure on random images of the data's size.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the JSON to this file.")]
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def step(
     rounds: Rounds = 15,
     steps: Steps = 20,
     compiled: Annotated[
-        bool, typer.Option("--compiled", help="Also beside timm's model compiled, which takes a minute.")
+        bool, typer.Option("--compiled", help="Also beside timm's compiled model, which takes a minute.")
     ] = False,
     gpu: Gpu = False,
     random_images: RandomImages = False,
@@ -73,11 +72,15 @@ def step(
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """The train step of a config beside its rivals, its floor, its input and its memory.
+    """Measure a train step beside its rivals.
 
-    Rivals: timm's and torchvision's models with our weights in the usual script's step. Floor: the step's matrix
+    Rivals: timm's and torchvision's models with our weights, in the usual script's step. Floor: the step's matrix
     products and attention alone. Memory: what steps add to model and images. On a GPU also the share of its peak, and
-    how often a step waits for it. Example: ablate bench step width=192 heads=3 --rounds 5
+    how often a step waits for it.
+
+    Examples:
+        ablate bench step width=192 heads=3 --rounds 5
+        ablate bench step --recipe cifar10 --gpu
     """
     from ablations.bench import memory
     from ablations.bench import step as benches
@@ -98,7 +101,7 @@ def step(
 
 @app.command()
 def study(
-    words: Annotated[list[str], typer.Argument(metavar="STUDY... [KEY=VALUE]...", help="Studies, and settings.")],
+    words: Annotated[list[str], typer.Argument(metavar="STUDY... [KEY=VALUE...]", help="Studies, and settings.")],
     recipe: options.RecipeName = "digits",
     arm: options.ArmGlob = "*",
     rounds: Rounds = 15,
@@ -110,7 +113,14 @@ def study(
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """What a step of each arm of a study takes beside its baseline's."""
+    """Measure a step of each arm of a study.
+
+    Prints each arm's time as a ratio to its baseline's.
+
+    Examples:
+        ablate bench study position-embedding
+        ablate bench study pooling --recipe cifar10 --gpu
+    """
     from ablations.bench import study as benches
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
@@ -129,14 +139,21 @@ def loop(
     words: Settings = None,
     recipe: options.RecipeName = "digits",
     rounds: Rounds = 2,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each of its two arms.")] = 2,
+    seeds: Annotated[int, typer.Option("--seeds", "-s", metavar="N", min=1, help="Seeds of each of its two arms.")] = 2,
     gpu: Gpu = False,
     out: Out = None,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """A whole small study of two positions beside one process a trial; minutes."""
+    """Measure a whole small study; takes minutes.
+
+    Two positions, beside one process a trial.
+
+    Examples:
+        ablate bench loop
+        ablate bench loop --seeds 4 --rounds 3
+    """
     from ablations.bench import loop as benches
 
     made = set_up(words, recipe, gpu, False, out, plugin, data_dir)
@@ -162,7 +179,14 @@ def input_(
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """The batches alone; flipped and cropped ones beside torchvision's with PIL."""
+    """Measure the input alone.
+
+    Flipped and cropped batches are measured beside torchvision's with PIL.
+
+    Examples:
+        ablate bench input
+        ablate bench input --recipe cifar10 --random-images
+    """
     from ablations.bench import input as benches
     from vitcore.runtime.device import computing
 
@@ -189,7 +213,14 @@ def startup(
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """A process's first step, with an empty and a full compile cache; minutes."""
+    """Measure a process's first step; takes minutes.
+
+    With an empty and with a full compile cache.
+
+    Examples:
+        ablate bench startup
+        ablate bench startup compile=true --rounds 3
+    """
     from ablations.bench import startup as benches
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)

@@ -29,12 +29,19 @@ def submit(
     checkpoints: options.Checkpoints = None,
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the scripts; submit and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Print the scripts; submit and write nothing.")
+    ] = False,
 ) -> None:
-    """Hand what is missing to SLURM and return at once. Run again, it submits only what neither is done nor waits.
+    """Submit what is missing to SLURM.
 
-    Asks `sbatch --test-only` first: a wrong setting of the profile is one line, and nothing is submitted. A last job
-    waits for all others, submits what is still missing, and writes tables and report: there is no need to stay.
+    Returns at once. Run again, it submits only what is neither done nor queued. It asks `sbatch --test-only` first: a
+    wrong setting of the profile is one line, and nothing is submitted. A last job waits for all others, submits what is
+    still missing, and writes tables and report.
+
+    Examples:
+        ablate submit position-embedding --recipe cifar10 --profile mycluster
+        ablate submit all -p mycluster --dry-run
     """
     from ablations.cluster import submit as submitting
     from ablations.planning import jobs
@@ -71,9 +78,14 @@ def ensure_submittable(plans: list[Json], place: "Place", profile: "Profile", ma
 
 
 def cancel(words: options.Words, recipe: options.RecipeName = "digits", runs: options.Runs = None) -> None:
-    """Take a study's jobs out of SLURM; nothing goes on until `ablate submit` is given again.
+    """Take a study's jobs out of SLURM.
 
-    scancel does the same for the jobs that it is given. Preempted, timed-out and killed jobs are continued.
+    Nothing continues until `ablate submit` is given again. scancel does the same for single jobs. Preempted, timed-out
+    and killed jobs are continued without either.
+
+    Examples:
+        ablate cancel position-embedding --recipe cifar10
+        ablate cancel all
     """
     from ablations.cluster import submit as submitting
 

@@ -1,7 +1,6 @@
 """`ablate data`: fetching, packing and verifying data sets."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -13,12 +12,14 @@ import typer
 from ablations.cli import options
 from ablations.cli.answer import FAILED
 from ablations.cli.directories import data_folder, data_home
+from ablations.cli.help import App
+from ablations.execution import machine
 from ablations.study import settings
 
 if TYPE_CHECKING:
     from vitcore.data.pack_sources import Source
 
-app = typer.Typer(help="Data sets.", rich_markup_mode=None, no_args_is_help=True)
+app = App(help="Download, pack and verify data sets.")
 
 
 class PackFormat(StrEnum):
@@ -28,10 +29,17 @@ class PackFormat(StrEnum):
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="cifar10, cifar100, mnist or fashion-mnist.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10, cifar100, mnist or fashion-mnist.")],
     data_dir: options.DataDir = None,
 ) -> None:
-    """Fetch a data set, once, where there is a network."""
+    """Download a data set, once.
+
+    Training never uses a network.
+
+    Examples:
+        ablate data download cifar10 --data-dir ~/datasets
+        ablate data download fashion-mnist
+    """
     from vitcore.data.datasets import download as fetch
 
     target = data_home(data_dir)
@@ -41,23 +49,37 @@ def download(
 
 @app.command()
 def pack(
-    name: Annotated[str, typer.Argument(help="What the data are to be called: data=NAME.")],
-    source: Annotated[str, typer.Argument(help="A folder of class folders, a .tar of them, or timm:DATASET.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call the pack: data=NAME.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A folder of class folders, a .tar of them, or timm:DATASET.")
+    ],
     data_dir: options.DataDir = None,
     size: Annotated[
-        int | None, typer.Option(help="The side of the stored squares, which crops are cut from.  [default: 256]")
+        int | None,
+        typer.Option(
+            metavar="PIXELS", help="The side of the stored squares, which crops are cut from.  [default: 256]"
+        ),
     ] = None,
     crop: Annotated[
-        int | None, typer.Option(help="Of the middle square that is tested on.  [default: 7/8 of size]")
+        int | None,
+        typer.Option(metavar="PIXELS", help="The side of the middle square that tests see.  [default: 7/8 of size]"),
     ] = None,
     format: Annotated[
-        PackFormat | None, typer.Option(help="Decoded, or a fifth of the disk.  [default: bytes]")
+        PackFormat | None,
+        typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk.  [default: bytes]"),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: all cores]")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", metavar="N", min=1, help="Threads.  [default: all cores]")
+    ] = None,
 ) -> None:
-    """Decode a data set once, into shards that training reads at random. Killed, the same command goes on.
+    """Decode a data set once, into shards.
 
-    Of a pack that is there already, it writes again what is damaged, from the same source.
+    Training reads the shards at random. If the command is killed, give it again: it continues. Of a pack that is there
+    already, it writes again what is damaged, from the same source.
+
+    Examples:
+        ablate data pack pets ~/photos --data-dir ~/datasets
+        ablate data pack imagenet /data/imagenet --size 256 --format jpeg
     """
     from vitcore.data.pack import MANIFEST, find
     from vitcore.data.pack_sources import find_source
@@ -65,7 +87,7 @@ def pack(
     from vitcore.data.pack_writer import pack as pack_anew
 
     asked = {"size": size, "crop": crop, "format": format.value if format else None}
-    home, threads = data_home(data_dir), jobs or len(os.sched_getaffinity(0))
+    home, threads = data_home(data_dir), jobs or machine.cores()
     folder = (find(name) if data_dir is None else None) or home / name
     how = chosen(name, folder, {key: value for key, value in asked.items() if value is not None})
     found_source = find_source(source, home)
@@ -93,8 +115,16 @@ def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None
 
 
 @app.command()
-def verify(name: Annotated[str, typer.Argument(help="A pack.")], data_dir: options.DataDir = None) -> None:
-    """Read all of a pack, and name each file that is damaged."""
+def verify(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a pack.")],
+    data_dir: options.DataDir = None,
+) -> None:
+    """Read a pack and name each damaged file.
+
+    Examples:
+        ablate data verify pets
+        ablate data verify pets --data-dir /scratch/datasets
+    """
     from vitcore.data.pack import find, manifest, names
     from vitcore.data.pack import verify as read
     from vitcore.options import nearest

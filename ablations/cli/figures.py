@@ -33,18 +33,28 @@ def plot(
     runs: options.Source = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A folder, or the file of one figure.  [default: each study's own, in the run directory]"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE|DIR",
+            help="A folder, or the file of one figure.  [default: each study's own, in the run directory]",
+        ),
     ] = None,
     format: Annotated[
-        FigureFormat | None, typer.Option(help="How to draw it.  [default: as --out says, else png]")
+        FigureFormat | None, typer.Option("--format", "-f", help="The file format.  [default: as --out says, else png]")
     ] = None,
-    x: Annotated[Axis | None, typer.Option(help="Training curves over this, unfinished trials included.")] = None,
+    x: Annotated[Axis | None, typer.Option(help="Draw training curves over this, of unfinished trials too.")] = None,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """The figure of each study, or its training curves; prints the files written.
+    """Draw a study's figure or its training curves.
 
-    What a style's `notes: false` leaves off a figure goes to standard error, for the caption.
+    Prints the files that it writes. What a style's `notes: false` leaves off a figure goes to standard error, for the
+    caption.
+
+    Examples:
+        ablate plot position-embedding --out figure-2.pdf
+        ablate plot pooling --x epoch --style paper.yaml
     """
     from results.figures import plots
     from results.style import current
@@ -97,10 +107,21 @@ def report(
     words: options.Names = None,
     recipe: options.RecipeName = "digits",
     runs: options.Source = None,
-    out: Annotated[Path | None, typer.Option(help="The file.  [default: report.html in the run directory]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The page.  [default: report.html in the run directory]"),
+    ] = None,
     style: options.StyleFile = None,
 ) -> None:
-    """One HTML file with every table and figure, that opens without a network."""
+    """Write one HTML page of tables and figures.
+
+    The page opens without a network. It has every study's answer, figure, table, cost and the command that makes it
+    again.
+
+    Examples:
+        ablate report
+        ablate report --runs results.parquet --out colleague.html
+    """
     from results import report as reports
     from results.load import load_inspections
 
@@ -117,8 +138,8 @@ def inspect(
         list[str],
         typer.Argument(
             metavar="TRIAL|STUDY...",
-            help="Finished trials: the id of each, or how that begins; of a study the first seed of every arm. "
-            "Several: their positions side by side too.",
+            help="Finished trials, by id or how it begins; or studies, by name or file: the first seed of every arm. "
+            "Of several trials the positions are drawn side by side too.",
         ),
     ],
     recipe: options.RecipeName = "digits",
@@ -126,18 +147,30 @@ def inspect(
     runs: options.Source = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A folder, of several trials with one for each.  [default: figures/ in the trial's own]"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="A folder; of several trials it gets a folder for each.  [default: figures/ in the trial's own]",
+        ),
     ] = None,
-    images: Annotated[int | None, typer.Option(min=1, help="Test images to look at.  [default: 128]")] = None,
-    format: Annotated[FigureFormat, typer.Option(help="How to draw it.")] = FigureFormat.png,
+    images: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Test images to look at.  [default: 128]")
+    ] = None,
+    format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = FigureFormat.png,
     style: options.StyleFile = None,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Figures from trials' weights: filters, position, attention distance, rollout; their layers in a table.
+    """Draw filters, positions and attention of trials.
 
-    Of an exported file: from what it carries of trials that were inspected before, without torch.
+    Computes them from the weights of finished trials, and prints a table of their layers. Of an exported file it draws
+    what was computed before, without torch.
+
+    Examples:
+        ablate inspect position-embedding
+        ablate inspect 3f2a9c01b7de --images 512 --format pdf
     """
     from ablations.reporting.inspect_trial import of_export, of_folder, told_apart
     from results.figures import inspection

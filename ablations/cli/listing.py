@@ -10,11 +10,18 @@ from ablations.cli.directories import load_plugins
 
 
 def list_(
-    variants: Annotated[bool, typer.Option("--variants", help="What each slot of a config may be.")] = False,
+    variants: Annotated[
+        bool, typer.Option("--variants", help="Every position, pooling, stem, ... and its options.")
+    ] = False,
     plugin: options.Plugins = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Studies and recipes, a line each; or the variants of each slot, with their options."""
+    """List studies, recipes and variants.
+
+    Examples:
+        ablate list
+        ablate list --variants --plugin fourier.py
+    """
     from ablations.study.study import packaged, read_recipe, read_study
 
     if variants:

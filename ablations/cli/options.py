@@ -1,10 +1,12 @@
-"""What commands may be told: words and options that several of them take, and what those allow."""
+"""Arguments and options that several commands take."""
 
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ablations.cli import complete
 
 
 class TableFormat(StrEnum):
@@ -30,38 +32,87 @@ class KeepWeights(StrEnum):
 Words = Annotated[
     list[str],
     typer.Argument(
-        metavar="STUDY... [KEY=VALUE]...",
-        help="Names or files, or 'all'; settings. Where a study has stages KEY is for all of them, STAGE.KEY for one "
-        "alone, finetune.KEY for what starts from them.",
+        metavar="STUDY... [KEY=VALUE...]",
+        help="Studies by name or file, or 'all'; settings. Where a study has stages, KEY is set in all of them, "
+        "STAGE.KEY in one, and finetune.KEY in the trials that start from them.",
+        autocompletion=complete.studies,
     ),
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[STUDY]... [KEY=VALUE]...", help="Planned studies (default: all that are planned)."),
+    typer.Argument(
+        metavar="[STUDY...] [KEY=VALUE...]",
+        help="Planned studies, and the settings that they were run with.  [default: all that are planned]",
+        show_default=False,
+        autocompletion=complete.studies,
+    ),
 ]
-StudiesOrTrials = Annotated[list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.")]
-ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME|FILE", help="What to ask the cluster for.")]
-RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="On what.")]
+StudiesOrTrials = Annotated[
+    list[str],
+    typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=complete.studies),
+]
+ProfileName = Annotated[
+    str, typer.Option("--profile", "-p", metavar="NAME|FILE", help="What to ask the cluster for: a SLURM profile.")
+]
+RecipeName = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        "-r",
+        metavar="NAME|FILE",
+        help="What to train on: data, model size, schedule and seeds.",
+        autocompletion=complete.recipes,
+    ),
+]
 RecipeNames = Annotated[
-    list[str], typer.Option("--recipe", metavar="NAME|FILE", help="On what; given again, side by side.")
+    list[str],
+    typer.Option(
+        "--recipe",
+        "-r",
+        metavar="NAME|FILE",
+        help="The recipe of the results. Give it again to see several side by side.",
+        autocompletion=complete.recipes,
+    ),
 ]
+Format = Annotated[TableFormat, typer.Option("--format", "-f", help="The output format.")]
 StyleFile = Annotated[
-    Path | None, typer.Option("--style", help="A YAML file: size, fonts, colours, order, labels, digits, title.")
+    Path | None,
+    typer.Option("--style", metavar="FILE", help="A YAML file: size, fonts, colours, order, labels, digits, title."),
 ]
-Runs = Annotated[Path | None, typer.Option("--runs", help="The run directory.  [default: runs]", show_default=False)]
+Runs = Annotated[
+    Path | None,
+    typer.Option("--runs", "-d", metavar="DIR", help="The run directory.  [default: runs]", show_default=False),
+]
 Source = Annotated[
     Path | None,
-    typer.Option("--runs", help="A run directory or an exported .parquet.  [default: runs]", show_default=False),
+    typer.Option(
+        "--runs",
+        "-d",
+        metavar="DIR|FILE",
+        help="A run directory, or a file that `ablate export` wrote.  [default: runs]",
+        show_default=False,
+    ),
 ]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, max=10_000, help="Seeds an arm.  [default: the recipe's]")]
-ArmGlob = Annotated[str, typer.Option("--arm", metavar="GLOB", help="Only the arms whose name matches.")]
-Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file with parts of your own.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data sets lie, before all else that says so.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+Seeds = Annotated[
+    int | None,
+    typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds an arm.  [default: the recipe's]"),
+]
+ArmGlob = Annotated[
+    str, typer.Option("--arm", "-a", metavar="GLOB", help="Only the arms whose name matches, as 'position=*'.")
+]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file with parts of your own. May be given again."),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="The folder of data sets, before all other places.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
 Checkpoints = Annotated[
-    str | None, typer.Option("--checkpoints", metavar="DIR", help="Scratch space.  [default: the run directory]")
+    str | None,
+    typer.Option("--checkpoints", metavar="DIR", help="Scratch space for checkpoints.  [default: the run directory]"),
 ]
 Keeping = Annotated[
     KeepWeights | None, typer.Option("--keep-weights", help="Whose final weights to keep.  [default: all]")
@@ -70,12 +121,14 @@ Workers = Annotated[
     int | None,
     typer.Option(
         "--jobs",
+        "-j",
         "--workers",
+        metavar="N",
         min=1,
         help="Trials at a time, at most; several share a GPU.  [default: one a GPU, else one a core; login node: 2]",
     ),
 ]
 MaxHours = Annotated[
     float | None,
-    typer.Option("--max-hours", min=0, help="Refuse, before anything starts, what would take more device time."),
+    typer.Option("--max-hours", metavar="HOURS", min=0, help="Refuse to start what would take more device time."),
 ]

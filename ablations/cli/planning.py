@@ -33,15 +33,28 @@ def plan(
     keep_weights: options.Keeping = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME|FILE", help="The hours of jobs of this SLURM profile.  [default: here]"),
+        typer.Option(
+            "--profile",
+            "-p",
+            metavar="NAME|FILE",
+            help="Estimate hours for this SLURM profile.  [default: this machine]",
+        ),
     ] = None,
     max_hours: options.MaxHours = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the figures.")
+        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """What a run would do: trials finished, shared and to do; confounds; cost; what it could resolve."""
+    """Show trials, hours and confounds; train nothing.
+
+    Says how many trials are finished, shared with other studies and to do, what data they see, how long they take, what
+    differs between the arms, and the smallest difference that the seeds can resolve.
+
+    Examples:
+        ablate plan position-embedding --probe
+        ablate plan pooling --recipe cifar10 --profile mycluster
+    """
     from ablations.planning import estimate
     from ablations.planning.jobs import jobs
     from ablations.planning.overview import overview, render

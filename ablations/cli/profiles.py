@@ -9,25 +9,30 @@ from ablations.cli import options
 from ablations.cli.answer import FAILED
 from ablations.cli.directories import make_place
 from ablations.cli.guards import ensure_writable
+from ablations.cli.help import App
 
-app = typer.Typer(
-    help="SLURM profiles: files that say what to ask a cluster for.\n\n"
-    "By name in $XDG_CONFIG_HOME/ablate/profiles or ~/.config/ablate/profiles.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
+app = App(
+    help="Write and test SLURM profiles.\n\n"
+    "A profile says what to ask a cluster for. Profiles that are given by name lie in $XDG_CONFIG_HOME/ablate/profiles "
+    "or ~/.config/ablate/profiles.",
 )
 
 
 @app.command()
 def init(
     name: Annotated[
-        str | None, typer.Argument(help="Where --profile NAME finds it.  [default: standard output]")
+        str | None, typer.Argument(metavar="NAME", help="Where --profile NAME finds it.  [default: standard output]")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A file instead.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file instead.")] = None,
 ) -> None:
     """Write a first profile, with comments.
 
-    From what this cluster's sinfo and scontrol say: partitions, GPUs, accounts; correct it, then `profile check` it.
+    Uses what this cluster's sinfo and scontrol say of partitions, GPUs and accounts. Correct it, then try it with
+    `ablate profile check`.
+
+    Examples:
+        ablate profile init mycluster
+        ablate profile init --out mycluster.yaml
     """
     from slurm.profiles import draft
     from slurm.profiles.profile import path_to_write
@@ -48,14 +53,18 @@ def init(
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE")],
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="The profile.")],
     runs: options.Runs = None,
     data_dir: options.DataDir = None,
 ) -> None:
     """Try a profile with a job of a minute.
 
-    On a node it tries what trials need there: GPU, imports, data, links in the run directory, and sbatch, without
-    which no last job can submit what is left.
+    On a node it tries what trials need there: GPU, imports, data, links in the run directory, and sbatch. Without
+    sbatch no last job can submit what is left.
+
+    Examples:
+        ablate profile check mycluster
+        ablate profile check mycluster.yaml --runs /shared/runs
     """
     from ablations.cluster import submit
 

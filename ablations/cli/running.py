@@ -15,6 +15,8 @@ from ablations.cli.arguments import named_data, prepared, split, trial_ids
 from ablations.cli.directories import make_place, runs_folder
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ablations.execution.launch import Place
     from ablations.execution.runner import RunSummary
     from ablations.planning.jobs import Job
@@ -38,7 +40,15 @@ def run(
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
 ) -> None:
-    """Train what is missing, here, and show each table as its study is complete. Ctrl-C loses nothing."""
+    """Train what is missing, on this machine.
+
+    Prints each study's table once it is complete. Finished trials are not trained again. Ctrl-C loses nothing: the same
+    command continues.
+
+    Examples:
+        ablate run position-embedding
+        ablate run pooling patch-size --seeds 10 --jobs 2
+    """
     from ablations.planning import jobs
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
@@ -88,9 +98,7 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
 
 
 def train(
-    words: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="The config; what is left out, the recipe's.")
-    ],
+    words: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Settings; all others are the recipe's.")],
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     plugin: options.Plugins = None,
@@ -98,7 +106,14 @@ def train(
     checkpoints: options.Checkpoints = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """One trial, by the same code path as a study's; prints where it is and how it ended."""
+    """Train one config.
+
+    Takes the same code path as a study's trials. Prints the trial's folder and its metrics.
+
+    Examples:
+        ablate train position=2d seed=1
+        ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
+    """
     from ablations.execution import retry as retrying
     from ablations.planning import init_checks
     from ablations.planning.jobs import Job
@@ -140,7 +155,14 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
     return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
 
 
-def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: Any = lambda job: None) -> "RunSummary":
+def train_here(
+    jobs: "list[Job]",
+    place: "Place",
+    workers: int | None,
+    on_over: "Callable[[Job], None]" = lambda job: None,
+    above: "RenderableType | None" = None,
+) -> "RunSummary":
+    """Trains what is to do. above: what a terminal shows above the progress."""
     from ablations.execution import login_node, runner, slots
     from ablations.execution import retry as retrying
     from ablations.reporting.console import PlainConsole
@@ -148,7 +170,7 @@ def train_here(jobs: "list[Job]", place: "Place", workers: int | None, on_over: 
 
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
-    with Live(PlainConsole(stderr=True), len(todo)) as display:
+    with Live(PlainConsole(stderr=True), len(todo), above) as display:
         if renewed:
             display.say(renewed)
         wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
@@ -195,11 +217,20 @@ def retry(
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     arm: options.ArmGlob = "*",
-    failed: Annotated[bool, typer.Option("--failed", help="All that failed: the default.")] = False,
-    oom: Annotated[bool, typer.Option("--oom", help="Those that ran out of memory.")] = False,
-    diverged: Annotated[bool, typer.Option("--diverged", help="Those that diverged; old results stay.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="All that failed: this is the default.")] = False,
+    oom: Annotated[bool, typer.Option("--oom", help="Only those that ran out of memory.")] = False,
+    diverged: Annotated[
+        bool, typer.Option("--diverged", help="Those that diverged; their old results are kept aside.")
+    ] = False,
 ) -> None:
-    """Let trials be run again: `run` or `submit` takes them up, what failed from its newest checkpoint."""
+    """Let failed trials run again.
+
+    `ablate run` or `ablate submit` then takes them up, from their newest checkpoint.
+
+    Examples:
+        ablate retry position-embedding --oom
+        ablate retry 3f2a9c01b7de
+    """
     from ablations.execution import retry as retrying
     from ablations.planning.jobs import jobs
     from results import store

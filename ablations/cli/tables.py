@@ -23,10 +23,13 @@ def table(
     words: options.Names = None,
     recipe: options.RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
     runs: options.Source = None,
-    format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
+    format: Annotated[
+        options.TableFormat, typer.Option("--format", "-f", help="The output format.")
+    ] = options.TableFormat.md,
     columns: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME,...",
             help="Names, joined by commas; also of other numbers, as val_accuracy, test_accuracy@12, train_seconds.  "
             "[default: the usual ones]",
             show_default=False,
@@ -51,7 +54,14 @@ def table(
     as_json: options.AsJson = False,
     strict: options.Strict = False,
 ) -> None:
-    """Means with intervals, paired differences to the baseline, verdicts once all planned trials are over."""
+    """Print means, intervals and verdicts.
+
+    Differences are paired by seed, to the baseline. Verdicts come once all planned trials are over.
+
+    Examples:
+        ablate table position-embedding
+        ablate table pooling --format latex --columns arm,mean,delta,verdict
+    """
     studies = found_on(runs, words, recipe, for_tables=True)
     from results.tables import across_recipes, layout, study_table  # late: SciPy, while the trials are read
 
@@ -77,12 +87,14 @@ def table(
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="A run directory or an exported file.")],
-    b: Annotated[str, typer.Argument(help="Another: the verdicts are of this one against A. Or 'published'.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one, which is judged against A. Or 'published'.")],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Only these.  [default: all]", show_default=False)
+        list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]", show_default=False)
     ] = None,
-    format: Annotated[options.TableFormat, typer.Option(help="How to write it.")] = options.TableFormat.md,
+    format: Annotated[
+        options.TableFormat, typer.Option("--format", "-f", help="The output format.")
+    ] = options.TableFormat.md,
     as_json: options.AsJson = False,
     fail_on: Annotated[
         str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
@@ -90,13 +102,22 @@ def compare(
     margin: Annotated[
         float | None,
         typer.Option(
+            metavar="X",
             help="With --fail-on worse: exit with 1 unless every arm of both is shown to be worse by less than this, "
             "in the metric (0.01 of an accuracy is a point).",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Two sets of results, arm by arm; or, with 'published', each claim of a study's source judged by its trials."""
+    """Compare two sets of results, arm by arm.
+
+    Arms are matched by their settings, not by their names. With 'published', judges each claim of a study's source by
+    its trials.
+
+    Examples:
+        ablate compare runs colleague.parquet
+        ablate compare main.parquet runs --fail-on worse --margin 0.01
+    """
     from results.comparison import compare as comparing
     from results.comparison import summary as told
     from results.did_you_mean import nearest
@@ -132,13 +153,26 @@ def export(
     runs: options.Source = None,
     out: Annotated[
         Path | None,
-        typer.Option(help=".parquet: everything; .csv: the trials.  [default: results.parquet]", show_default=False),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE|DIR",
+            help=".parquet: everything; .csv: the trials.  [default: results.parquet]",
+            show_default=False,
+        ),
     ] = None,
     to: Annotated[
         str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
     ] = None,
 ) -> None:
-    """All that tables, figures, reports and comparisons need, in one file; or training curves for TensorBoard."""
+    """Export results to one file, or to a tracker.
+
+    The file holds all that tables, figures, reports and comparisons need. A tracker gets the training curves.
+
+    Examples:
+        ablate export --out results.parquet
+        ablate export position-embedding --to tensorboard --out curves
+    """
     from results import export as exports
     from results import tensorboard
     from results.load import load_inspections

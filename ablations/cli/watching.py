@@ -20,13 +20,17 @@ def status(
     words: options.Names = None,
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all is over or Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all trials are over, or Ctrl-C.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Per arm what is finished, running, queued and failed, and why. Read-only; works without SLURM too.
+    """Show which trials are done, running or failed.
 
-    The disk first, then SLURM's queue, then its accounting; what does not answer within seconds is called unknown.
-    --watch reads the disk every few seconds and asks SLURM once a minute.
+    Reads only; works without SLURM too. Asks the disk first, then SLURM's queue, then its accounting. What does not
+    answer within seconds is called unknown. --watch reads the disk every few seconds and asks SLURM once a minute.
+
+    Examples:
+        ablate status
+        ablate status position-embedding --recipe cifar10 --watch
     """
     from ablations.reporting import status as statuses
     from ablations.reporting import status_view
@@ -59,12 +63,17 @@ def logs(
     words: options.StudiesOrTrials,
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only of failed trials.")] = False,
-    lines: Annotated[int, typer.Option(min=1, help="The last lines of each.")] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those of failed trials.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each.")] = 20,
 ) -> None:
-    """The end of each trial's log, and the traceback of what failed.
+    """Print the end of each trial's log.
 
-    Of a trial that never began or was interrupted, also the log of the SLURM task that was to train it.
+    Adds the traceback of what failed. Of a trial that never began or was interrupted, prints the log of its SLURM task
+    too.
+
+    Examples:
+        ablate logs position-embedding --failed
+        ablate logs 3f2a9c01b7de --lines 100
     """
     from ablations.reporting import log_tails
 
@@ -83,7 +92,14 @@ def clean(
     checkpoints: options.Checkpoints = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
 ) -> None:
-    """What a run directory can do without. Lists it; removes it with --yes. Results always stay."""
+    """List, or remove, files that nothing needs.
+
+    Results always stay.
+
+    Examples:
+        ablate clean
+        ablate clean --keep-weights baseline --yes
+    """
     from ablations.execution import cleaning
     from results import store
 

@@ -1,10 +1,11 @@
 """What a person sees while trials run: a bar and a line a worker on a terminal, a line a trial elsewhere."""
 
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -15,10 +16,24 @@ from results import units
 Json = dict[str, Any]
 
 
-class Live:
-    """Implements runner.Display. A context manager; `total` counts the trials that are not over at the start."""
+class Bars(Progress):
+    """Progress bars, below what else there is to see."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    above: RenderableType | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self.above is not None:
+            yield self.above
+        yield from super().get_renderables()
+
+
+class Live:
+    """Implements runner.Display. A context manager; `total` counts the trials that are not over at the start.
+
+    above: what a terminal shows above the bars.
+    """
+
+    def __init__(self, console: Console, total: int, above: RenderableType | None = None) -> None:
         self.console = console
         self.total = total
         self.done = 0.0  # whole trials
@@ -26,7 +41,7 @@ class Live:
         self.first: dict[int, tuple[str, int]] = {}  # slot -> trial, its step when first seen
         self.began = time.monotonic()
         self.finished_here = 0.0
-        self.progress = Progress(
+        self.progress = Bars(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[note]}", markup=False),
@@ -35,6 +50,7 @@ class Live:
             transient=True,
             disable=not console.is_terminal,
         )
+        self.progress.above = above
         self.all = self.progress.add_task("trials", total=max(total, 1), note="")
         self.lines: dict[int, TaskID] = {}
 

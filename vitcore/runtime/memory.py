@@ -89,4 +89,9 @@ def capacity(device: torch.device) -> float:
 def room(device: torch.device) -> float:
     """Bytes of images that may stay in the device's memory: a quarter of a GPU's; of the host's a quarter over all
     cores, for there may be a worker on each."""
-    return SHARE * capacity(device) / (1 if device.type == "cuda" else len(os.sched_getaffinity(0)))
+    return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
+
+
+def host_cores() -> int:
+    """The cores that this process may use, where the system tells (macOS does not)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -333,7 +333,7 @@ def test_the_help_says_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(name in output for name in ("step", "study", "loop", "input", "startup"))
     status, output, _ = called(monkeypatch, "bench", "step", "--help")
     assert status == 0
-    assert all(word in output for word in ("Rivals:", "Floor:", "Memory:", "Example: ablate bench step"))
+    assert all(word in output for word in ("Rivals:", "Floor:", "Memory:", "ablate bench step width="))
 
 
 def test_input_is_measured_alone_and_beside_torchvision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

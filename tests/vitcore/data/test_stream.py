@@ -262,3 +262,11 @@ def test_a_new_pack_needs_no_more_than_its_manifest_to_be_described(home: Path) 
             load(tiny())
     finally:
         (home / "elsewhere").rename(shard)
+
+
+def test_room_is_known_where_the_system_names_no_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no os.sched_getaffinity."""
+    monkeypatch.setattr(memory, "host_limits", lambda: iter([16e9]))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert memory.room(CPU) == 2e9

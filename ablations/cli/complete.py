@@ -1,0 +1,15 @@
+"""What the shell offers when Tab is pressed: names of studies and recipes."""
+
+
+def studies(incomplete: str) -> list[str]:
+    return matching("studies", incomplete)
+
+
+def recipes(incomplete: str) -> list[str]:
+    return matching("recipes", incomplete)
+
+
+def matching(kind: str, incomplete: str) -> list[str]:
+    from ablations.study.study import packaged  # late: pydantic
+
+    return [name for name in packaged(kind) if name.startswith(incomplete)]

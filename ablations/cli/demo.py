@@ -1,0 +1,88 @@
+"""`ablate demo`: the first two minutes."""
+
+from typing import TYPE_CHECKING, Any
+
+from ablations.cli import options
+from ablations.cli.arguments import Asked, prepared
+from ablations.cli.directories import found_at, make_place
+from ablations.cli.running import ensure_trainable, finish, train_here
+
+if TYPE_CHECKING:
+    from ablations.execution.launch import Place
+    from ablations.planning.jobs import Job
+
+Json = dict[str, Any]
+STUDY, RECIPE, SEEDS = "demo", "digits", 3
+
+
+def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
+    """Train 9 tiny ViTs; see a table and a report.
+
+    Does a ViT need position embeddings? Three arms (none, 1d, 2d) with three seeds each, on the 1,797 images of digits
+    that come with scikit-learn. At most two minutes on two cores; it needs no GPU and no network. What is finished is
+    not trained again.
+
+    Examples:
+        ablate demo
+        ablate demo --runs /tmp/demo
+    """
+    from ablations.planning.jobs import jobs, write
+    from ablations.reporting.growing_table import GrowingTable
+
+    place = make_place(runs, None, None)
+    (plan,) = prepared(Asked([STUDY], {}), RECIPE, place, SEEDS, prune=False, data_dir=None)
+    todo = jobs([plan])
+    ensure_trainable(todo, [plan], place, None)
+    print(announcement(plan, todo, place, workers), flush=True)
+    write(place.runs, plan)
+    table = GrowingTable(todo, place.runs)
+    tally = train_here(todo, place, workers, table.over, table)
+    finish(tally, len(todo), [plan])
+    print(shown(plan, place, found_at(runs)))
+
+
+def announcement(plan: Json, todo: "list[Job]", place: "Place", workers: int | None) -> str:
+    """What is about to happen, with what, how long it takes, and what it leaves."""
+    from ablations.execution.slots import make_slots
+    from ablations.planning import estimate
+    from ablations.reporting import installed
+    from results import store
+
+    left = [job.id for job in todo if not store.trial(place.runs, job.id).state().over]
+    seconds = estimate.seconds([plan], place.runs, estimate.here([plan]))
+    places = len(make_slots(todo, workers))
+    takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
+    return "\n".join(
+        [
+            plan["question"],
+            f"  trains     {len(left)} of {len(todo)} trials: {len(plan['arms'])} arms x {len(plan['seeds'])} seeds",
+            f"  takes      {takes}, {places} trials at a time",
+            f"  installed  {installed.told()}",
+            f"  writes     {place.runs}, a few MB; downloads nothing",
+            "",
+        ]
+    )
+
+
+def shown(plan: Json, place: "Place", where: str) -> str:
+    """The table, where the figure and the report are, and what to do next."""
+    from ablations.reporting.publish import publish
+    from results import report, store
+    from results.figures import plots
+    from results.study_results import of_plans
+
+    (study,) = of_plans(place.runs, [plan])
+    table, page = publish(study, place.runs), place.runs / "report.html"
+    report.write([study], page)
+    figure = store.study_folder(place.runs, study.name) / "figures" / plots.file_name(study)
+    return "\n".join(
+        [
+            table,
+            "",
+            f"figure  {figure}",
+            f"report  {page}",
+            "next    ablate list   the other studies and recipes",
+            f"        ablate run position-embedding{where}   all 8 arms of the paper with 5 seeds",
+            "        ablate init FOLDER   the same on your own images",
+        ]
+    )

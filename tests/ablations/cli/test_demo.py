@@ -1,0 +1,72 @@
+"""`ablate demo`: what it says before, the table that grows, what it leaves; given again it trains nothing."""
+
+import io
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from in_process import called
+from rich.console import Console
+
+from ablations.cli import demo
+from ablations.planning.jobs import Job, jobs
+from ablations.reporting.growing_table import GrowingTable
+from ablations.reporting.progress import Live
+from ablations.study.study import Design, read_recipe, read_study
+
+RECIPE = """
+    description: Small. For tests.
+    config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: 30, batch: 16, lr: 2e-3, evaluations: 3}
+    margin: 0.03
+"""  # noqa: E501 - one line of YAML
+
+
+def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a smaller recipe: it says what it needs first; the second time there is nothing to train."""
+    (tmp_path / "small.yaml").write_text(dedent(RECIPE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "RECIPE", "small.yaml")
+    monkeypatch.setattr(demo, "SEEDS", 2)
+    status, output, errors = called(monkeypatch, "demo")
+    assert status == 0, errors
+    before, _, after = output.partition("| arm")
+    assert "6 of 6 trials" in before
+    assert "torch" in before
+    assert "GB" in before
+    assert "position=2d" in after
+    for kind in ("figure", "report"):
+        (line,) = (line for line in after.splitlines() if line.startswith(kind))
+        assert Path(line.split()[1]).stat().st_size > 10_000
+    status, output, _ = called(monkeypatch, "demo")
+    assert (status, "0 of 6 trials" in output) == (0, True)
+
+
+def test_the_demo_is_a_part_of_the_papers_study() -> None:
+    """Its trials are trained once for both, and its published numbers are the same."""
+    recipe = read_recipe("digits")
+    small, whole = (Design(read_study(name), recipe, {}) for name in ("demo", "position-embedding"))
+    assert {arm.key for arm in small.arms} < {arm.key for arm in whole.arms}
+    assert small.study.published.items() < whole.study.published.items()
+
+
+def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
+    """A row an arm, a column a seed, above the bars; a trial without a result is blank."""
+    import synthetic
+
+    synthetic.write(tmp_path, synthetic.position(seeds=2))
+    from results import store
+
+    (plan,) = store.plans(tmp_path)
+    asked = jobs([plan])
+    table = GrowingTable([*asked, Job("0" * 12, asked[0].config | {"seed": 9}, asked[0].arm, "")], tmp_path)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    display = Live(console, len(asked), table)
+    for job in asked:
+        table.over(job)
+    with console.capture() as capture:
+        console.print(display.progress.get_renderable())
+    lines = [line for line in capture.get().splitlines() if asked[0].arm in line]
+    result = store.trial(tmp_path, asked[0].id).state().result
+    assert result is not None
+    assert f"{100 * result['metrics']['test_accuracy']:.2f}" in lines[0]
+    assert "seed 9" in capture.get()

@@ -1,0 +1,83 @@
+"""The help of every command: short summaries in panels, plain words, examples that name commands and options."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+import typer
+from in_process import called
+from typer.main import get_command
+
+from ablations.cli import app
+from ablations.cli.help import PANELS
+from ablations.study.study import packaged
+
+
+def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
+    for info in group.registered_commands:
+        assert info.callback is not None
+        yield prefix + (info.name or info.callback.__name__)
+    for one in group.registered_groups:
+        assert one.typer_instance is not None
+        yield from commands(one.typer_instance, f"{one.name} ")
+
+
+COMMANDS = list(commands(app))
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERMINAL_WIDTH", "120")
+
+
+def test_every_command_stands_in_a_panel_with_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summaries of at most 50 characters, whole."""
+    _, output, _ = called(monkeypatch, "-h")
+    for panel in PANELS:
+        assert f"\n{panel}:\n" in output
+    assert "\nCommands:\n" not in output
+    listed = re.findall(r"^  ([a-z]+) +(\S.*)$", output, re.MULTILINE)
+    assert {name for name, _ in listed} == {name.split()[0] for name in COMMANDS}
+    for name, summary in listed:
+        assert len(summary) <= 50, name
+        assert summary.endswith("."), name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_in_plain_words(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """No types of Python, no doubled brackets; a summary, and two examples of this very command."""
+    status, output, _ = called(monkeypatch, *command.split(), "-h")
+    assert status == 0
+    for odd in ("<", ">", "list[", "[[", "]]", "INTEGER", "TEXT", "x>="):
+        assert odd not in output.replace("->", "")
+    summary, examples = output.splitlines()[2].strip(), output.partition("Examples:\n")[2].strip().splitlines()
+    assert len(summary) <= 50
+    assert len(examples) >= 2
+    known = get_command(app)
+    for word in command.split():
+        known = known.commands[word]  # type: ignore[attr-defined]
+    options = {spelt for one in known.params for spelt in one.opts} | {"-h"}
+    for line in examples:
+        words = shlex.split(line)
+        assert words[: 1 + len(command.split())] == ["ablate", *command.split()]
+        assert {word for word in words if word.startswith("-")} <= options
+
+
+def test_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, and nothing is run."""
+    status, output, errors = called(monkeypatch, "--version")
+    assert (status, errors) == (0, "")
+    assert re.fullmatch(r"ablate \d+\.\d+\.\d+\n", output)
+
+
+def test_the_shell_completes_commands_and_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Bash asks for them."""
+    for words, offered in (("ablate pl", {"plan", "plot"}), ("ablate run pooling", {"pooling", "pooling-zoo"})):
+        monkeypatch.setenv("_ABLATE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        output = called(monkeypatch)[1]
+        assert {*output.split()} == offered
+    assert "pooling" in packaged("studies")
