@@ -13,9 +13,7 @@ from ablations.cli import (
     checks,
     cluster,
     data,
-    demo,
     figures,
-    listing,
     planning,
     profiles,
     running,
@@ -23,7 +21,8 @@ from ablations.cli import (
     watching,
 )
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
-from ablations.cli.help import App
+from ablations.cli.getting_started import demo, listing
+from ablations.cli.shell.help import App
 from ablations.extras import to_install
 from ablations.reporting.output import plain_output
 from results.safe_text import one_line

@@ -14,7 +14,7 @@ from ablations.cli import options
 from ablations.cli.answer import INTERRUPTED, show_json
 from ablations.cli.arguments import Asked, designs, named_data, split
 from ablations.cli.directories import data_folder, load_plugins
-from ablations.cli.help import App
+from ablations.cli.shell.help import App
 
 if TYPE_CHECKING:
     from ablations.bench.process import Source

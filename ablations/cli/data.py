@@ -12,7 +12,7 @@ import typer
 from ablations.cli import options
 from ablations.cli.answer import FAILED
 from ablations.cli.directories import data_folder, data_home
-from ablations.cli.help import App
+from ablations.cli.shell.help import App
 from ablations.execution import machine
 from ablations.study import settings
 

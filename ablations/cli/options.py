@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli import complete
+from ablations.cli.shell import complete
 
 
 class TableFormat(StrEnum):

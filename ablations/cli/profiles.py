@@ -9,7 +9,7 @@ from ablations.cli import options
 from ablations.cli.answer import FAILED
 from ablations.cli.directories import make_place
 from ablations.cli.guards import ensure_writable
-from ablations.cli.help import App
+from ablations.cli.shell.help import App
 
 app = App(
     help="Write and test SLURM profiles.\n\n"

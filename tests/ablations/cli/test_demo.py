@@ -8,7 +8,7 @@ import pytest
 from in_process import called
 from rich.console import Console
 
-from ablations.cli import demo
+from ablations.cli.getting_started import demo
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.growing_table import GrowingTable
 from ablations.reporting.progress import Live

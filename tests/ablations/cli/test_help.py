@@ -10,7 +10,7 @@ from in_process import called
 from typer.main import get_command
 
 from ablations.cli import app
-from ablations.cli.help import PANELS
+from ablations.cli.shell.help import PANELS
 from ablations.study.study import packaged
 
 
