@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench-aggregate bench-loader calibration demo docs golden lock test test-full test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench-aggregate bench-loader calibration demo docs golden golden-new lock test test-full test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 # Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
@@ -52,6 +52,10 @@ test-oldest:
 # Pins the losses of all entries anew, after a change that raised a `numerics`.
 golden: $(STAMP)
 	$(BIN)/python tests/helpers/golden.py
+
+# Pins the losses of new entries alone.
+golden-new: $(STAMP)
+	$(BIN)/python tests/helpers/golden.py new
 
 # timm's and torchvision's models at their full sizes, float64 beside them: about 12 GiB of memory for the large ones.
 test-full: $(STAMP)

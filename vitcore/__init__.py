@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from vitcore.interop.convert import from_torchvision as from_torchvision
     from vitcore.interop.convert import load_npz as load_npz
     from vitcore.interop.convert import to_timm as to_timm
+    from vitcore.model.block import BLOCK as BLOCK
+    from vitcore.model.block import Block as Block
     from vitcore.model.build import build as build
     from vitcore.model.head import HEAD as HEAD
     from vitcore.model.head import Head as Head
+    from vitcore.model.mlp import MLP as MLP
+    from vitcore.model.mlp import FeedForward as FeedForward
+    from vitcore.model.norm import NORM as NORM
+    from vitcore.model.norm import Norm as Norm
     from vitcore.model.pooling import POOLING as POOLING
     from vitcore.model.pooling import Pooling as Pooling
     from vitcore.model.position import POSITION as POSITION
     from vitcore.model.position import Context as Context
     from vitcore.model.position import Grid as Grid
     from vitcore.model.position import Position as Position
+    from vitcore.model.self_attention import SELF_ATTENTION as SELF_ATTENTION
+    from vitcore.model.self_attention import SelfAttention as SelfAttention
     from vitcore.model.stem import STEM as STEM
     from vitcore.model.stem import Stem as Stem
     from vitcore.model.vit import ViT as ViT
@@ -45,10 +53,14 @@ MODULES = {
     "vitcore.data.augment": ["AUGMENT", "Augment"],
     "vitcore.identity": ["trial_id"],
     "vitcore.interop.convert": ["from_timm", "from_torchvision", "load_npz", "to_timm"],
+    "vitcore.model.block": ["BLOCK", "Block"],
     "vitcore.model.build": ["build"],
     "vitcore.model.head": ["HEAD", "Head"],
+    "vitcore.model.mlp": ["MLP", "FeedForward"],
+    "vitcore.model.norm": ["NORM", "Norm"],
     "vitcore.model.pooling": ["POOLING", "Pooling"],
     "vitcore.model.position": ["POSITION", "Context", "Grid", "Position"],
+    "vitcore.model.self_attention": ["SELF_ATTENTION", "SelfAttention"],
     "vitcore.model.stem": ["STEM", "Stem"],
     "vitcore.model.vit": ["ViT"],
     "vitcore.options": ["ConfigError", "Options"],

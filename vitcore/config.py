@@ -51,6 +51,12 @@ class Config(Options):
     depth: Annotated[int, Field(ge=1, le=1024)] = 12
     heads: Count = 3
     mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
+    mlp: str = "gelu"
+    norm: str = "layer"
+    bias: Literal["all", "no-qkv", "none"] = "all"  # of the blocks' dense layers
+    block: str = "pre"
+    self_attention: str = "full"
+    embedding_norm: bool = False  # a norm of the tokens before the first block
     patch: Count = 4
     position: str = "1d"
     position_at: str = ""  # input, every-layer, shared; the kind's own first choice unless set
@@ -80,6 +86,7 @@ class Config(Options):
     clip_norm: NonNegative = 1.0  # 0: gradients are not clipped
     label_smoothing: Share = 0.0
     dropout: Share = 0.0
+    attention_dropout: Share = 0.0  # of the attention's weights
     drop_path: Share = 0.0  # of the last block; 0 at the first, in a line between
     augment: str = "none"
     mixup: NonNegative = 0.0  # alpha

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitcore.config import Config
 from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
+from vitcore.model.initialization import nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.training.loop import Training, train
@@ -80,15 +81,22 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     moved = any(not torch.equal(*pair) for pair in zip(before, training.model.parameters(), strict=True))
     assert moved, f"{slot}={name}: two steps leave every weight where it was"
     training.gradients(training.batch(), config.batch)
-    reached = {}
+    reached, own = {}, of_part(training.model, slot, name)
     for parameter_name, parameter in training.model.named_parameters():
         gradient = parameter.grad
         assert gradient is None or gradient.isfinite().all(), f"{parameter_name}: a gradient is not finite"
-        if parameter_name.startswith(f"{slot}."):
+        if parameter_name in own:
             reached[parameter_name] = gradient is not None and bool(gradient.any())
     unreached = [parameter_name for parameter_name, any_reaches in reached.items() if not any_reaches]
     enough = not unreached or (not every and len(unreached) < len(reached))
     assert enough, f"{unreached[0]}: no gradient reaches it"
+
+
+def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
+    """The names of the parameters inside of a part, wherever in the model it is."""
+    kind = VARIANTS[slot][name]
+    inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
+    return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
 
 
 def deterministic(slot: str, name: str) -> None:
@@ -194,10 +202,17 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
 def independent(slot: str, name: str) -> None:
     """Put in another's place, the part leaves the initial values of all other parameters as they were."""
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
-    mine, theirs = (dict(ViT(tiny(slot, one)).named_parameters()) for one in (name, other))
-    common = [key for key in mine.keys() & theirs.keys() if not key.startswith(f"{slot}.")]
+    (mine, own), (theirs, others) = (drawn_outside(slot, one) for one in (name, other))
+    common = mine.keys() & theirs.keys() - own - others
     changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
     assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
+
+
+def drawn_outside(slot: str, name: str) -> tuple[dict[str, nn.Parameter], set[str]]:
+    """The parameters of a model with the part, and the names of those that the part itself draws."""
+    model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
+    parameters = dict(model.named_parameters())
+    return parameters, {key for key in parameters if type(nearest_owner(model, key)[0]) is kind}
 
 
 def exports(slot: str, name: str) -> None:

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitcore.data.augment import AUGMENT, Augment
+from vitcore.model.block import BLOCK, Block
 from vitcore.model.head import HEAD, Head
+from vitcore.model.mlp import MLP, FeedForward
+from vitcore.model.norm import NORM, Norm
 from vitcore.model.part import Part
 from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.position import POSITION, Position
+from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
 from vitcore.model.stem import STEM, Stem
 from vitcore.training.objectives import OBJECTIVE, Objective
 from vitcore.training.optimizers import OPTIMIZER, Optimizer
@@ -23,6 +27,10 @@ SLOTS: Mapping[type[Variant], dict[str, Any]] = {
     Pooling: POOLING,
     Stem: STEM,
     Head: HEAD,
+    FeedForward: MLP,
+    Norm: NORM,
+    Block: BLOCK,
+    SelfAttention: SELF_ATTENTION,
     Objective: OBJECTIVE,
     Augment: AUGMENT,
     Optimizer: OPTIMIZER,

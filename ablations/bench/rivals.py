@@ -19,7 +19,7 @@ from vitcore.training.optimizers import Moments, decays, moments
 from vitcore.training.schedules import learning_rate
 
 OURS = "vitcore"
-DRAWN = ("dropout", "drop_path")  # each model draws its own random numbers for these
+DRAWN = ("dropout", "attention_dropout", "drop_path")  # each model draws its own random numbers for these
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""The golden losses, and the command that pins them anew: `make golden`."""
+"""The golden losses, and the commands that pin them: `make golden` all anew, `make golden-new` what is not pinned."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +29,10 @@ def entries() -> list[tuple[str, str]]:
     return [(slot, name) for slot, variants in VARIANTS.items() for name in variants]
 
 
-def main() -> None:
-    losses = {f"{slot}={name}": loss(slot, name) for slot, name in entries()}
+def main(kept: dict[str, float]) -> None:
+    losses = {entry: kept.get(entry) or loss(*entry.split("=")) for entry in map("=".join, entries())}
     FILE.write_text(json.dumps(losses, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(FILE.read_text()) if "new" in sys.argv[1:] else {})

@@ -44,9 +44,12 @@ def test_every_other_field_is_identity() -> None:
         "width": 96, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "patch": 2, "position": "2d",
         "pool": "gap", "stem": "conv", "steps": 7, "batch": 7, "lr": 0.5, "warmup": 0.2, "weight_decay": 0.5,
         "clip_norm": 0.5, "label_smoothing": 0.2, "evaluations": 5, "seed": 1,
+        "mlp": "swiglu", "norm": "rms", "bias": "none", "block": "post", "self_attention": "gated",
+        "embedding_norm": True,
         "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal", "layer_scale": 1e-4,
         "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
-        "weight_decay_on": "all", "dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
+        "weight_decay_on": "all", "dropout": 0.1,
+        "attention_dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
         "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
         "objective": "masked-patch", "init_from": "0123456789ab",
     }  # fmt: skip

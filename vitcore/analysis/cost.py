@@ -40,7 +40,8 @@ class Cost:
 
 
 # What the model is made of: everything that its cost depends on, and whether it can be built.
-MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", "dropout", "drop_path", "objective")
+RATES = ("dropout", "attention_dropout", "drop_path")
+MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES, "objective")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}
 biases: dict[str, Bias] = {}

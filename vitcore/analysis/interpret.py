@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from vitcore.data.shuffle import order
 from vitcore.data.splits import Data
-from vitcore.model.encoder import Attention
-from vitcore.model.position import Context, Grid, Position
+from vitcore.model.position import Grid, Position
+from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import in_precision
 
@@ -71,25 +71,17 @@ class Layer:
     bias: Tensor | None
 
 
-def attention(attention: Attention, x: Tensor, context: Context) -> Layer:
-    """softmax(q k^T / sqrt(d_h) + bias), written out."""
-    q, k, _, bias = attention.inputs(x, context)
-    logits = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    if bias is None:
-        return Layer(logits.softmax(dim=-1), None)
-    return Layer((logits + bias).softmax(dim=-1), bias.expand_as(logits))
-
-
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
     """Every layer's attention for standardised images (B, C, H, W)."""
     found: list[Layer] = []
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(module, Attention)
-        found.append(attention(module, *inputs))
+        assert isinstance(module, SelfAttention)
+        weights, bias = module.weights(*inputs)
+        found.append(Layer(weights, None if bias is None else bias.expand_as(weights)))
 
-    with hooked([module for module in model.encoder.modules() if isinstance(module, Attention)], look):
+    with hooked([module for module in model.encoder.modules() if isinstance(module, SelfAttention)], look):
         in_precision(model.config, model.pooled, images)
     return found
 
@@ -297,6 +289,8 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
     """In the order of the forward pass: the model's own parts, the encoder's by block."""
     yield "stem", model.stem
     yield "position", model.position
+    if model.encoder.embedding_norm is not None:
+        yield "encoder.embedding_norm", model.encoder.embedding_norm
     for layer, block in enumerate(model.encoder.blocks):
         for name, module in block.named_children():
             yield f"encoder.blocks.{layer}.{name}", module

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vitcore.config import Config
 from vitcore.interop.npz import read_npz
+from vitcore.model.mlp import MLP
 from vitcore.model.stem import ConvStem, ResNetStem, convolutions
 from vitcore.model.vit import ViT
 
@@ -57,6 +58,14 @@ TORCHVISION = {
     r"^head\.hidden": "heads.pre_logits",
     r"^head\.": "heads.head.",
 }
+PLAIN = {
+    "mlp": ("gelu",),
+    "norm": ("layer",),
+    "bias": ("all",),
+    "block": ("pre",),
+    "self_attention": ("full",),
+    "embedding_norm": (False,),
+}
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
 TIMM_HAS = {
     "position": ("none", "1d"),
@@ -65,6 +74,7 @@ TIMM_HAS = {
     "pool": tuple(TIMM_POOLS),
     "stem": ("patch", "resnet"),
     "head": ("linear",),
+    **PLAIN,
 }
 TORCHVISION_HAS = {
     "channels": (3,),
@@ -79,6 +89,7 @@ TORCHVISION_HAS = {
     "head": ("linear", "mlp"),
     "qk_norm": (False,),
     "layer_scale": (0.0,),
+    **PLAIN,
 }
 RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
@@ -154,7 +165,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
         "embed_dim": config.width,
         "depth": config.layers,
         "num_heads": config.heads,
-        "mlp_ratio": (round(config.width * config.mlp_ratio) + 0.5) / config.width,  # timm rounds down
+        "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width,  # timm rounds down
         "qk_norm": config.qk_norm,
         "init_values": config.layer_scale or None,
         "class_token": config.pool == "cls",
@@ -317,7 +328,7 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
             num_layers=config.layers,
             num_heads=config.heads,
             hidden_dim=config.width,
-            mlp_dim=round(config.width * config.mlp_ratio),
+            mlp_dim=MLP[config.mlp].hidden(config),
             num_classes=config.classes,
             representation_size=config.width if config.head == "mlp" else None,
             conv_stem_configs=stem,

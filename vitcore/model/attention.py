@@ -7,6 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """The weights (..., T, T) of q and k (..., T, d_h), written out."""
+    logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    return (logits if bias is None else logits + bias).softmax(dim=-1)
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of q, k and v, each (B, H, T, d_h), with a bias that expands to (B, H, T, T).
 

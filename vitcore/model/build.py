@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Model = Union["ViT", "Reference"]
+RATES = {"drop_rate": "dropout", "attn_drop_rate": "attention_dropout", "drop_path_rate": "drop_path"}  # timm's: ours
 UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
@@ -40,7 +41,8 @@ class Reference(nn.Module):
         super().__init__()
         self.config = config
         self.model = classifier(config)
-        asked = bool(config.dropout or config.drop_path)  # timm's models also drop by a function, in no module
+        # timm's models also drop by a function, in no module.
+        asked = any((config.dropout, config.attention_dropout, config.drop_path))
         self.drops = asked or any(dropping(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
@@ -66,6 +68,7 @@ def classifier(config: Config) -> nn.Module:
     known: dict[str, Any] = {
         "img_size": config.image_size,
         "drop_rate": config.dropout,
+        "attn_drop_rate": config.attention_dropout,
         "drop_path_rate": config.drop_path,
     }
     while True:
@@ -78,7 +81,7 @@ def classifier(config: Config) -> nn.Module:
             if unknown is None or unknown[1] not in known:
                 raise
         if known.pop(unknown[1]) and unknown[1] != "img_size":
-            field = {"drop_rate": "dropout", "drop_path_rate": "drop_path"}[unknown[1]]
+            field = RATES[unknown[1]]
             raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
 
 

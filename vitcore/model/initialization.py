@@ -105,7 +105,7 @@ class Initial(nn.Module):
 
 def rule_of(owner: nn.Module, name: str) -> Draw | None:
     """How the layer `owner` draws its own parameter `name`; None for a bare table."""
-    if isinstance(owner, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d):
+    if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
         return ones if name == "weight" else zeros
     if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":
         return zeros

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcore.model.encoder import EPSILON
 from vitcore.model.initialization import constant, normal, stacked, xavier_uniform, zeros
+from vitcore.model.norm import EPSILON
 from vitcore.model.part import Part
 
 if TYPE_CHECKING:

@@ -40,8 +40,10 @@ def attending(config: Config, device: str) -> AbstractContextManager[Any]:
 
 def named(config: Config, device: str) -> str:
     """What a trial's record says of it."""
-    if backends := pinned(config, device):
+    if (backends := pinned(config, device)) and not config.attention_dropout:
         return NAMES[backends[0]]
+    if config.attention_dropout and not config.model:
+        return PRODUCTS
     bias = bias_of(config)
     if device == "cpu":
         form = PRODUCTS if bias == "learned" else FREE  # one kernel, with a mask and without

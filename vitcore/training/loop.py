@@ -242,7 +242,8 @@ class Training:
         labels = train.labels[there]
         if not self.augment.cuts:
             pixels = train.seen(pixels)
-        if not (config.augment != "none" or config.dropout or config.drop_path or self.goal.keyed):
+        noisy = config.dropout or config.attention_dropout or config.drop_path
+        if not (config.augment != "none" or noisy or self.goal.keyed):
             return pixels, labels, None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
         return pixels, labels, image_keys(config.seed, epochs, train.index[places])

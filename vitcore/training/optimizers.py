@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Groups = list[dict[str, Any]]
+EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encoder.embedding_norm.")
 
 
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
@@ -51,7 +52,7 @@ def layer_id(name: str, layers: int) -> int:
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
-    return 0 if name.startswith(("stem.", "position.", "objective.", "class_token", "registers")) else layers + 1
+    return 0 if name.startswith(EMBEDS) else layers + 1
 
 
 class Optimizer(Variant):

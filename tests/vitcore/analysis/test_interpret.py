@@ -30,13 +30,17 @@ from vitcore.analysis.interpret import (
 )
 from vitcore.config import Config
 from vitcore.data.splits import load
+from vitcore.model.block import BLOCK
 from vitcore.model.position import POSITION, Grid, Position
+from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
 from vitcore.variants import VARIANTS
 
 TINY = {"data": "digits", "width": 16, "depth": 3, "heads": 2, "patch": 2}
 VARIED = [{"position": name} for name in POSITION] + [{"pool": "gap"}, {"registers": 3}, {"qk_norm": True}]
+BLOCKS: list[dict[str, object]] = [{"self_attention": name, "pool": "gap"} for name in SELF_ATTENTION]
+BLOCKS += [*({"block": name} for name in BLOCK), {"embedding_norm": True}, {"layer_scale": 0.1}]
 
 
 def perturbed(**settings: object) -> ViT:
@@ -297,9 +301,7 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
 # -- summary -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "settings", [*VARIED, *({"stem": stem, "patch": 4} for stem in STEM), {"layer_scale": 0.1}], ids=str
-)
+@pytest.mark.parametrize("settings", [*VARIED, *BLOCKS, *({"stem": stem, "patch": 4} for stem in STEM)], ids=str)
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
     """Parameters and FLOPs of all rows together are those of the whole."""
     config = Config(**(TINY | settings))

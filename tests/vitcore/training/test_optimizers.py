@@ -34,19 +34,25 @@ def grouped(config: Config, key: str) -> dict[float, set[str]]:
 
 
 ENTRIES = [(slot, name) for slot in PARTS for name in VARIANTS[slot]]
-BESIDES = {"registers": 2, "layer_scale": 0.1, "qk_norm": True}
+BESIDES = {"registers": 2, "layer_scale": 0.1, "qk_norm": True, "embedding_norm": True}
+ON_THE_GRID = {"pool": "gap", "registers": 0}  # what axial attention asks for
+
+
+def with_part(slot: str, name: str) -> dict[str, Any]:
+    return BESIDES | (ON_THE_GRID if name == "axial" else {}) | {slot: name}
 
 
 @pytest.mark.parametrize(("slot", "name"), ENTRIES)
 def test_weight_decay_is_of_matrices_alone(slot: str, name: str) -> None:
     """Weights of dense layers and convolutions decay; biases, norms, tables, tokens and scales do not."""
-    members = grouped(tiny(weight_decay=0.3, **(BESIDES | {slot: name})), "weight_decay")
+    members = grouped(tiny(weight_decay=0.3, **with_part(slot, name)), "weight_decay")
     assert members.keys() == {0.0, 0.3}
     assert all(one.endswith("weight") and "norm" not in one for one in members[0.3])
     assert not any(one.startswith("position.") for one in members[0.3])
     assert {"head.weight", "encoder.blocks.0.attention.qkv.weight", "encoder.blocks.1.mlp.up.weight"} <= members[0.3]
-    spared = {"head.bias", "registers", "encoder.blocks.0.scale1.gamma", "encoder.blocks.0.attention.q_norm.weight"}
+    spared = {"head.bias", "encoder.blocks.0.scale1.gamma", "encoder.blocks.0.attention.q_norm.weight"}
     assert spared <= members[0.0]
+    assert name == "axial" or "registers" in members[0.0]
 
 
 def test_weight_decay_on_all_parameters() -> None:
@@ -59,12 +65,12 @@ def test_weight_decay_on_all_parameters() -> None:
 @pytest.mark.parametrize(("slot", "name"), ENTRIES)
 def test_layer_decay_follows_the_depth(slot: str, name: str) -> None:
     """0.5 to the power of the layers above: all that embeds lowest, norm, pooling and head at the whole rate."""
-    config = tiny(layer_decay=0.5, **(BESIDES | {slot: name}))
+    config = tiny(layer_decay=0.5, **with_part(slot, name))
     top = config.layers + 1
     for scale, names in grouped(config, "lr_scale").items():
         for one in names:
             expected = top
-            if one.startswith(("stem.", "class_token", "registers")):
+            if one.startswith(("stem.", "class_token", "registers", "encoder.embedding_norm")):
                 expected = 0
             if one.startswith("encoder.blocks."):
                 expected = int(one.split(".")[2]) + 1

@@ -6,7 +6,7 @@ Shapes: B images, N patches in raster order on a grid of R rows and C columns, D
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -76,13 +76,15 @@ class Context:
     """What all layers of one forward pass share.
 
     grid: rows and columns of the images' patches. prefix: how many tokens stand before the patches. keys (B,): of the
-    images, in training (vitcore.keyed_random). The methods apply a site of the position to the patches alone.
+    images, in training (vitcore.keyed_random). shared: what a layer leaves for those after it. The methods apply a site
+    of the position to the patches alone.
     """
 
     position: Position
     grid: Grid
     prefix: int = 0
     keys: Keys = None
+    shared: dict[str, Tensor] = field(default_factory=dict)
 
     def tokens(self, x: Tensor, layer: int) -> Tensor:
         """Tokens (B, T, D) as they enter `layer`."""

@@ -1,0 +1,330 @@
+"""Blocks, MLPs, norms and attention against timm, PyTorch's own layers and explicit formulas."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcore import Config, ViT
+from vitcore.analysis.cost import measure
+from vitcore.contracts import perturbed
+from vitcore.keyed_random import code, kept
+from vitcore.model.block import BLOCK
+from vitcore.model.mlp import MLP
+from vitcore.model.position import Context
+from vitcore.model.self_attention import SELF_ATTENTION
+from vitcore.options import ConfigError
+
+B, T, D, H = 3, 16, 24, 3
+S16 = {"model": "S/16", "image_size": 224, "channels": 3, "classes": 1000}
+
+
+def config(**settings: Any) -> Config:
+    defaults = {"width": D, "depth": 2, "heads": H, "patch": 2, "pool": "gap", "position": "none"}
+    return Config(**(defaults | settings))
+
+
+def tokens() -> Tensor:
+    return torch.randn(B, T, D, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def context(model: ViT, keys: Tensor | None = None) -> Context:
+    return Context(model.position, model.config.grid, model.prefix, keys)
+
+
+def copied(theirs: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
+    """Another library's module in float64, with these weights under its names: all that it has."""
+    theirs = theirs.double().eval()
+    theirs.load_state_dict(weights)
+    return theirs
+
+
+def renamed(module: nn.Module, names: dict[str, str]) -> dict[str, Tensor]:
+    """The weights of a module of ours, by their names there."""
+    found = {}
+    for name, values in module.state_dict().items():
+        for ours, other in names.items():
+            name = name.replace(ours, other)
+        found[name] = values
+    return found
+
+
+def timms_mlp(name: str, hidden: int) -> nn.Module:
+    from timm.layers.mlp import GluMlp, Mlp
+
+    if name == "gelu":
+        return Mlp(D, hidden)
+    return GluMlp(D, 2 * hidden, act_layer={"swiglu": nn.SiLU, "geglu": nn.GELU}[name], gate_last=False)
+
+
+@pytest.mark.parametrize("name", ["gelu", "swiglu", "geglu"])
+@torch.no_grad()
+def test_mlp_equals_timms(name: str) -> None:
+    """Mlp, and GluMlp with the gate first, with the same weights."""
+    ours = perturbed(config(mlp=name)).encoder.blocks[0].mlp
+    theirs = copied(timms_mlp(name, ours.down.in_features), renamed(ours, {"up": "fc1", "down": "fc2"}))
+    torch.testing.assert_close(ours(tokens()), theirs(tokens()))
+
+
+@torch.no_grad()
+def test_squared_relu_equals_its_formula() -> None:
+    """max(0, x W + b)^2, then down."""
+    ours = perturbed(config(mlp="relu2")).encoder.blocks[0].mlp
+    hidden = (tokens() @ ours.up.weight.T + ours.up.bias).clamp(min=0) ** 2
+    torch.testing.assert_close(ours(tokens()), hidden @ ours.down.weight.T + ours.down.bias)
+
+
+@pytest.mark.parametrize(("model", "hidden"), [("Ti/16", 512), ("S/16", 1024), ("B/16", 2048)])
+def test_gated_mlps_have_the_parameters_of_the_plain_one(model: str, hidden: int) -> None:
+    """Two thirds of the hidden width: the weights are as many, and the biases a third more."""
+    settings = S16 | {"model": model}
+    plain, gated = (Config(**settings, mlp=name) for name in ("gelu", "swiglu"))
+    assert MLP["swiglu"].hidden(gated) == hidden
+    more = measure(gated)["params"] - measure(plain)["params"]
+    assert more == plain.depth * (2 * hidden - MLP["gelu"].hidden(plain))
+    assert measure(gated)["flops"] == measure(plain)["flops"]
+
+
+def test_hidden_width_is_exact_where_it_is_written() -> None:
+    """It is rounded to 8 otherwise; the width of the ratio, written out, is the same config."""
+    assert config(mlp="swiglu", **{"mlp.hidden": 37}).options["mlp.hidden"] == 37
+    assert ViT(config(mlp="swiglu", **{"mlp.hidden": 37})).encoder.blocks[0].mlp.up.weight.shape == (74, D)
+    assert MLP["geglu"].hidden(config(mlp="geglu")) == 64
+    assert config(**{"mlp.hidden": 96}) == config()
+
+
+@torch.no_grad()
+def test_rms_norm_equals_its_formula() -> None:
+    """x / sqrt(mean x^2 + 1e-6) * weight: no mean is taken off, and there is no bias."""
+    ours = perturbed(config(norm="rms")).encoder.norm
+    x = tokens()
+    expected = x / (x.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * ours.weight
+    torch.testing.assert_close(ours(x), expected)
+    assert {name for name, _ in ours.named_parameters()} == {"weight"}
+
+
+def test_norm_is_that_of_queries_and_keys_too() -> None:
+    """One choice for the blocks, the output, and queries and keys; the pooling's own stays a layer norm."""
+    model = ViT(config(norm="rms", qk_norm=True, pool="map", embedding_norm=True))
+    kinds = {name: type(module).__name__ for name, module in model.named_modules() if "norm" in name}
+    assert kinds.pop("pool.norm") == "LayerNorm"
+    assert len(kinds) == 10
+    assert set(kinds.values()) == {"RMSNorm"}
+
+
+@torch.no_grad()
+def test_pre_and_post_norm_equal_pytorchs_layer() -> None:
+    """nn.TransformerEncoderLayer, with `norm_first` and without."""
+    names = {"attention.out": "self_attn.out_proj", "attention.qkv.": "self_attn.in_proj_", "mlp.up": "linear1",
+             "mlp.down": "linear2"}  # fmt: skip
+    for name, first in (("pre", True), ("post", False)):
+        model = perturbed(config(block=name))
+        ours = model.encoder.blocks[1]
+        layer = nn.TransformerEncoderLayer(
+            D, H, 4 * D, dropout=0.0, activation="gelu", layer_norm_eps=1e-6, batch_first=True, norm_first=first
+        )
+        theirs = copied(layer, renamed(ours, names)).train()  # eval is another kernel
+        torch.testing.assert_close(ours(tokens(), context(model)), theirs(tokens()))
+
+
+def in_timms_order(ours: nn.Module) -> dict[str, Tensor]:
+    """The weights of a parallel block as timm has them: the MLP's and the attention's first products in one."""
+    weights = renamed(ours, {"norm1": "in_norm", "attention.out": "attn_out_proj", "mlp.down": "mlp_out_proj"})
+    for kind in ("weight", "bias"):
+        parts = [weights.pop(f"mlp.up.{kind}"), weights.pop(f"attention.qkv.{kind}")]
+        weights[f"in_proj.{kind}"] = torch.cat(parts)
+    return {name.replace("scale1", "ls").replace("attention.", ""): values for name, values in weights.items()}
+
+
+@torch.no_grad()
+def test_parallel_block_equals_timms() -> None:
+    """ParallelScalingBlock, with layer scale and query-key norm."""
+    from timm.models.vision_transformer import ParallelScalingBlock
+
+    model = perturbed(config(block="parallel", layer_scale=0.1, qk_norm=True))
+    ours = model.encoder.blocks[1]
+    block = ParallelScalingBlock(
+        D, H, qkv_bias=True, qk_norm=True, init_values=0.1, norm_layer=partial(nn.LayerNorm, eps=1e-6)
+    )
+    theirs = copied(block, in_timms_order(ours))
+    torch.testing.assert_close(ours(tokens(), context(model)), theirs(tokens()))
+
+
+@torch.no_grad()
+def test_clips_norm_stands_before_the_first_block() -> None:
+    """After positions and dropout, before the blocks; no other arm has it."""
+    model = perturbed(config(embedding_norm=True, position="1d", pool="cls"))
+    images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    where = context(model)
+    x = F.layer_norm(model.embed(images, where), [D], *model.encoder.embedding_norm.parameters(), eps=1e-6)
+    for block in model.encoder.blocks:
+        x = block(x, where)
+    *_, states = model.states(images)
+    torch.testing.assert_close(states, x)
+    assert ViT(config()).encoder.embedding_norm is None
+
+
+def biases(**settings: Any) -> set[str]:
+    """Of the first block."""
+    block = ViT(config(**settings)).encoder.blocks[0]
+    return {name for name, _ in block.named_parameters() if name.endswith("bias")}
+
+
+def test_biases_of_dense_layers_are_left_out_as_asked() -> None:
+    """Of queries, keys and values alone, or of all dense layers of the blocks; norms keep theirs."""
+    norms = {"norm1.bias", "norm2.bias"}
+    dense = {"attention.qkv.bias", "attention.out.bias", "mlp.up.bias", "mlp.down.bias"}
+    assert biases() == norms | dense
+    assert biases(bias="no-qkv") == norms | dense - {"attention.qkv.bias"}
+    assert biases(bias="none") == norms
+    assert biases(bias="none", norm="rms", mlp="swiglu") == set()
+    assert biases(bias="no-qkv", self_attention="gated") == norms | dense - {"attention.qkv.bias"}
+
+
+@torch.no_grad()
+def test_gated_attention_equals_timms() -> None:
+    """Attention(gated=True) with the same weights."""
+    from timm.layers.attention import Attention
+
+    model = perturbed(config(self_attention="gated"))
+    ours = model.encoder.blocks[0].attention
+    theirs = copied(Attention(D, H, qkv_bias=True, gated=True), renamed(ours, {"out": "proj"}))
+    torch.testing.assert_close(ours(tokens(), context(model)), theirs(tokens()))
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("layer", [0, 1])
+@torch.no_grad()
+def test_differential_attention_equals_timms(layer: int, qk_norm: bool) -> None:
+    """DiffAttention of the same depth with the same weights."""
+    from timm.layers.diff_attention import DiffAttention
+
+    model = perturbed(config(self_attention="differential", qk_norm=qk_norm, width=D, heads=H))
+    ours = model.encoder.blocks[layer].attention
+    other = DiffAttention(D, H, qkv_bias=True, qk_norm=qk_norm, norm_layer=partial(nn.LayerNorm, eps=1e-6), depth=layer)
+    other.sub_norm = nn.RMSNorm(D // H, eps=1e-5)  # timm's does not take float64
+    theirs = copied(other, renamed(ours, {"out": "proj"}))
+    # timm computes lambda in float32.
+    torch.testing.assert_close(ours(tokens(), context(model)), theirs(tokens()), rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_value_residual_averages_with_the_first_layers_values() -> None:
+    """A loop over both layers with explicit softmax."""
+    model = perturbed(config(self_attention="value-residual"))
+    where, x, first = context(model), tokens(), None
+    for block in model.encoder.blocks:
+        attention, normed = block.attention, block.norm1(x)
+        q, k, v = attention.qkv(normed).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)
+        first = v if first is None else first
+        mixed = (q @ k.mT / (D // H) ** 0.5).softmax(dim=-1) @ (0.5 * v + 0.5 * first)
+        expected = attention.out(mixed.transpose(1, 2).reshape(B, T, D))
+        torch.testing.assert_close(attention(normed, where), expected)
+        x = block(x, where)
+
+
+@pytest.mark.parametrize("position", ["none", "rope2d"])
+@torch.no_grad()
+def test_axial_attention_is_masked_full_attention(position: str) -> None:
+    """Full attention in which a patch sees its row alone, in the next layer its column, on grids that are no square."""
+    model, full = (perturbed(config(self_attention=name, position=position, width=48)) for name in ("axial", "full"))
+    full.load_state_dict(model.state_dict())
+    grid = (2, 3)
+    x = torch.randn(2, 6, 48, dtype=torch.float64)
+    rows, columns = torch.arange(6) // 3, torch.arange(6) % 3
+    for layer, line in enumerate((rows, columns)):
+        where = Context(model.position, grid)
+        q, k, v, _ = full.encoder.blocks[layer].attention.inputs(x, where)
+        same = line[:, None] == line
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=same)
+        attention = model.encoder.blocks[layer].attention
+        torch.testing.assert_close(attention(x, where), attention.out(mixed.transpose(1, 2).flatten(2)))
+
+
+def test_axial_block_of_the_paper_is_two_of_ours() -> None:
+    """D.6: twice the blocks' parameters and products; attention over 14 instead of 196 patches."""
+    common = S16 | {"pool": "gap"}
+    full, axial = Config(**common), Config(**common, self_attention="axial", depth=24)
+    block = 12 * (measure(Config(**common, depth=2))["params"] - measure(Config(**common, depth=1))["params"])
+    assert measure(axial)["params"] - measure(full)["params"] == block
+    attention = 2 * 2 * 384 * 196  # of a query per key: q k and the weighted sum, 2 FLOPs each
+    dense = measure(full)["flops"] - 12 * 196 * attention
+    one = 12 * 2 * 196 * 12 * 384**2  # the blocks' dense layers
+    assert measure(axial)["flops"] == dense + one + 24 * 14 * attention
+
+
+@pytest.mark.parametrize("name", SELF_ATTENTION)
+@torch.no_grad()
+def test_weights_to_look_at_are_those_that_attention_uses(name: str) -> None:
+    """The weights, written out, times the values give the output."""
+    model = perturbed(config(self_attention=name, position="1d"))
+    for block in model.encoder.blocks:
+        where = context(model)
+        x, attention = block.norm1(tokens()), block.attention
+        if name == "value-residual" and attention.layer:
+            where.shared["values"] = torch.randn(B, H, T, D // H, dtype=torch.float64)
+        weights, _ = attention.weights(x, where)
+        v = attention.inputs(x, where)[2]
+        mixed = weights @ v
+        if name == "differential":
+            mixed = attention.sub_norm(mixed) * (1 - attention.lambda_init)
+        mixed = mixed.transpose(1, 2).flatten(2)
+        gate = attention.gate(x).sigmoid() if name == "gated" else 1
+        torch.testing.assert_close(attention(x, where), attention.out(gate * mixed))
+
+
+IMPOSSIBLE = [
+    ({"self_attention": "axial", "pool": "cls"}, "pool=cls: self_attention=axial has no class token"),
+    ({"self_attention": "axial", "registers": 2}, "registers=2: self_attention=axial"),
+    ({"self_attention": "axial", "position": "relative"}, "position=relative: self_attention=axial takes none, 1d"),
+    ({"self_attention": "differential", "position": "rope2d"}, "position=rope2d: self_attention=differential takes"),
+    ({"self_attention": "differential", "width": 9}, "width=9 over heads=3: self_attention=differential halves"),
+    ({"self_attention": "axal"}, "self_attention=axal: one of full, axial, .* did you mean 'axial'"),
+    ({"mlp": "swiglu", "mlp.hidden": 0}, "mlp=swiglu: hidden=0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), IMPOSSIBLE)
+def test_what_cannot_be_is_one_line(settings: dict[str, Any], message: str) -> None:
+    """Before anything trains: the key, its value, and what is allowed."""
+    with pytest.raises(ConfigError, match=message):
+        config(**settings)
+
+
+@pytest.mark.parametrize("name", SELF_ATTENTION)
+def test_attention_dropout_is_keyed_by_image(name: str) -> None:
+    """Images alone and together have the same masks; evaluation has none."""
+    model = perturbed(config(self_attention=name, attention_dropout=0.4, head_init="lecun-normal")).train()
+    images, keys = torch.randn(4, 1, 8, 8, dtype=torch.float64), torch.arange(4) * 7919
+    whole = model(images, keys)
+    torch.testing.assert_close(torch.cat([model(images[i : i + 1], keys[i : i + 1]) for i in range(4)]), whole)
+    assert not torch.allclose(model(images, keys + 1), whole)
+    plain = perturbed(config(self_attention=name, head_init="lecun-normal")).eval()
+    torch.testing.assert_close(model.eval()(images), plain(images))
+
+
+@torch.no_grad()
+def test_attention_dropout_drops_weights() -> None:
+    """softmax(logits) masked and scaled up, then times the values, with the mask of the layer's site."""
+    model = perturbed(config(attention_dropout=0.4)).train()
+    attention, keys = model.encoder.blocks[1].attention, torch.arange(B) * 7919
+    where = context(model, keys)
+    q, k, v, _ = attention.inputs(tokens(), where)
+    mask = kept(keys, code("attention.weights 1"), H * T * T, 0.4).view(B, H, T, T)
+    mixed = ((q @ k.mT / (D // H) ** 0.5).softmax(dim=-1) * mask / 0.6) @ v
+    torch.testing.assert_close(attention(tokens(), where), attention.out(mixed.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("block", BLOCK)
+@pytest.mark.parametrize("mlp", MLP)
+@pytest.mark.parametrize("self_attention", SELF_ATTENTION)
+def test_parts_of_a_block_go_together(self_attention: str, mlp: str, block: str) -> None:
+    """Every block, MLP and attention build one model with finite logits and gradients, in training with dropout."""
+    noise = {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1}
+    settings = {"self_attention": self_attention, "mlp": mlp, "block": block, "norm": "rms", "bias": "none"}
+    model = ViT(config(**settings, **noise, qk_norm=True, embedding_norm=True)).train()
+    model(torch.randn(2, 1, 8, 8), torch.arange(2)).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

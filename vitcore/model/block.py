@@ -1,0 +1,107 @@
+"""A block of the encoder: attention and MLP, with residual connections. One class and one line of BLOCK each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.model.dropout import drop_path
+from vitcore.model.initialization import Initial, constant
+from vitcore.model.mlp import MLP
+from vitcore.model.norm import norm
+from vitcore.model.part import Part
+from vitcore.model.self_attention import SELF_ATTENTION
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+    from vitcore.model.position import Context
+
+
+class LayerScale(Initial):
+    """A learned factor for each channel of a branch (arXiv 2103.17239, equation 4)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(config.width))
+        self.draws = {"gamma": constant(config.layer_scale)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class Block(Part):
+    """Tokens (B, T, D) to (B, T, D)."""
+
+    slot = "block"
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__()
+        self.norm1 = norm(config, config.width)
+        self.attention = SELF_ATTENTION[config.self_attention](config, layer)
+        self.scale1 = layer_scale(config)
+        self.drop_path1 = drop_path(drop_rate(config, layer), f"attention {layer}")
+        self.mlp = MLP[config.mlp](config, layer)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        raise NotImplementedError
+
+
+class TwoBranches(Block):
+    """A block with a residual connection around the attention, and another around the MLP."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.norm2 = norm(config, config.width)
+        self.scale2 = layer_scale(config)
+        self.drop_path2 = drop_path(drop_rate(config, layer), f"mlp {layer}")
+
+
+class PreNorm(TwoBranches):
+    """z' = MSA(LN(z)) + z;  z'' = MLP(LN(z')) + z'  (arXiv 2010.11929, equations 2 and 3)."""
+
+    numerics = 1
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.keys)
+        return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.keys)), context.keys)
+
+
+class PostNorm(TwoBranches):
+    """z' = LN(MSA(z) + z);  z'' = LN(MLP(z') + z')  (arXiv 1706.03762, section 3.1).
+
+    The last block ends with a norm of its own, so that `final_norm=none` is the original encoder.
+    """
+
+    numerics = 1
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.keys))
+        return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))  # type: ignore[no-any-return]
+
+
+class Parallel(Block):
+    """z' = MSA(LN(z)) + MLP(LN(z)) + z, with one norm for both branches (arXiv 2302.05442, section 2.1).
+
+    As timm's `ParallelScalingBlock`, layer scale and stochastic depth are of the sum of both.
+    """
+
+    numerics = 1
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        normed = self.norm1(x)
+        branches = self.attention(normed, context) + self.mlp(normed, context.keys)
+        return x + self.drop_path1(self.scale1(branches), context.keys)
+
+
+BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel}
+
+
+def drop_rate(config: Config, layer: int) -> float:
+    """Stochastic depth's: 0 at the first block, `drop_path` at the last, in a line between (arXiv 1603.09382)."""
+    return config.drop_path * layer / max(1, config.layers - 1)
+
+
+def layer_scale(config: Config) -> nn.Module:
+    return LayerScale(config) if config.layer_scale else nn.Identity()

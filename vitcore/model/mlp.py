@@ -1,0 +1,118 @@
+"""The MLP of a block. One class and one line of MLP each.
+
+Shapes: B images, T tokens, D width, F hidden width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitcore.keyed_random import Keys
+from vitcore.model.dropout import dropout
+from vitcore.model.initialization import normal, stacked, xavier_uniform
+from vitcore.model.part import Part
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class FeedForward(Part):
+    """Tokens (B, T, D) to (B, T, D), each token alone: up, an activation, down; dropout after both."""
+
+    slot = "mlp"
+    draws = {"up.bias": normal(1e-6), "down.bias": normal(1e-6)}
+    ups = 1  # hidden vectors that `up` computes
+
+    class Options(Part.Options):
+        """`hidden`: the exact hidden width, in the place of `mlp_ratio`."""
+
+        hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__()
+        hidden, bias = self.hidden(config), config.bias != "none"
+        self.up = nn.Linear(config.width, self.ups * hidden, bias=bias)
+        self.down = nn.Linear(hidden, config.width, bias=bias)
+        self.dropout_up = dropout(config.dropout, f"mlp.up {layer}")
+        self.dropout_down = dropout(config.dropout, f"mlp.down {layer}")
+
+    @classmethod
+    def hidden(cls, config: Config) -> int:
+        """The hidden width F."""
+        return config.options_of(cls.slot, cls.Options).hidden or cls.hidden_by_ratio(config)
+
+    @classmethod
+    def hidden_by_ratio(cls, config: Config) -> int:
+        """The hidden width that `mlp_ratio` gives."""
+        return round(config.width * config.mlp_ratio)
+
+    @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """A hidden width that equals the ratio's is no option."""
+        return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
+
+    def activation(self, x: Tensor) -> Tensor:
+        """(B, T, ups F) to (B, T, F)."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
+        return self.dropout_down(self.down(self.dropout_up(self.activation(self.up(x)), keys)), keys)
+
+
+class GELU(FeedForward):
+    """Two layers with a GELU between them (arXiv 2010.11929, section 3.1 and the caption of Table 3)."""
+
+    numerics = 1
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
+class SquaredReLU(FeedForward):
+    """Two layers with a squared ReLU between them (Primer: arXiv 2109.08668, section 3)."""
+
+    numerics = 1
+
+    def activation(self, x: Tensor) -> Tensor:
+        return F.relu(x).square()
+
+
+class GatedLinearUnit(FeedForward):
+    """act(x W) * (x V), then down (arXiv 2002.05202). Both hidden vectors come from one product, the gate first.
+
+    The hidden width is 2/3 of `mlp_ratio`'s, rounded to a multiple of 8: as many parameters as without the gate.
+    """
+
+    draws = {**FeedForward.draws, "up.weight": stacked(2, xavier_uniform)}
+    ups = 2
+
+    @classmethod
+    def hidden_by_ratio(cls, config: Config) -> int:
+        return max(8, 8 * round(config.width * config.mlp_ratio / 12))
+
+
+class SwiGLU(GatedLinearUnit):
+    """A hidden vector gated by the SiLU of another (arXiv 2002.05202, equation 6)."""
+
+    numerics = 1
+
+    def activation(self, x: Tensor) -> Tensor:
+        gate, x = x.chunk(2, dim=-1)
+        return F.silu(gate) * x
+
+
+class GEGLU(GatedLinearUnit):
+    """A hidden vector gated by the GELU of another (arXiv 2002.05202, equation 6)."""
+
+    numerics = 1
+
+    def activation(self, x: Tensor) -> Tensor:
+        gate, x = x.chunk(2, dim=-1)
+        return F.gelu(gate) * x
+
+
+MLP: dict[str, type[FeedForward]] = {"gelu": GELU, "swiglu": SwiGLU, "geglu": GEGLU, "relu2": SquaredReLU}

@@ -1,0 +1,217 @@
+"""Multi-head self-attention over the tokens. One class and one line of SELF_ATTENTION each.
+
+Shapes: B images, T tokens (`prefix` of them before the N patches), D width, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.model.attention import attend, softmax_of
+from vitcore.model.dropout import dropout
+from vitcore.model.initialization import normal, stacked, xavier_uniform
+from vitcore.model.norm import norm
+from vitcore.model.part import Part
+from vitcore.model.pooling import POOLING
+from vitcore.model.position import POSITION, Context, Position
+from vitcore.options import ConfigError, listed
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class SelfAttention(Part):
+    """Tokens (B, T, D) to (B, T, D). Queries, keys and values come from one product."""
+
+    slot = "self_attention"
+    draws = {"qkv.weight": stacked(3, xavier_uniform)}
+    maps = 1  # attention maps of a head
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__()
+        self.heads, self.layer = config.heads, layer
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
+        self.q_norm, self.k_norm = (self.head_norm(config) for _ in range(2))
+        self.out = nn.Linear(config.width, config.width, bias=config.bias != "none")
+        self.dropout_weights = dropout(config.attention_dropout, f"attention.weights {layer}")
+        self.drops_weights = config.attention_dropout > 0
+        self.dropout = dropout(config.dropout, f"attention.out {layer}")
+
+    @classmethod
+    def head_norm(cls, config: Config) -> nn.Module:
+        """The norm of each query or key, with qk_norm (arXiv 2302.05442, section 2.1)."""
+        return norm(config, config.width // config.heads // cls.maps) if config.qk_norm else nn.Identity()
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        q, k, v, bias = self.inputs(x, context)
+        x = self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)  # (B, T, D)
+        return self.dropout(self.out(x), context.keys)
+
+    def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys and values (B, H, T, d_h), and what is added to the logits, expandable to (B, H, T, T)."""
+        B, T, _ = x.shape
+        # Unbound before they are transposed, the three gradients keep the product's layout and are copied once.
+        q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
+        q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
+        return q, k, v, context.bias(q, self.layer)
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
+        """(B, H, T, d_h)"""
+        if self.training and self.drops_weights:
+            return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
+        return attend(q, k, v, bias)
+
+    def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        """The attention weights (B, H, T, T) and the bias of their logits, written out, to look at."""
+        q, k, _, bias = self.inputs(x, context)
+        return softmax_of(q, k, bias), bias
+
+
+class Full(SelfAttention):
+    """Every token attends to every token (arXiv 2010.11929, appendix A)."""
+
+    numerics = 1
+
+
+class Gated(SelfAttention):
+    """Full attention whose output is multiplied by sigmoid(x W), element by element (arXiv 2505.06708, G1).
+
+    As timm's `Attention(gated=True)`. The gate has a bias where queries, keys and values do.
+    """
+
+    numerics = 1
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.gate = nn.Linear(config.width, config.width, bias=config.bias == "all")
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        gate = self.gate(x).sigmoid()  # (B, T, D)
+        q, k, v, bias = self.inputs(x, context)
+        x = self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)  # (B, T, D)
+        return self.dropout(self.out(gate * x), context.keys)
+
+
+class ValueResidual(SelfAttention):
+    """Full attention of the mean of a layer's values and the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
+
+    numerics = 1
+
+    def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        q, k, v, bias = super().inputs(x, context)
+        if self.layer == 0:
+            context.shared["values"] = v
+            return q, k, v, bias
+        return q, k, (v + context.shared["values"]) / 2, bias
+
+
+class Axial(SelfAttention):
+    """Patches attend within their row in even layers, within their column in odd ones (arXiv 2010.11929, D.6).
+
+    The paper's axial block is two of these: attention along rows and an MLP, then along columns and another MLP. It
+    has the parameters of two blocks, so `depth` is twice the paper's. There is no token outside of the grid.
+    """
+
+    numerics = 1
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_sites_free(config, "bias")
+        if POOLING[config.pool].class_token:
+            raise ConfigError(f"pool={config.pool}: self_attention=axial has no class token: gap, gem or map")
+        if config.registers:
+            raise ConfigError(f"registers={config.registers}: self_attention=axial has tokens on the grid alone: 0")
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
+        q, k, v = (self.lines(x, context) for x in (q, k, v))
+        x = super().attended(q, k, v, None, context)  # (B, H lines, length, d_h)
+        x = x.view(len(x), self.heads, -1, *x.shape[2:])  # (B, H, lines, length, d_h)
+        return self.turned(x).flatten(2, 3)
+
+    def lines(self, x: Tensor, context: Context) -> Tensor:
+        """(B, H, N, d_h) to (B, H lines, length, d_h): lines are rows or columns."""
+        B, H, _, d = x.shape
+        return self.turned(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
+
+    def turned(self, x: Tensor) -> Tensor:
+        """(B, H, rows, columns, d_h) to lines first, and back."""
+        return x.transpose(2, 3) if self.layer % 2 else x
+
+    def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        q, k, _, _ = self.inputs(x, context)
+        weights = softmax_of(self.lines(q, context), self.lines(k, context), None)
+        weights = weights.view(len(x), self.heads, -1, *weights.shape[2:])  # (B, H, lines, length, length)
+        same = torch.eye(weights.shape[2], dtype=weights.dtype, device=weights.device)
+        form = "bhcij,cd->bhicjd" if self.layer % 2 else "bhrij,rs->bhrisj"
+        return torch.einsum(form, weights, same).flatten(4, 5).flatten(2, 3), None
+
+
+class Differential(SelfAttention):
+    """The difference of two attention maps a head, each of half the head's width (arXiv 2410.05258, section 2.1).
+
+    (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, then an RMS norm of each head, scaled by 1 - lambda_init. As timm's
+    `DiffAttention`. `heads` counts pairs of maps.
+    """
+
+    numerics = 1
+    draws = {**SelfAttention.draws, **{f"lambda_{one}": normal(0.1) for one in ("q1", "k1", "q2", "k2")}}
+    maps = 2
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        half = config.width // config.heads // 2
+        self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * layer)
+        self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
+            nn.Parameter(torch.empty(half)) for _ in range(4)
+        )
+        self.sub_norm = nn.RMSNorm(2 * half, eps=1e-5)  # the paper's epsilon
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_sites_free(config, "bias", "rotate")
+        if config.width // config.heads % 2:
+            width = f"width={config.width} over heads={config.heads}"
+            raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
+
+    def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries and keys of both maps (B, 2 H, T, d_h / 2), values (B, H, T, d_h)."""
+        B, T, _ = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
+        q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))
+        return self.q_norm(q), self.k_norm(k), v.view(B, T, self.heads, -1).transpose(1, 2), None
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
+        both = super().attended(q, k, v.repeat_interleave(2, dim=1), bias, context)  # (B, 2 H, T, d_h)
+        return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)  # type: ignore[no-any-return]
+
+    def difference(self, both: Tensor) -> Tensor:
+        """Of what each head's two maps give (B, 2 H, T, d): (B, H, T, d)."""
+        first, second = both.view(len(both), self.heads, 2, *both.shape[2:]).unbind(2)
+        plus, minus = torch.dot(self.lambda_q1, self.lambda_k1), torch.dot(self.lambda_q2, self.lambda_k2)
+        return first - (plus.exp() - minus.exp() + self.lambda_init) * second
+
+    def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        q, k, _, bias = self.inputs(x, context)
+        return self.difference(softmax_of(q, k, bias)), bias
+
+
+SELF_ATTENTION: dict[str, type[SelfAttention]] = {
+    "full": Full,
+    "axial": Axial,
+    "gated": Gated,
+    "value-residual": ValueResidual,
+    "differential": Differential,
+}
+
+
+def need_sites_free(config: Config, *sites: str) -> None:
+    """Raises ConfigError for a position that acts at one of `sites`, where this attention has another shape."""
+    free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
+    if config.position not in free:
+        raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")
