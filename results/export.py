@@ -7,20 +7,22 @@ are equal bytes.
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results import store
-from results.names import METRICS
+from results.store import correctness
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.record import Record
-from results.store.schemas import ExportHeader, in_range, problem
+from results.store.schemas import ExportHeader, TrialRow, problem
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import layout
 
@@ -33,6 +35,7 @@ ADDED = {
     *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
     *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
 }
+MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # of all columns
 NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
@@ -112,41 +115,46 @@ def read(path: Path) -> list[StudyResults]:
 
     Raises ValueError for a file that is no export, is damaged, or was written by a newer version.
     """
-    table = read_table(path)
-    header = read_header(path, table.schema)
-    rows = read_rows(path, table)
+    header = read_header(path)
+    rows = read_rows(path)
     if header["trials"] != fingerprint(rows):
         raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
     records = {row["id"]: record(row) for row in rows}
+    planned = {trial["id"] for plan in header["plans"] for arm in plan["arms"] for trial in arm["trials"]}
+    if missing := planned - records.keys():
+        raise store.Broken(f"{path}: damaged (no row for trial {min(missing)})")
     return [assemble(plan, records) for plan in header["plans"]]
 
 
 def read_plans(path: Path) -> list[Json]:
     """The plans alone. Raises ValueError as `read` does."""
-    plans: list[Json] = read_header(path, read_table(path, ["id"]).schema)["plans"]
+    plans: list[Json] = read_header(path)["plans"]
     return plans
 
 
-def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+def read_inside(path: Path) -> dict[str, Inspection]:
+    """Trial id -> what `ablate inspect` found in it. Raises ValueError as `read` does."""
+    packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
+    try:
+        return {trial: unpack(trial, text) for trial, text in packed.items() if text}
+    except store.Broken as error:
+        raise store.Broken(f"{path}: damaged ({error})") from None
+
+
+@contextmanager
+def opened(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
     """Raises ValueError for what is no Parquet, or not whole."""
     try:
-        return pq.read_table(path, columns=columns)
+        with pq.ParquetFile(path, **options) as file:
+            yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a whole .parquet file ({str(error).splitlines()[0]})") from None
 
 
-def read_inside(path: Path) -> dict[str, Inspection]:
-    """Trial id -> what `ablate inspect` found in it. The file is one that `read` has read."""
-    table = pq.read_table(path)
-    if "inspect" not in table.schema.names:
-        return {}
-    packed = zip(table["id"].to_pylist(), table["inspect"].to_pylist(), strict=True)
-    return {trial: unpack(trial, text) for trial, text in packed if text}
-
-
-def read_header(path: Path, schema: pa.Schema) -> Json:
+def read_header(path: Path) -> Json:
     """What the schema's metadata hold. Raises ValueError, Broken, NewerSchema."""
-    content = (schema.metadata or {}).get(KEY)
+    with opened(path) as file:
+        content = (file.schema_arrow.metadata or {}).get(KEY)
     if content is None:
         raise ValueError(f"{path}: a Parquet file, but not one that `ablate export` wrote")
     try:
@@ -160,24 +168,51 @@ def read_header(path: Path, schema: pa.Schema) -> Json:
     return header
 
 
-def read_rows(path: Path, table: pa.Table) -> list[Json]:
-    """The rows with their arrays. Raises Broken."""
-    missing = ADDED - set(table.schema.names)
-    if not table.schema.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
-        raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
+def read_rows(path: Path) -> list[Json]:
+    """The rows, held to their schema, with their arrays. Raises ValueError, Broken."""
+    with opened(path) as file:
+        missing = ADDED - set(file.schema_arrow.names)
+        if not file.schema_arrow.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
+            raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
     try:
+        table = read_table(path)
         rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
     except UnicodeDecodeError as error:
         raise store.Broken(f"{path}: damaged ({error})") from None
-    for row in rows:
-        try:
-            in_range({name: row[name] for name in METRICS if name in row})
-        except ValueError as error:
-            raise store.Broken(f"{path}: damaged (trial {row['id']}: {error})") from None
     for name in ARRAYS:
         for row, scalar in zip(rows, table[name], strict=True):  # no Python number for each image
             row[name] = scalar.values.to_numpy() if scalar.is_valid else None
+    for place, row in enumerate(rows):
+        if wrong := problem(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS}):
+            raise store.Broken(f"{path}: damaged (row {place}: {wrong})")
+        index, correct = row["correct_index"], row["correct"]
+        if (index is None) != (correct is None) or (index is not None and not correctness.belong(index, correct)):
+            raise store.Broken(f"{path}: damaged (row {place}: correct_index and correct do not belong together)")
     return rows
+
+
+def read_table(path: Path) -> pa.Table:
+    """Raises ValueError, before memory is taken, for more than results of trials can be.
+
+    A dictionary holds a text once however many rows name it, so texts are measured before they are spread out.
+    """
+    texts = [name for name in SCHEMA.names if SCHEMA.field(name).type == pa.string()]
+    with opened(path, read_dictionary=texts) as file:
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+        refuse_flood(path, "rows", file.metadata.num_rows, MOST_ROWS)
+        refuse_flood(path, "values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
+        refuse_flood(path, "bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
+        table = file.read()
+        spread = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
+        lengths = (pc.sum(pc.take(pc.binary_length(one.dictionary), one.indices)).as_py() or 0 for one in spread)
+        refuse_flood(path, "bytes of text", sum(lengths), MOST_BYTES)
+        return table.cast(pa.schema([SCHEMA.field(name) for name in table.schema.names]))
+
+
+def refuse_flood(path: Path, what: str, found: int, most: int) -> None:
+    if found > most:
+        raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
 
 
 def record(row: Json) -> Record:

@@ -36,12 +36,13 @@ from ablations.planning.step_times import Device
 from results import store
 from results.store import dependencies, lease
 from results.store.paths import refuse_links
+from results.store.schemas import Private, Schema, Submission
 from slurm.profiles import profile as profiles
 from slurm.queries import limits, queue
 from slurm.queries.ask import TIMEOUT, Refused, Unreachable
 from slurm.queries.queue import QueuedJob
 from slurm.submission import arrays as submission
-from slurm.submission.intent import SETTLE_SECONDS, acknowledge, is_settled, was_taken
+from slurm.submission.intent import SETTLE_SECONDS, Intent, acknowledge, is_settled, was_taken
 from slurm.submission.intent import read as read_intent
 
 Json = dict[str, Any]
@@ -188,7 +189,8 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
 
 
 def load(folder: Path) -> Campaign:
-    content = store.read_json(folder / "campaign.json")
+    """Raises FileNotFoundError; Broken, with the file, where it is not as `create` writes it."""
+    content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content["profile"] | private(folder), str(folder))
     return Campaign(
         folder,
@@ -204,9 +206,16 @@ def load(folder: Path) -> Campaign:
 def private(folder: Path) -> Json:
     """What of a campaign's profile only its user may read; nothing for others, and of a campaign of before."""
     try:
-        return store.read_json(folder / "private.json")
+        return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
         return {}
+
+
+def checked(path: Path, schema: type[Schema]) -> Json:
+    try:
+        return store.read_json(path, schema)
+    except store.Broken as error:  # which begins with the file's name
+        raise store.Broken(f"{path.parent}/{error}") from None
 
 
 def campaigns(runs: Path) -> list[Campaign]:
@@ -215,7 +224,7 @@ def campaigns(runs: Path) -> list[Campaign]:
     return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 
 
-def intents(campaign: Path) -> Iterator[tuple[Path, Json]]:
+def intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
     """The arrays in a campaign's folder that SLURM did not refuse, and what each was to hold."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused, perhaps this moment, or still being written
@@ -228,7 +237,7 @@ def acknowledged(campaign: Campaign) -> set[str]:
         key
         for array, intent in intents(campaign.folder)
         if was_taken(array)
-        for share in intent["shares"]
+        for share in intent.shares
         for key in share
     }
 
@@ -264,8 +273,8 @@ def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
     for job in queue.jobs(f"{PREFIX}:", timeout=timeout):
         if job.tag in known:
             campaign, intent = known[job.tag]
-            share = intent["shares"][job.index or 0]
-            found.append(Queued(job, campaign, intent["function"], tuple(share)))
+            share = intent.shares[job.index or 0]
+            found.append(Queued(job, campaign, intent.function, tuple(share)))
     return found
 
 
@@ -293,7 +302,7 @@ def settle(runs: Path) -> None:
     for campaign in campaigns(runs):
         for array, intent in intents(campaign.folder):
             if not is_settled(array):
-                age = time.time() - intent["written"]
+                age = time.time() - intent.written
                 time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
                 acknowledge(array, None)
 
@@ -533,7 +542,7 @@ def make_sure_of_last(campaign: Campaign, begins: bool = False) -> None:
 def has_later_lasts(campaign: Campaign) -> bool:
     """Whether both last jobs were handed over after the newest shares, as the disk has it."""
     arrays = sorted(intents(campaign.folder), key=itemgetter(0))
-    functions = [intent["function"] for array, intent in arrays if was_taken(array)]
+    functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
     return {LAST, WATCH} <= {*functions[newest + 1 :]}
 
@@ -552,4 +561,4 @@ def dismiss_lasts(campaign: Campaign) -> None:
 
 def share_arrays(campaign: Campaign) -> int:
     """How many arrays of trials were handed over."""
-    return sum(intent["function"] == SHARE for _, intent in intents(campaign.folder))
+    return sum(intent.function == SHARE for _, intent in intents(campaign.folder))

@@ -14,6 +14,7 @@ from ablations.cluster import job_outcomes, no_progress, staging
 from ablations.cluster.campaign import Campaign, Look
 from ablations.execution import runner
 from ablations.planning.jobs import Job
+from ablations.reporting.output import plain_output
 from results import store
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
 from slurm.submission import arrays, ending
@@ -23,6 +24,7 @@ NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's de
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 
+@plain_output()
 def share(folder: str, *ids: str) -> int:
     """Trains the trials, until they are over or the time is; on the way out makes sure of a last job."""
     campaign = campaigns.load(Path(folder))
@@ -105,6 +107,7 @@ class Lines:
         print(f"{store.now()} {text}", flush=True)
 
 
+@plain_output()
 def last(folder: str) -> int:
     """Once all else has ended: resubmits what is missing while there is progress, then writes the report."""
     campaign = campaigns.load(Path(folder))
@@ -123,6 +126,7 @@ def last(folder: str) -> int:
     return FAILED if found.failed or found.blocked or found.cancelled else 0
 
 
+@plain_output()
 def watch(folder: str) -> int:
     """The same while others may still be at work; another one watches then, unless the queue is full."""
     campaign = campaigns.load(Path(folder))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
+from ablations.execution.logs import end_of
 from slurm.profiles import profile as profiles
 
 
@@ -41,14 +42,14 @@ class Handed:
 
     def lines(self) -> list[str]:
         """What the task printed each time that it was started."""
-        return [line for log in self.logs for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        return [line for log in self.logs for line in end_of(log).splitlines() if line.strip()]
 
 
 def of_campaign(campaign: Campaign) -> Iterator[Handed]:
     """Everything of it that was handed over and that SLURM did not refuse."""
     for array, intent in campaigns.intents(campaign.folder):
-        for index, share in enumerate(intent["shares"]):
-            yield Handed(campaign, array, index, tuple(share), intent["written"])
+        for index, share in enumerate(intent.shares):
+            yield Handed(campaign, array, index, tuple(share), intent.written)
 
 
 def all_of(runs: Path) -> dict[str, list[Handed]]:

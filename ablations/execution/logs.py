@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablations.reporting.output import plain_output
+from results.store.files import Broken, read_end
 from results.store.paths import no_follow
+
+END_BYTES = 1 << 20  # that are shown of a log, at most
 
 
 @contextlib.contextmanager
@@ -28,3 +31,13 @@ def output_to_file(path: Path) -> Iterator[None]:
             for target, source in zip((1, 2), saved, strict=True):
                 os.dup2(source, target)
                 os.close(source)
+
+
+def end_of(path: Path) -> str:
+    """The end of a log; empty where there is none. A line says where it is no file."""
+    try:
+        return read_end(path, END_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    except Broken as error:
+        return f"{path}: {error}\n"

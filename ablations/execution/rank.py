@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from ablations.execution.rank_processes import FOLLOWED, READY, RankOrder, report_failure
+from ablations.reporting.output import plain_output
 from ablations.study import plugins
 from vitcore.config import Config
 from vitcore.training.distributed import TCPStore, joined
@@ -26,6 +27,7 @@ CONNECT = timedelta(seconds=60)
 ORPHANED, BROKEN = 3, 1  # exit status
 
 
+@plain_output()
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ablations.cluster import submitted_arrays
 from ablations.cluster.submitted_arrays import Handed
+from ablations.execution.logs import end_of
 from ablations.planning.jobs import jobs
 from results import store
 
@@ -37,8 +38,7 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
 
 
 def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
-    log = attempt / "log"
-    text = log.read_text(errors="replace") if log.exists() else ""
+    text = end_of(attempt / "log")
     return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
 
 

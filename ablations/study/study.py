@@ -192,6 +192,9 @@ def check_varied(study: Study, path: Path) -> None:
     axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
     if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
+    for arm in study.arms:
+        if not arm.strip():
+            raise ValueError(f"{path}: arms: {arm!r}: an arm needs a name")
     for axis, values in axes:
         refuse_unvariable(path, axis)
         if isinstance(values, list):

@@ -29,7 +29,7 @@ from results.store.disk_full import Patience
 from results.store.files import MEMORY, read_bytes, sha256
 from results.store.files import Broken as Broken
 from results.store.paths import no_follow, refuse_links, safe_name
-from results.store.schemas import Failure, MetricsLine, Plan, Result, Schema, TrialConfig, problem
+from results.store.schemas import Failure, MetricsLine, Plan, Result, Schema, TrialConfig, problem, stray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -562,9 +562,10 @@ def read_plan(path: Path) -> Json:
     plan = read_json(path, Plan)
     recorded = plan.pop("checksum", None)  # plans of 0.11 and before have none
     if recorded is not None and recorded != checksum(plan):
+        unknown = stray(Plan.model_validate(plan))
+        what = f"unknown key {unknown!a:.60}" if unknown else "its checksum differs"
         raise Broken(
-            "plan.json: its checksum differs (edited or damaged): remove it, and `ablate run` or `submit` plans anew "
-            "(results stay)"
+            f"plan.json: {what} (edited or damaged): remove it, and `ablate run` or `submit` plans anew (results stay)"
         )
     return plan
 

@@ -27,11 +27,15 @@ def parse(content: bytes) -> Correct:
         index, correct = quick(content)
     except (Unusual, struct.error, zlib.error, ValueError):
         index, correct = thorough(content)
-    if index.shape != correct.shape or index.ndim != 1:
-        raise store.Broken(f"{NAME}: index {index.shape} and correct {correct.shape} do not belong together")
-    if index.dtype.kind not in "iu" or correct.dtype.kind not in "iub" or not set(np.unique(correct)) <= {0, 1}:
-        raise store.Broken(f"{NAME}: index holds no integers, or correct other values than 0 and 1")
+    if not belong(index, correct):
+        raise store.Broken(f"{NAME}: index and correct are not a list of images and a 0 or 1 for each")
     return index, correct
+
+
+def belong(index: np.ndarray, correct: np.ndarray) -> bool:
+    """Whether one lists images, and the other has a 0 or 1 for each."""
+    kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
+    return kinds and index.ndim == 1 and index.shape == correct.shape and set(np.unique(correct)) <= {0, 1}
 
 
 def thorough(content: bytes) -> Correct:

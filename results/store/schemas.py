@@ -4,10 +4,20 @@ A field that is missing, null or of another type makes the whole file broken; th
 Fields that a schema does not name are let through: a later version may have written them.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 DEEPEST = 50  # levels of nesting
 Json = dict[str, Any]
@@ -269,10 +279,84 @@ class ExportHeader(Schema):
     checksum: Sha256
 
 
+class Submission(Schema):
+    """submissions/<campaign>/campaign.json: what one `submit` asked for. The profile has rules of its own."""
+
+    file = "campaign.json"
+    plans: list[str]
+    profile: dict[str, Any]
+    plugins: list[str]
+    data_dir: str | None
+    checkpoints: str | None = None
+    keep_weights: Literal["all", "baseline", "none"] = "all"
+
+
+class Private(Schema):
+    """submissions/<campaign>/private.json: what of a profile may hold tokens."""
+
+    file = "private.json"
+    environment: dict[str, str] = {}
+    setup: list[str] = []
+
+
+class EvalSummary(Schema):
+    """What a table needs of an eval."""
+
+    metrics: Metrics
+    notes: list[str] = []
+
+
+def encoded(schema: Any) -> AfterValidator:
+    """A text that is JSON of this type, or empty."""
+    content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
+
+    def check(text: str) -> str:
+        if text:
+            try:
+                content.validate_python(json.loads(text))
+            except RecursionError:
+                raise ValueError("nested without end") from None
+        return text
+
+    return AfterValidator(check)
+
+
+class TrialRow(Schema):
+    """A row of an exported Parquet file, whose columns Arrow has typed; NaN where there is no number."""
+
+    file = "a row"
+    id: TrialId
+    status: Literal["finished", "diverged", "failed", "running", "interrupted", "missing", "broken"]
+    config: Annotated[str, encoded(Settings)]
+    evals: Annotated[str, encoded(dict[str, EvalSummary])] = ""
+    plugins: Annotated[str, encoded(dict[str, str])]
+    history: list[dict[str, float | None]]
+    __pydantic_extra__: dict[str, str | float]
+
+    @model_validator(mode="after")
+    def accuracies(self) -> "TrialRow":
+        in_range({name: value for name, value in (self.model_extra or {}).items() if isinstance(value, float)})
+        return self
+
+
 FILES: Mapping[str, type[Schema]] = {
     schema.file: schema
-    for schema in (Result, TrialConfig, Environment, Failure, Lease, MetricsLine, Eval, Plan, ExportHeader)
+    for schema in (
+        *(Result, TrialConfig, Environment, Failure, Lease, MetricsLine, Eval, Plan, ExportHeader, TrialRow),
+        *(Submission, Private),
+    )
 }
+
+
+def stray(content: object, at: str = "") -> str:
+    """The first field, in a file's validated content, that its schema does not name; "" where there is none."""
+    if isinstance(content, list):
+        return next(filter(None, (stray(one, f"{at}{place}.") for place, one in enumerate(content))), "")
+    if not isinstance(content, Schema):
+        return ""
+    own = (f"{at}{name}" for name in content.model_extra or () if name != "schema")
+    inside = (stray(getattr(content, name), f"{at}{name}.") for name in type(content).model_fields)
+    return next(filter(None, (*own, *inside)), "")
 
 
 def problem(schema: type[Schema], content: object) -> str:

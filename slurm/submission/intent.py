@@ -9,24 +9,64 @@ logs/            standard output and error of the tasks
 
 import json
 import os
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 SETTLE_SECONDS = 15.0  # how long after an sbatch without an answer its job may still turn up
 NAME, ACK = "intent.json", "ack.json"
+LARGEST = 2**26  # bytes of a file
+
+Content = TypeVar("Content", bound=BaseModel)
+
+
+class Intent(BaseModel):
+    """What an array is to hold."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+    tag: str
+    function: str
+    arguments: list[str]
+    shares: list[list[str]]
+    written: FiniteFloat
+
+
+class Acknowledged(BaseModel):
+    """The job id that SLURM named, if any."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+    job_id: int | None
 
 
 def write(folder: Path, tag: str, function: str, arguments: Sequence[str], shares: Sequence[Sequence[str]]) -> None:
-    content = {"tag": tag, "function": function, "arguments": list(arguments), "shares": [list(one) for one in shares]}
-    durable(folder / NAME, {**content, "written": time.time()})
+    calls = [list(one) for one in shares]
+    content = Intent(tag=tag, function=function, arguments=list(arguments), shares=calls, written=time.time())
+    durable(folder / NAME, content.model_dump())
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """Raises FileNotFoundError for an array that SLURM refused, or that is still being written."""
-    content: dict[str, Any] = json.loads((folder / NAME).read_text())
-    return content
+def read(folder: Path) -> Intent:
+    """Raises FileNotFoundError for an array that SLURM refused, or that is still being written; ValueError."""
+    return parsed(folder / NAME, Intent)
+
+
+def parsed(path: Path, kind: type[Content]) -> Content:
+    """The file's content. Raises FileNotFoundError; ValueError, with one line, for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+        os.close(descriptor)
+        raise ValueError(f"{path}: is not a regular file of at most {LARGEST:,} bytes")
+    with open(descriptor, "rb") as file:
+        text = file.read()
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def acknowledge(folder: Path, job_id: int | None) -> None:
@@ -41,7 +81,7 @@ def is_settled(folder: Path) -> bool:
 
 def was_taken(folder: Path) -> bool:
     """Whether SLURM named a job id."""
-    return is_settled(folder) and json.loads((folder / ACK).read_text())["job_id"] is not None
+    return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
 
 
 def withdraw(folder: Path) -> None:

@@ -21,16 +21,22 @@ def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
     try:
         status: int = called(*arguments, *share)
     except ValueError as error:  # one line, as for a user: bugs keep their tracebacks
-        print(" ".join(str(error).split()), file=sys.stderr)
+        print(shown(str(error)), file=sys.stderr)
         return REFUSED
     return status
+
+
+def shown(text: str) -> str:
+    """On one line, with the escape of every character that does not print."""
+    line = " ".join(text.split())
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
 
 
 def main() -> None:
     folder, function = sys.argv[1:]
     array = intent.read(Path(folder))
     index = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
-    sys.exit(run(function, array["arguments"], array["shares"][index]))
+    sys.exit(run(function, array.arguments, array.shares[index]))
 
 
 if __name__ == "__main__":

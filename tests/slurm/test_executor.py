@@ -66,7 +66,7 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
     assert [each.job_id for each in jobs] == ["7_0", "7_1"]
     assert jobs[1].paths.stdout == array / "logs/7_1_0_log.out"
     written, script = json.loads((array / "seen.json").read_text())
-    assert written == intent.read(array)
+    assert written == intent.read(array).model_dump()
     assert (written["tag"], written["function"], written["shares"]) == ("vit:0001", "os.path:exists", [[], []])
     assert "#SBATCH --array=0-1%2" in script
     assert (array / "script.sh").stat().st_mode & 0o777 == 0o600

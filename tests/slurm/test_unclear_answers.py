@@ -46,7 +46,7 @@ def test_accepted_array_is_known_whatever_sbatch_then_says(
     wrap("sbatch", sbatch)
     job_id = send(tmp_path)
     assert [job.job_id for job in queue.jobs(f"ablate:{tmp_path.name}:", ended=True)] == [job_id]
-    assert intent.read(tmp_path / "array")["function"] == "os:mkdir"
+    assert intent.read(tmp_path / "array").function == "os:mkdir"
     until(lambda: cluster.state(job_id) == "COMPLETED", "the end of the task", 60)
     assert (tmp_path / "ran").is_dir()
 
@@ -63,7 +63,7 @@ def test_refusal_of_slurmctld_is_told_from_a_wrappers(
     wrap("sbatch", "echo 'your project has expired' >&2; exit 1")
     with pytest.raises(Unreachable, match="your project has expired; the queue does not have the job: submit again"):
         send(tmp_path / "wrapper")
-    assert intent.read(tmp_path / "wrapper/array")["function"] == "os:mkdir"
+    assert intent.read(tmp_path / "wrapper/array").function == "os:mkdir"
 
 
 def test_banner_of_squeue_hides_no_job_and_makes_none(cluster: Cluster, wrap: Wrap) -> None:

@@ -1,32 +1,23 @@
 """Files of a run directory with every field missing or wrong: one line, never a traceback."""
 
 import json
+import math
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import synthetic
+from hostile_files import DEEP, ended, mutations
 
-from ablations import cli
-from results import store
+from results import export, store
 from results.load import load_studies
 from results.store import lease, schemas
+from results.study_results import HISTORY
 
-DEEP: Any = json.loads('{"a":' * 200 + "1" + "}" * 200)
-WRONG = {
-    "null": None,
-    "text": "\x1b[2J../../x",
-    "number": 5.5,
-    "negative": -1,
-    "huge": 10**400,
-    "list": [[]],
-    "mapping": {"x": {"y": []}},
-    "deep": DEEP,
-    "true": True,
-}
 READING = (
     ("table", "position-embedding"),
     ("status", "position-embedding"),
@@ -65,15 +56,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """The content without each of its fields, and with each wrong value in its place; then what is no object at all."""
-    for field in content:
-        yield f"no {field}", {key: value for key, value in content.items() if key != field}
-        for name, wrong in WRONG.items():
-            yield f"{field}: {name}", content | {field: wrong}
-    yield from ((f"all: {name}", wrong) for name, wrong in WRONG.items())
-
-
 def resealed(content: object) -> object:
     """With the checksum of what it is now, as whoever forges a file would write it."""
     if not isinstance(content, dict) or not isinstance(content.get("checksum"), str):
@@ -82,22 +64,6 @@ def resealed(content: object) -> object:
         return content | {"checksum": store.checksum(content)}
     except (ValueError, RecursionError):
         return content
-
-
-def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """How the command ended otherwise than it may: an exception, or more than one line of complaint; else ""."""
-    monkeypatch.setattr(sys, "argv", ["ablate", *words])
-    try:
-        cli.main()
-        status = 0
-    except SystemExit as end:
-        status = int(end.code or 0)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    told = capsys.readouterr().err
-    if status not in (0, 1, 2) or any(word in told for word in ("Traceback", "unexpected", "\x1b")):
-        return f"status {status}: {told[-200:]}"
-    return f"{told.count(chr(10))} lines" if status == 2 and told.count("\n") != 1 else ""
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -123,6 +89,56 @@ def test_a_file_that_breaks_its_schema_ends_in_one_line(
         path.write_bytes(whole)
     print(f"{name}: {tried} commands on hostile files")
     assert not bad
+
+
+TEXTS = (None, "", "\x1b[2J../../x", "[]", "5", '{"x": null}', '{"a":' * 5000 + "1" + "}" * 5000, '{"a": 1e999}')
+NUMBERS = (None, math.nan, math.inf, -1.0, 5.5, 1e300)
+LISTS = (None, [], [1, 2, 3], [255])
+
+
+def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every reading command survives every column with a wrong value, also where the checksums were made anew."""
+    studies, path, bad, tried = [synthetic.results(synthetic.position())], tmp_path / "a.parquet", [], 0
+    rows, plans = export.trial_rows(studies[0]), [studies[0].plan]
+    reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
+    every = [(column, value) for column in export.SCHEMA for value in wrong_of(column.type)]
+    for column, value in every if os.environ.get("ABLATE_EVERY_MUTATION") else every[::5]:
+        mutated = [{**row, "inspect": "", **({column.name: value} if row is rows[0] else {})} for row in rows]
+        header = {"schema": store.SCHEMA, "plans": plans, "trials": export.fingerprint(mutated)}
+        header["checksum"] = store.checksum(header)
+        metadata = {export.KEY: json.dumps(header)}
+        pq.write_table(pa.Table.from_pylist(mutated, export.SCHEMA.with_metadata(metadata)), path)
+        for words in reading:
+            tried += 1
+            if wrong := ended(monkeypatch, capsys, *words):
+                bad.append(f"{column.name}={value!a:.40}: {words[0]}: {wrong}")
+    print(f"a row: {tried} commands on hostile files")
+    assert not bad
+
+
+def wrong_of(kind: pa.DataType) -> Sequence[object]:
+    """What a column of this type can hold and the export never writes, or seldom."""
+    if pa.types.is_list(kind):
+        return ([{name: None for name in HISTORY}], None) if pa.types.is_struct(kind.value_type) else LISTS
+    return TEXTS if kind == pa.string() else NUMBERS
+
+
+def test_an_export_that_floods_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One long text that every row names takes little of the file: it is measured before it is spread out."""
+    rows = [{"id": f"{number:012x}", "config": "x" * 100_000} for number in range(1000)]
+    header: dict[str, object] = {"schema": store.SCHEMA, "plans": [], "trials": "0" * 64}
+    metadata = {export.KEY: json.dumps(header | {"checksum": store.checksum(header)})}
+    pq.write_table(pa.Table.from_pylist(rows, export.SCHEMA.with_metadata(metadata)), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
+    for name, most in (("MOST_BYTES", 1 << 24), ("MOST_ROWS", 999), ("MOST_VALUES", 1000)):
+        with monkeypatch.context() as patch:
+            patch.setattr(export, name, most)
+            with pytest.raises(
+                store.Broken, match=rf"damaged \([\d,]+ (bytes of text|rows|values): at most {most:,}\)"
+            ):
+                load_studies(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("name", schemas.FILES)
@@ -159,6 +175,22 @@ def test_an_edited_plan_is_refused(tmp_path: Path, edit: str) -> None:
     assert edit in path.read_text()
     path.write_text(path.read_text().replace(edit, edit[:-1] + "9"))
     with pytest.raises(store.Broken, match=r"plan\.json: its checksum differs .* remove it"):
+        load_studies(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["", "arms.1.", "arms.1.trials.2.", "split."])
+def test_a_stray_key_in_a_plan_is_named(tmp_path: Path, place: str) -> None:
+    """With its file, at whatever depth; a whole plan has none."""
+    synthetic.write(tmp_path, synthetic.position())
+    path = next(iter(tmp_path.glob("studies/*/plan.json")))
+    store.write_plan(path, plan := store.read_plan(path))
+    assert schemas.stray(schemas.Plan.model_validate(plan)) == ""
+    inside: Any = (content := json.loads(path.read_text()))
+    for part in filter(None, place.split(".")):
+        inside = inside[int(part) if part.isdecimal() else part]
+    inside["sedes"] = 5
+    path.write_text(json.dumps(content))
+    with pytest.raises(store.Broken, match=rf"plan\.json: unknown key '{place}sedes'"):
         load_studies(tmp_path)
 
 

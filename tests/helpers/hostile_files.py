@@ -1,0 +1,48 @@
+"""Files with every field missing or wrong, and whether a command ends in one line on them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ablations import cli
+
+DEEP: Any = json.loads('{"a":' * 200 + "1" + "}" * 200)
+WRONG = {
+    "null": None,
+    "text": "\x1b[2J../../x",
+    "number": 5.5,
+    "negative": -1,
+    "huge": 10**400,
+    "list": [[]],
+    "mapping": {"x": {"y": []}},
+    "deep": DEEP,
+    "true": True,
+}
+
+
+def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """The content without each of its fields, and with each wrong value in its place; then what is no object at all."""
+    for field in content:
+        yield f"no {field}", {key: value for key, value in content.items() if key != field}
+        for name, wrong in WRONG.items():
+            yield f"{field}: {name}", content | {field: wrong}
+    yield from ((f"all: {name}", wrong) for name, wrong in WRONG.items())
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """How the command ended otherwise than it may: an exception, or more than one line of complaint; else ""."""
+    monkeypatch.setattr(sys, "argv", ["ablate", *words])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    told = capsys.readouterr().err
+    if status not in (0, 1, 2) or any(word in told for word in ("Traceback", "unexpected", "\x1b")):
+        return f"status {status}: {told[-200:]}"
+    return f"{told.count(chr(10))} lines" if status == 2 and told.count("\n") != 1 else ""
