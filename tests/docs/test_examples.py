@@ -1,5 +1,6 @@
 """The files that the pages show: complete, and right where a page only says so."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -67,3 +68,11 @@ def test_the_tutorials_position_works_inside_the_package(tmp_path: Path) -> None
     python(tmp_path, "-c", code)
     (tmp_path / "s.yaml").write_text("{question: 'Which?', baseline: {position: 1d}, factors: {position: [fourier]}}")
     assert "position=fourier" in python(tmp_path, "-m", "ablations.cli", "plan", "s.yaml")
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    """A file that moves takes its line along."""
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
+    named = re.findall(r"`((?:vitcore|ablations|slurm|results)/[\w/.]+)`", page)
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]

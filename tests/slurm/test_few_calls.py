@@ -1,4 +1,4 @@
-"""How much a submission asks of SLURM: docs/for-admins.md says these numbers."""
+"""How much a submission asks of SLURM: docs/how-to/for-admins.md says these numbers."""
 
 import subprocess
 from collections import Counter
