@@ -101,7 +101,9 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
         jobs.write(tmp_path / "runs", plan)
         taken += 1
         assert {"\n"} >= set(
-            re.findall(r"[^\S ]|\x1b", status_view.board([status.status(plan, tmp_path / "runs", status.Seen())]).plain)
+            re.findall(
+                r"[^\S ]|\x1b", status_view.render([status.status(plan, tmp_path / "runs", status.SlurmState())]).plain
+            )
         )
     assert listing(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
         "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json", "runs/studies/s@r/turns",

@@ -74,7 +74,7 @@ def ensure_submittable(plans: list[Json], place: "Place", profile: "Profile", ma
     guards.ensure_data(jobs(plans), place)
     submitting.check_gpus(profile, plans, place)
     if max_hours is not None:
-        estimate.refuse_beyond(max_hours, plans, jobs(plans), place.runs, device(profile))
+        estimate.check_max_hours(max_hours, plans, jobs(plans), place.runs, device(profile))
 
 
 def cancel(words: options.Words, recipe: options.RecipeName = "digits", runs: options.Runs = None) -> None:

@@ -172,7 +172,7 @@ def inspect(
         ablate inspect position-embedding
         ablate inspect 3f2a9c01b7de --images 512 --format pdf
     """
-    from ablations.reporting.inspect_trial import of_export, of_folder, told_apart
+    from ablations.reporting.inspect_trial import distinct_labels, inspect_in_folder, read_from_export
     from results.figures import inspection
 
     source = source_path(runs)
@@ -184,13 +184,13 @@ def inspect(
         asked = split(words).studies
         names = dict(zip(asked, plan_names(words, recipe) or asked, strict=True))
         if source.is_file():
-            here = of_export(source, names, arm)
+            here = read_from_export(source, names, arm)
         else:
-            here = of_folder(make_place(runs, data_dir, plugin), names, arm, images)
+            here = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
         found = [inside for inside, _ in here]
         folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
         drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]
-        beside = inspection.draw_beside(found, told_apart(here), out or Path("figures"), format.value)
+        beside = inspection.draw_beside(found, distinct_labels(here), out or Path("figures"), format.value)
     if as_json:
         written = [[str(path) for path in (*paths, *beside)] for paths in drawn]
         show_json([{"trial": a.trial, "figures": b, **a.facts} for a, b in zip(found, written, strict=True)])

@@ -67,11 +67,11 @@ def plan(
     made = designs(split(words), recipe, data_dir)
     stated = take_as_stated(made, data_dir, probe)
     plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in counted(made)]
-    device = estimate.here(plans) if chosen is None else profile_device(chosen)
+    device = estimate.local_device(plans) if chosen is None else profile_device(chosen)
     if probe:
         measure_paces(plans, place)
     if max_hours is not None:
-        estimate.refuse_beyond(max_hours, plans, jobs(plans), place.runs, device)
+        estimate.check_max_hours(max_hours, plans, jobs(plans), place.runs, device)
     keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
     views = [overview(plan, place.runs, plans[:position], device, keep, workers) for position, plan in enumerate(plans)]
     if as_json:
@@ -105,10 +105,10 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
 def measure_paces(plans: list[Json], place: "Place") -> None:
     """Of every arm on this machine, with a line each on standard error."""
     from ablations.planning.jobs import jobs
-    from ablations.planning.measure_steps import probe
+    from ablations.planning.measure_steps import measure_missing
 
     guards.ensure_data(jobs(plans), place)
-    probe(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
+    measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
 
 
 def profile_device(profile: "Profile") -> "Device":

@@ -70,7 +70,7 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
     guards.ensure_gpus(todo)
     guards.ensure_memory(todo)
     if max_hours is not None:
-        estimate.refuse_beyond(max_hours, plans, jobs, place.runs, estimate.here(plans))
+        estimate.check_max_hours(max_hours, plans, jobs, place.runs, estimate.local_device(plans))
     guards.ensure_data(jobs, place)
     guards.ensure_writable(place.runs)
     if place.checkpoints:
@@ -127,7 +127,12 @@ def train(
     check(config)
     before = init_checks.ancestors(config, place.runs)
     job = Job(
-        trial_id(config), config.model_dump(), "train", "", parents=init_checks.called(before), cost=measure(config)
+        trial_id(config),
+        config.model_dump(),
+        "train",
+        "",
+        parents=init_checks.parent_names(before),
+        cost=measure(config),
     )
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_data([job, *todo], place)

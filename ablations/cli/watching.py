@@ -38,7 +38,7 @@ def status(
 
     folder = runs_folder(runs)
     names = [plan["name"] for plan in planned(folder, words, recipe)]
-    asker = statuses.Asker(folder)
+    asker = statuses.RateLimitedAsker(folder)
 
     def views() -> list[Json]:
         seen = asker()
@@ -46,7 +46,7 @@ def status(
 
     def look() -> tuple[Any, bool]:
         now = views()
-        return status_view.board(now, found_at(runs)), statuses.settled(now)
+        return status_view.render(now, found_at(runs)), statuses.is_settled(now)
 
     if as_json and watch:
         raise ValueError("--watch is for a person: without --json")

@@ -1,7 +1,7 @@
-"""How long a trial trains on a device, and who says so.
+"""Estimating how long a trial trains on a device, with the source of the estimate.
 
-Past trials of its arm on that device; else a probe of it (`ablate plan --probe`); else past trials of other arms there,
-else what the recipe states, both in proportion to training FLOPs; else training FLOPs alone.
+Sources, best first: past trials of the arm on the device; measured steps (`ablate plan --probe`); past trials of other
+arms there and the recipe's statement, both in proportion to training FLOPs; training FLOPs alone.
 """
 
 from collections import Counter
@@ -13,20 +13,20 @@ from typing import Any
 from ablations.execution import machine, retry
 from ablations.planning import past_trials, step_times
 from ablations.planning.jobs import Job
-from ablations.planning.past_trials import ranks, work
+from ablations.planning.past_trials import ranks, training_flops
 from ablations.planning.step_times import Device
 from results import store
 from results.store.planned import trained
 from vitcore.runtime.processor import processor
 
 Json = dict[str, Any]
-START_SECONDS = 5.0  # of a worker and its data
-# Training FLOPs a second that a worker reaches, cautiously: a core as `ablate bench` sees it, a tenth of an A100.
+START_SECONDS = 5.0  # to start a worker and load its data
+# Training FLOPs per second of a worker, cautiously: a core in `ablate bench`, a tenth of an A100.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
 Rate = Callable[[Json], float | None]
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
-SOURCES = {  # in the order of trust -> how it is said
+SOURCES = {  # best first -> text
     "past": "past trials of {count} arms on this device",
     "probe": "a probe of {count} arms on this device (50 steps each)",
     "others": "past trials of other arms on this device for {count} arms, in proportion to training FLOPs",
@@ -36,8 +36,8 @@ SOURCES = {  # in the order of trust -> how it is said
 
 
 @dataclass(frozen=True)
-class Guess:
-    """Training seconds of one trial; `source` is one of SOURCES."""
+class Estimate:
+    """The training seconds of one trial; source: a key of SOURCES."""
 
     seconds: float
     source: str
@@ -45,7 +45,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Cost:
-    """What trials take together on the device; `sources`: how many arms each source speaks for."""
+    """The total cost of trials on a device; sources: source -> number of arms."""
 
     hours: float
     device: Device
@@ -56,13 +56,13 @@ class Cost:
         return GPU_HOURS if self.device.gpu else CORE_HOURS
 
 
-def told(sources: Mapping[str, Any]) -> str:
-    """Where hours come from, in words; sources: how many arms each speaks for."""
+def sources_text(sources: Mapping[str, Any]) -> str:
+    """Say where the hours come from; sources: source -> number of arms."""
     return "; ".join(said.format(count=sources[name]) for name, said in SOURCES.items() if name in sources)
 
 
-def here(plans: Iterable[Json]) -> Device:
-    """What the trials of these plans would run on, here: by the first arm, should others say otherwise."""
+def local_device(plans: Iterable[Json]) -> Device:
+    """The device of this machine that the plans' first arm would run on."""
     asked = next(arm["config"] for plan in plans for arm in plan["arms"])
     if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
         return Device(False, processor())
@@ -73,10 +73,10 @@ def here(plans: Iterable[Json]) -> Device:
     return Device(device_of(config) == "cuda", hardware(config))
 
 
-def refuse_beyond(most: float, plans: Sequence[Json], wanted: Iterable[Job], runs: Path, device: Device) -> None:
-    """Raises ValueError where training those of the `wanted` that have no result would take more than `most` hours.
+def check_max_hours(most: float, plans: Sequence[Json], wanted: Iterable[Job], runs: Path, device: Device) -> None:
+    """Raises ValueError if training the wanted jobs that have no result would take more than `most` hours.
 
-    What has to be trained again counts too, as the weights that others start from are gone.
+    Lost parents, which have to be trained again, count too.
     """
     asked = list(wanted)
     left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | retry.lost_parents(
@@ -86,57 +86,61 @@ def refuse_beyond(most: float, plans: Sequence[Json], wanted: Iterable[Job], run
     if found.hours > most:
         raise ValueError(
             f"--max-hours {most:g}: {len(left)} trials to do take {found.hours:.3g} {found.unit}, "
-            f"from {told(found.sources)}"
+            f"from {sources_text(found.sources)}"
         )
 
 
 def seconds(plans: Iterable[Json], runs: Path, device: Device) -> dict[str, float]:
-    """Trial id -> seconds with the start of a worker, for every trial of the plans."""
+    """Trial id -> estimated seconds, including the start of a worker."""
     return {
         trial["id"]: START_SECONDS + guess.seconds
         for plan in plans
-        for arm, guess in guesses(plan, runs, device, trained(plan))
+        for arm, guess in estimate_arms(plan, runs, device, trained(plan))
         for trial in arm["trials"]
     }
 
 
 def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) -> Cost:
-    """Of training the `wanted` trials, each once."""
+    """The cost of training the wanted trials, each counted once."""
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        entries = [arm for arm in trained(plan) if left & ids(arm)]
-        for arm, guess in guesses(plan, runs, device, entries):
+        entries = [arm for arm in trained(plan) if left & trial_ids_of(arm)]
+        for arm, guess in estimate_arms(plan, runs, device, entries):
             sources[guess.source] += 1
-            total += guess.seconds * ranks(arm["config"]) * len(left & ids(arm))
-        left.difference_update(*map(ids, entries))
+            total += guess.seconds * ranks(arm["config"]) * len(left & trial_ids_of(arm))
+        left.difference_update(*map(trial_ids_of, entries))
     return Cost(total / 3600, device, sources)
 
 
-def ids(arm: Json) -> set[str]:
+def trial_ids_of(arm: Json) -> set[str]:
     return {trial["id"] for trial in arm["trials"]}
 
 
-def guesses(plan: Json, runs: Path, device: Device, arms: Iterable[Json]) -> Iterable[tuple[Json, Guess]]:
-    """Each of the plan's `arms` with what is known of it."""
-    measured, rate = step_times.read(runs, device), past_trials.rates(plan, runs, device)
+def estimate_arms(plan: Json, runs: Path, device: Device, arms: Iterable[Json]) -> Iterable[tuple[Json, Estimate]]:
+    """Pair each arm with its estimate."""
+    measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
     stated = plan.get("cost") or {}
     own = stated.get("gpu" if device.gpu else "cpu")
     as_stated = own["seconds"] / stated["work"] if own else None
-    return [(arm, guess(arm, runs, device, measured, rate, as_stated)) for arm in arms]
+    return [(arm, estimate_arm(arm, runs, device, measured, rate, as_stated)) for arm in arms]
 
 
-def guess(
+def estimate_arm(
     arm: Json, runs: Path, device: Device, measured: Mapping[str, float], rate: Rate, stated: float | None
-) -> Guess:
-    """measured: seconds a step, by `paces.key`; rate: a FLOP of others, by a config; stated: by the recipe."""
-    config, flops = arm["config"], work(arm["flops"], arm["config"])
-    if (took := past_trials.own(arm, runs, device)) is not None:
-        return Guess(took, "past")
+) -> Estimate:
+    """Estimate an arm from the best source.
+
+    measured: step_times.key -> seconds per step; rate: config -> seconds per FLOP of other arms; stated: seconds per
+    FLOP in the recipe.
+    """
+    config, flops = arm["config"], training_flops(arm["flops"], arm["config"])
+    if (took := past_trials.mean_seconds(arm, runs, device)) is not None:
+        return Estimate(took, "past")
     if (pace := measured.get(step_times.key(config))) is not None:
-        return Guess(config["steps"] * pace, "probe")
+        return Estimate(config["steps"] * pace, "probe")
     if (of_others := rate(config)) is not None:
-        return Guess(flops * of_others, "others")
+        return Estimate(flops * of_others, "others")
     if stated is not None:
-        return Guess(flops * stated, "recipe")
-    return Guess(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")
+        return Estimate(flops * stated, "recipe")
+    return Estimate(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")

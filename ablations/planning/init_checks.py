@@ -1,4 +1,4 @@
-"""Whether a trial can start from the weights that it names, before anything trains: they fit, and nothing leaks."""
+"""Checking before training that initial weights fit, and that they have not seen the test images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,26 +13,26 @@ from vitcore.identity import trial_id
 from vitcore.options import ConfigError
 from vitcore.training import init_from, transfer
 
-GO_ON = ("finished", "interrupted", "running")  # what may be started from, once it has been trained to its end
+GO_ON = ("finished", "interrupted", "running")  # states of trials that others may start from once they have finished
 
 
 def check(config: Config, parent: Config | None) -> None:
-    """Raises ConfigError where the weights of the trial `parent`, or those of the file that is named, do not fit."""
+    """Raises ConfigError if the weights of the parent trial, or of the file in init_from, do not fit."""
     if parent is not None:
-        refuse_leak(config, parent)
+        check_no_leak(config, parent)
         transfer.check(config, parent)
     elif config.init_from != init_from.NONE and not init_from.is_trial(config.init_from):
-        transfer.check(config, shapes(config.init_from, init_from.fingerprint(config.init_from)["sha256"]))
+        transfer.check(config, read_shapes(config.init_from, init_from.fingerprint(config.init_from)["sha256"]))
 
 
-@cache  # once a file: a plan asks for every arm
-def shapes(path: str, sha256: str) -> transfer.Weights:
-    """The weights in a file of this content, without their numbers. Raises ConfigError."""
+@cache  # a plan asks for every arm
+def read_shapes(path: str, sha256: str) -> transfer.Weights:
+    """The weights in a file as meta tensors. Raises ConfigError. sha256: part of the cache key."""
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
-def refuse_leak(config: Config, parent: Config) -> None:
-    """Raises ConfigError where each data seed tests other images and the parent's is another: it saw these."""
+def check_no_leak(config: Config, parent: Config) -> None:
+    """Raises ConfigError if the parent trained on this trial's test images: another data_seed of the same folds."""
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
         raise ConfigError(
@@ -42,10 +42,10 @@ def refuse_leak(config: Config, parent: Config) -> None:
 
 
 def ancestors(config: Config, runs: Path) -> list[Job]:
-    """The trials in `runs` that it starts from, farthest first, from the nearest whose weights are there.
+    """The jobs in `runs` that a config starts from, oldest first, back to the nearest one that has weights.
 
-    What lost its weights is trained again, and what was interrupted goes on. Raises ConfigError where a trial is not
-    there or cannot be started from.
+    Trials without weights are trained again; interrupted ones are resumed. Raises ConfigError if a trial is missing
+    or cannot be started from.
     """
     found: list[Job] = []
     while init_from.is_trial(config.init_from):
@@ -66,9 +66,9 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
         config = parent
     else:
         check(config, None)
-    return [replace(job, parents=called(found[:place])) for place, job in enumerate(found)]
+    return [replace(job, parents=parent_names(found[:place])) for place, job in enumerate(found)]
 
 
-def called(before: Sequence[Job]) -> dict[str, str]:
-    """What a job is told of those that it starts from: nearest first, what each is called."""
+def parent_names(before: Sequence[Job]) -> dict[str, str]:
+    """Parent id -> name, nearest first."""
     return {job.id: f"trial {job.id}" for job in reversed(before)}

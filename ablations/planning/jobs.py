@@ -1,4 +1,4 @@
-"""A plan as it lies on disk, and the trials it asks for, as plain data: what runs them needs no torch for that."""
+"""Plans on disk and the jobs they ask for, as plain data: running them needs no torch in this process."""
 
 import itertools
 from collections.abc import Iterable
@@ -14,17 +14,18 @@ from results.store.planned import evals_of
 
 Json = dict[str, Any]
 TURN_SECONDS = 30.0
-BASE = "base"  # in a plan that is not written yet: the digest of what it was made on top of
+BASE = "base"  # in an unwritten plan: the digest of the plan on disk that it extends
 COST = (
     "params",
     "flops",
     "tokens",
     "class_token",
     "attention_bias",
-)  # as vitcore.analysis.cost.Cost, which loads torch
+)  # fields of vitcore.analysis.cost.Cost, which loads torch
 
 
 def read(runs: Path, plan_name: str) -> Json | None:
+    """The plan of that name; None if there is none."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
@@ -32,9 +33,9 @@ def read(runs: Path, plan_name: str) -> Json | None:
 
 
 def write(runs: Path, plan: Json) -> None:
-    """Writes the plan where plan.json is still what the plan was made on top of (compare and swap).
+    """Write the plan if plan.json is still the one that it extends (compare and swap).
 
-    Raises ValueError where another run changed it meanwhile: the same command, given again, plans on top of that.
+    Raises ValueError if another run has changed it: the same command, given again, extends the new one.
     """
     folder = store.study_folder(runs, plan["name"])
     refuse_links(runs, folder / "turns")
@@ -46,18 +47,18 @@ def write(runs: Path, plan: Json) -> None:
         if digest(there) != plan.get(BASE, ""):
             assert there is not None, "plans are never deleted"
             if not content.get("pruned"):
-                refuse_other(there, content)
+                check_same_table(there, content)
             raise ValueError(f"{plan['name']}: another run changed its plan meanwhile: give the command again")
         store.write_plan(folder / "plan.json", content)
 
 
 def digest(plan: Json | None) -> str:
-    """Of a plan as it lies on disk; "" where there is none."""
+    """The checksum of a plan on disk; "" if there is none."""
     return "" if plan is None else store.checksum(plan)
 
 
-def refuse_other(old: Json, new: Json) -> None:
-    """Raises ValueError where two plans of one name cannot be one table: another baseline or metric."""
+def check_same_table(old: Json, new: Json) -> None:
+    """Raises ValueError if two plans of one name differ in baseline or metric: they cannot share a table."""
     for key in ("baseline", "metric"):
         if old[key] != new[key]:
             raise ValueError(
@@ -66,8 +67,9 @@ def refuse_other(old: Json, new: Json) -> None:
             )
     before, after = baseline_arm(old), baseline_arm(new)
     if before["key"] != after["key"]:
+        changed = describe_difference(settings_with_stages(before, old), settings_with_stages(after, new))
         raise ValueError(
-            f"{old['name']} was planned with another baseline ({difference(whole(before, old), whole(after, new))}): "
+            f"{old['name']} was planned with another baseline ({changed}): "
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
 
@@ -76,15 +78,15 @@ def baseline_arm(plan: Json) -> Json:
     return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
 
 
-def whole(arm: Json, plan: Json) -> Json:
-    """An arm's settings, and those of what it starts from, as 'pretrain.lr'."""
+def settings_with_stages(arm: Json, plan: Json) -> Json:
+    """An arm's settings, and those of its stages as 'pretrain.lr'."""
     lineage = dependencies.lineage(arm, dependencies.by_name(plan))
     above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
     return {**arm["config"], **above}
 
 
-def difference(old: Json, new: Json) -> str:
-    """What two configs differ in, the first three keys."""
+def describe_difference(old: Json, new: Json) -> str:
+    """Name the first three settings in which two configs differ."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
     return changed or "the images of its data, or what one of its parts computes"
@@ -92,30 +94,30 @@ def difference(old: Json, new: Json) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One trial to make sure of: plain data, so that it can be handed to a worker."""
+    """A trial to run, as plain data that can be sent to a worker."""
 
     id: str
     config: Json
     arm: str
     study: str
-    evals: tuple[str, ...] = ()  # what it owes besides its result
-    parents: dict[str, str] = field(default_factory=dict)  # what it starts from, nearest first: id -> what it is called
-    cost: Json | None = None  # of its model (vitcore.analysis.cost.Cost), where the plan says it
+    evals: tuple[str, ...] = ()  # evals that it owes besides its result
+    parents: dict[str, str] = field(default_factory=dict)  # trials that it starts from, nearest first: id -> name
+    cost: Json | None = None  # fields of vitcore.analysis.cost.Cost, if the plan has them
 
     @property
     def ranks(self) -> int:
-        """How many processes train it together."""
+        """The number of processes that train it together."""
         return int(self.config.get("gpus", 1))  # not in plans of earlier versions
 
     def also(self, evals: Iterable[str]) -> "Job":
-        """With what another plan wants of the same trial."""
+        """This job with the evals of another plan added."""
         return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))
 
 
 def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
-    """Every trial once, study by study and within a study seed by seed: a partial table is a balanced one.
+    """The jobs of all plans, each trial once. arms: a glob. Raises ValueError if it matches no arm of a plan.
 
-    Within a seed what others start from comes first.
+    Jobs are ordered by study, then by seed, parents first: an unfinished table has balanced seeds.
     """
     found: dict[str, Job] = {}
     for plan in plans:
@@ -135,10 +137,10 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
                 parents = dependencies.parents(entry, stages, seed)
                 start = {"init_from": next(iter(parents))} if parents else {}
                 config = entry["config"] | {"seed": seed} | start
-                found[key] = Job(key, config, entry["name"], plan["name"], evals, parents, cost(entry))
+                found[key] = Job(key, config, entry["name"], plan["name"], evals, parents, recorded_cost(entry))
     return list(found.values())
 
 
-def cost(entry: Json) -> Json | None:
-    """Of an arm's or a stage's model; None where an earlier version did not say all of it."""
+def recorded_cost(entry: Json) -> Json | None:
+    """The recorded cost of an arm's or stage's model; None in plans of earlier versions."""
     return {name: entry[name] for name in COST} if entry.keys() >= set(COST) else None

@@ -1,4 +1,4 @@
-"""`ablate plan --probe`: what a step of each arm takes on this machine, measured."""
+"""`ablate plan --probe`: measuring the step time of each arm on this machine."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,12 +20,12 @@ Json = dict[str, Any]
 WARM_UP, STEPS = 5, 50
 
 
-def probe(
+def measure_missing(
     plans: Iterable[Json], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Measures every pace that has none yet on this device and files it at once: what is interrupted goes on.
+    """Measure the step times that are missing for this device; write each at once, so that an interruption loses none.
 
-    Raises ValueError for an arm of several GPUs.
+    Raises ValueError for an arm on several GPUs.
     """
     for arm in [arm for plan in plans for arm in trained(plan)]:
         config = Config(**arm["config"])
@@ -35,7 +35,7 @@ def probe(
         key = step_times.key(arm["config"])
         if key in step_times.read(runs, device):
             continue
-        seconds = pace(config, data_dir)
+        seconds = step_time(config, data_dir)
         measured = {
             "seconds": seconds,
             "steps": STEPS,
@@ -47,28 +47,28 @@ def probe(
         say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
 
 
-def pace(config: Config, data_dir: Path | None) -> float:
-    """Seconds a training step, averaged over STEPS of them after WARM_UP. Nothing is written."""
+def step_time(config: Config, data_dir: Path | None) -> float:
+    """Seconds per training step, averaged over STEPS steps after WARM_UP. Writes nothing."""
     short = with_steps(config, WARM_UP + STEPS)
     with computing(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
-        advance(training, WARM_UP)
-        before = elapsed(training)
-        advance(training, STEPS)
-        return (elapsed(training) - before) / STEPS
+        take_steps(training, WARM_UP)
+        before = training_seconds(training)
+        take_steps(training, STEPS)
+        return (training_seconds(training) - before) / STEPS
 
 
 def with_steps(config: Config, steps: int) -> Config:
-    """For so many of them, which changes nothing in one but its learning rate."""
+    """The config with another number of steps; a step changes only in its learning rate."""
     return Config(**merge(config.model_dump(), {"steps": steps}))
 
 
-def advance(training: Training, steps: int) -> None:
+def take_steps(training: Training, steps: int) -> None:
     for _ in range(steps):
         training.advance()
 
 
-def elapsed(training: Training) -> float:
-    """Seconds of training until now, with whatever the device has still to do."""
+def training_seconds(training: Training) -> float:
+    """Seconds of training so far, after the device has finished its work."""
     with training.off_the_clock():
         return training.seconds

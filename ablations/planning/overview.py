@@ -102,7 +102,7 @@ def disk_text(view: Json) -> str:
 def time_text(view: Json, plan: Json) -> str:
     """The hours and whose word they are."""
     about = view["hours_from"]
-    origin = estimate.told(about["sources"])
+    origin = estimate.sources_text(about["sources"])
     if "recipe" in about["sources"]:
         took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
         origin += f" ({took['how']}: {took['source']}, {took['device']})"
@@ -128,4 +128,4 @@ def expected_text(stated: Json) -> str:
 
 
 def resolution_text(view: Json, plan: Json) -> str:
-    return "\n           ".join(resolution.told(view["resolution"], plan["metric"], objective(plan)))
+    return "\n           ".join(resolution.resolution_lines(view["resolution"], plan["metric"], objective(plan)))

@@ -1,4 +1,4 @@
-"""What past trials took on a device: those of an arm, and per training FLOP those of all arms of a recipe."""
+"""Training times of past trials on a device: of an arm, and per training FLOP of all arms of a recipe."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -13,70 +13,70 @@ from results.store.planned import trained
 from results.store.schemas import Environment
 
 Json = dict[str, Any]
-ENOUGH = 20  # past trials of an arm that are read
-EACH, ALL = 3, 60  # of each other arm and of all, for a rate
-# What the seconds of a FLOP depend on most, besides the device.
+ENOUGH = 20  # at most so many past trials of an arm are read
+EACH, ALL = 3, 60  # past trials per other arm, and in total, for a rate
+# Settings that seconds per FLOP depend on most, besides the device.
 ALIKE = ("data", "threads", "precision", "compile")
 
 
-def own(arm: Json, runs: Path, device: Device) -> float | None:
-    """The mean training seconds of the arm's past trials on the device; None where there are none."""
+def mean_seconds(arm: Json, runs: Path, device: Device) -> float | None:
+    """The mean training seconds of the arm's past trials on the device; None if there are none."""
     found = list(islice(seconds(arm, runs, device), ENOUGH))
     return sum(found) / len(found) if found else None
 
 
 def seconds(arm: Json, runs: Path, device: Device) -> Iterator[float]:
-    """Training time of the arm's finished trials on the device; a diverged one ended early."""
+    """Training seconds of the arm's finished trials on the device; diverged ones ended early and do not count."""
     for one in arm["trials"]:
         state = store.trial(runs, one["id"]).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
             continue
-        env = environment(state.attempt)
+        env = read_environment(state.attempt)
         if device.made(env, arm["config"]["threads"]) and env.get("ranks", 1) == ranks(arm["config"]):
             yield state.result["train_seconds"]
 
 
-def rates(plan: Json, runs: Path, device: Device) -> Callable[[Json], float | None]:
-    """Of a config, the seconds a training FLOP of past trials that ran alike: the median; None where there are none.
+def seconds_per_flop(plan: Json, runs: Path, device: Device) -> Callable[[Json], float | None]:
+    """A function: config -> median seconds per training FLOP of comparable past trials; None if there are none.
 
-    They are of the plan's recipe, in any study of the run directory.
+    Trials of the plan's recipe count, in any study of the run directory.
     """
 
     @cache
     def rate(*alike: Any) -> float | None:
         plans = (one for one in [plan, *store.plans(runs)] if one["recipe"] == plan["recipe"])
         entries = (arm for one in plans for arm in trained(one))
-        same = {str(arm["trials"]): arm for arm in entries if how(arm["config"]) == alike}
-        found = list(islice(each(same.values(), runs, device), ALL))
+        same = {str(arm["trials"]): arm for arm in entries if comparable_settings(arm["config"]) == alike}
+        found = list(islice(sampled_rates(same.values(), runs, device), ALL))
         return median(found) if found else None
 
-    return lambda config: rate(*how(config))
+    return lambda config: rate(*comparable_settings(config))
 
 
-def each(arms: Iterable[Json], runs: Path, device: Device) -> Iterator[float]:
-    """Seconds a training FLOP of some past trials of each arm."""
+def sampled_rates(arms: Iterable[Json], runs: Path, device: Device) -> Iterator[float]:
+    """Seconds per training FLOP of at most EACH past trials per arm."""
     for arm in arms:
         for took in islice(seconds(arm, runs, device), EACH):
-            yield took / work(arm["flops"], arm["config"])
+            yield took / training_flops(arm["flops"], arm["config"])
 
 
-def how(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two configs have alike whose seconds may be compared by their FLOPs."""
+def comparable_settings(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The settings that must be equal for times to be compared by FLOPs."""
     return ranks(config), *(config.get(name) for name in ALIKE)
 
 
-def work(flops: float, config: Mapping[str, Any]) -> float:
-    """Training FLOPs on each GPU: the backward pass costs twice the forward pass."""
+def training_flops(flops: float, config: Mapping[str, Any]) -> float:
+    """Training FLOPs per GPU: the backward pass costs twice the forward pass."""
     return 3.0 * flops * float(config["steps"] * config["batch"]) / ranks(config)
 
 
 def ranks(config: Mapping[str, Any]) -> int:
-    """On how many GPUs at once."""
+    """The number of GPUs of a trial."""
     return int(config.get("gpus", 1))  # not in plans of earlier versions
 
 
-def environment(attempt: Path) -> Json:
-    """The attempt's env.json; nothing where it cannot be read."""
+def read_environment(attempt: Path) -> Json:
+    """The attempt's env.json; empty if it cannot be read."""
     try:
         return store.read_json(attempt / "env.json", Environment)
     except (FileNotFoundError, store.Broken):

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ablations.planning import data_summary, init_checks
-from ablations.planning.jobs import refuse_other
+from ablations.planning.jobs import check_same_table
 from ablations.study import recipe_facts
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlarged, footnotes, refuse_undeclared, sizes
@@ -338,7 +338,7 @@ def published(design: Design, arm: Arm) -> float | None:
 
 def grown(old: Json, new: Json) -> Json:
     """The plan with every arm and seed of the old one. Raises ValueError where the two cannot be one table."""
-    refuse_other(old, new)
+    check_same_table(old, new)
     names = {arm["name"] for arm in new["arms"]}
     gone = [arm for arm in old["arms"] if arm["name"] not in names]
     stages, called = kept_stages(old, gone, new)

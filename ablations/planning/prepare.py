@@ -1,7 +1,7 @@
-"""The plan to run: what is asked for, on top of what was planned under the same name before.
+"""Preparing the plan to run: the request merged into the plan on disk of the same name.
 
-A plan says what it was made from. Where that is the same again nothing is made anew: no model is measured, and torch is
-not loaded.
+A plan records a digest of its inputs. If the digest has not changed, the plan on disk is used: no model is measured,
+and torch is not loaded.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def make(design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
-    """Make a plan, on top of an old one. Raises ValueError for an arm that cannot be, or not with the old ones."""
+    """Build a plan, extending the old one. Raises ValueError for an impossible arm or an incompatible old plan."""
     from ablations.planning.plan import build, grown, pruned  # late: torch
 
     new = build(design, seeds)
@@ -32,11 +32,11 @@ def make(design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) 
 
 
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Json:
-    """The plan to run: what is asked for, and whatever was planned under the same name before.
+    """The plan to run: the request and what was planned under the same name before.
 
-    code: the sources and the plugins (provenance.code). With plugins, and with "" where it is not known, every plan is
-    made anew. What it is made on top of is noted in it, for `jobs.write`.
-    Raises ValueError for an arm that cannot be, and where the two cannot be one table.
+    code: digests of sources and plug-ins (provenance.code_digest); with plug-ins, or "", the plan is always rebuilt.
+    The digest of the plan that it extends is recorded for `jobs.write`.
+    Raises ValueError for an impossible arm, and if old and new cannot share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old["seeds"], *asked})
@@ -47,47 +47,47 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 
 
 def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | None = None) -> str:
-    """A digest of everything that a plan follows from: equal ones are equal plans. "" where that cannot be said.
+    """A digest of all inputs of a plan: equal digests mean equal plans. "" if it cannot be computed.
 
-    old: the plan that it grows from. The order of keys counts: arms are named and listed by it.
+    old: the plan that it extends. The order of keys counts: arms are named and listed by it.
     """
     if not code or "+" in code:
-        return ""  # what a plugin imports may be any file
+        return ""  # a plug-in may import any file
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
-        data = {name: describe(name).fingerprint for name in sorted(images(design, old))}
-        weights = [*texts(asked, "init_from"), *named(old, "init_from")]
+        data = {name: describe(name).fingerprint for name in sorted(data_names(design, old))}
+        weights = [*values_of_key(asked, "init_from"), *planned_values(old, "init_from")]
         files = {origin.checked(name) for name in weights if is_file(name)}
         starts = {name: origin.fingerprint(name) for name in sorted(files)}
     except (ConfigError, OSError):
-        return ""  # what makes the plan says what is wrong, and of which arm
+        return ""  # building the plan will say what is wrong
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
     text = json.dumps(content | {"versions": provenance.versions()}, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def images(design: "Design", old: Json | None) -> set[str]:
-    """Every `data` that a plan may be about, on top of an old one."""
+def data_names(design: "Design", old: Json | None) -> set[str]:
+    """All values of `data` in the request and in the old plan."""
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
-    return {Config.model_fields["data"].default, *texts(asked, "data"), *named(old, "data")}
+    return {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
 
 
-def named(plan: Json | None, key: str) -> set[str]:
-    """A setting of all arms: those that nobody asks for any more stay planned, with ids of what is there today."""
+def planned_values(plan: Json | None, key: str) -> set[str]:
+    """The values of a setting in all arms and stages of a plan."""
     entries = [*plan.get("stages", []), *plan["arms"]] if plan else []
     return {entry["config"][key] for entry in entries if key in entry["config"]}
 
 
-def texts(content: Any, key: str) -> Iterator[str]:
-    """Every text that stands under `key`, wherever it does, or under a stage's, as pretrain.data."""
+def values_of_key(content: Any, key: str) -> Iterator[str]:
+    """All strings under `key` at any depth, also as a stage's setting such as pretrain.data."""
     if isinstance(content, dict):
         for name, value in content.items():
             if name.rpartition(".")[2] == key:
                 yield from filter(is_text, value if isinstance(value, list) else [value])
-            yield from texts(value, key)
+            yield from values_of_key(value, key)
     elif isinstance(content, list):
         for value in content:
-            yield from texts(value, key)
+            yield from values_of_key(value, key)
 
 
 def is_text(value: object) -> bool:

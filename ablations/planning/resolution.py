@@ -1,5 +1,5 @@
-"""What a plan's seeds can tell: the smallest difference they resolve, whether the margin is within reach, and the
-seeds that a finer answer takes (statistics of planning: results/statistics/power.py)."""
+"""What a plan's seeds can resolve: the smallest difference, whether the margin is reachable, and how many seeds a finer
+answer takes (results/statistics/power.py)."""
 
 import itertools
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from results.statistics.contrast import Sample, samples_by_arm
 from results.study_results import StudyResults
 
 Json = dict[str, Any]
-POINTS = (0.01, 0.005)  # of an accuracy: 1 and 0.5 points
+POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation of a per-seed difference between two arms, from `freedom` degrees of freedom."""
+    """Standard deviation of per-seed differences between two arms, with its degrees of freedom."""
 
     sd: float
     freedom: int
@@ -29,25 +29,25 @@ class Spread:
 
     @property
     def bound(self) -> float:
-        """What it is below with 80% confidence."""
+        """The upper 80% confidence bound of the standard deviation."""
         return inference.sd_bound(self.sd, self.freedom)
 
 
 def resolution(plan: Json, runs: Path) -> Json:
-    """As `ablate plan --json` has it; what depends on a spread is None where none is known."""
+    """The resolution in `ablate plan --json`; None for what depends on an unknown spread."""
     seeds, family = len(plan["seeds"]), max(plan["family"], 1)
     tests = family * interim.correction_factor(plan)
     found = spread(plan, runs)
     known: Json = dict.fromkeys(("spread", "difference", "smallest_margin", "margin_reachable", "margin_seeds"))
-    known |= {"seeds": seeds, "contrasts": family, "margin": plan["margin"], "seeds_for": {}, "note": note(plan)}
+    known |= {"seeds": seeds, "contrasts": family, "margin": plan["margin"], "seeds_for": {}, "note": folds_note(plan)}
     if found is None:
         return known
     sd, margin = found.bound, plan["margin"]
-    smallest = finite(power.smallest_margin(seeds, sd, tests))
+    smallest = finite_or_none(power.smallest_margin(seeds, sd, tests))
     points = POINTS if units.is_accuracy(plan["metric"]) else ()
     return known | {
         "spread": {"sd": found.sd, "bound": sd, "freedom": found.freedom, "source": found.source},
-        "difference": finite(inference.resolvable_difference(seeds, sd, tests)),
+        "difference": finite_or_none(inference.resolvable_difference(seeds, sd, tests)),
         "smallest_margin": smallest,
         "margin_reachable": None if margin is None else smallest is not None and smallest <= margin,
         "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests),
@@ -56,7 +56,7 @@ def resolution(plan: Json, runs: Path) -> Json:
 
 
 def spread(plan: Json, runs: Path) -> Spread | None:
-    """Of the study's own differences so far, pooled over its arms; else what the recipe states; else unknown."""
+    """The spread of the study's differences so far, pooled over arms; else the recipe's; else None."""
     if read(runs, plan["name"]) is not None:
         (study,) = load_studies(runs, [plan["name"]], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
@@ -71,7 +71,7 @@ def spread(plan: Json, runs: Path) -> Spread | None:
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:
-    """Of each arm from its baseline, per seed that both finished; those of one baseline together."""
+    """Per-seed differences of each arm from its baseline, grouped by baseline."""
     found = samples_by_arm(study, study.plan["metric"])
     groups: dict[str, list[Sample]] = {}
     for arm in study.plan["arms"]:
@@ -80,51 +80,51 @@ def differences(study: StudyResults) -> list[list[Sample]]:
     return list(groups.values())
 
 
-def note(plan: Json) -> str:
-    """What the figures leave out where seeds test folds of the same images."""
+def folds_note(plan: Json) -> str:
+    """A caveat if seeds test folds of the same images; else ""."""
     folds = plan["split"].get("folds")
     if not folds:
         return ""
     return f"beyond {folds} seeds every image is tested again, so that more seeds gain less than this says"
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def told(found: Json, metric: str, objective: str = "") -> list[str]:
-    """For a person: a line each."""
+def resolution_lines(found: Json, metric: str, objective: str = "") -> list[str]:
+    """The resolution as lines of text."""
     unit = units.unit(metric)
     if found["spread"] is None:
         return ["unknown: no differences in this run directory yet, and the recipe states none for these settings"]
     spread = found["spread"]
     contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
     lines = [
-        f"{size(found['difference'], unit)} in {units.name(metric, objective)} with {found['seeds']} seeds "
+        f"{size_text(found['difference'], unit)} in {units.name(metric, objective)} with {found['seeds']} seeds "
         f"(80% power, {contrasts})",
         f"differences spread by {unit.size(spread['sd'])} ({spread['freedom']} degrees of freedom, from "
-        f"{spread['source']}); reckoned with its upper 80% bound, {unit.size(spread['bound'])}",
+        f"{spread['source']}); computed with its upper 80% bound, {unit.size(spread['bound'])}",
     ]
     if found["margin"] is not None:
         lines.append(margin_text(found, unit))
     if found["seeds_for"]:
-        wanted = [f"{unit.size(float(one))} {count(seeds)}" for one, seeds in found["seeds_for"].items()]
+        wanted = [f"{unit.size(float(one))} {seeds_text(seeds)}" for one, seeds in found["seeds_for"].items()]
         beyond = any(seeds is None or seeds > found["seeds"] for seeds in found["seeds_for"].values())
         lines.append("to resolve " + ", ".join(wanted) + (f" ({found['note']})" if found["note"] and beyond else ""))
     return lines
 
 
 def margin_text(found: Json, unit: units.Unit) -> str:
-    """Whether arms that are equal can be shown to be."""
+    """Say whether equal arms can be shown to be equivalent."""
     margin = f"the margin of {unit.size(found['margin'])}"
     if found["margin_reachable"]:
-        return f"{margin} can be reached: equal arms show within {size(found['smallest_margin'], unit)}"
-    return f"{margin} cannot be reached with {found['seeds']} seeds: it takes {count(found['margin_seeds'])}"
+        return f"{margin} can be reached: equal arms show within {size_text(found['smallest_margin'], unit)}"
+    return f"{margin} cannot be reached with {found['seeds']} seeds: it takes {seeds_text(found['margin_seeds'])}"
 
 
-def size(value: float | None, unit: units.Unit) -> str:
+def size_text(value: float | None, unit: units.Unit) -> str:
     return "nothing" if value is None else unit.size(value)
 
 
-def count(seeds: int | None) -> str:
+def seeds_text(seeds: int | None) -> str:
     return f"{seeds} seeds" if seeds is not None else f"more than {power.MOST_SEEDS} seeds"

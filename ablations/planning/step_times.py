@@ -1,6 +1,6 @@
-"""Measured seconds a training step, a file a device: runs/probes/<device>.json. Reading them loads no torch.
+"""Measured seconds per training step, one file per device: runs/probes/<device>.json. Reading loads no torch.
 
-A measurement is filed under everything that a step's time depends on. Arms that differ in the learning rate or the
+The key of a measurement holds all settings that the step time depends on. Arms that differ in the learning rate or the
 number of steps share it.
 """
 
@@ -25,14 +25,14 @@ PACES = "paces"  # files of earlier versions hold other measurements beside them
 
 @dataclass(frozen=True)
 class Device:
-    """What trials run on: a GPU or a core. name: as its maker writes it, or a part of that; "": any of the kind."""
+    """A GPU or a CPU core. name: the maker's name or a part of it; "" for any."""
 
     gpu: bool
     name: str = ""
 
     def made(self, env: Mapping[str, Any], threads: int) -> bool:
-        """Whether an attempt with this env.json ran on it, with so many threads where it is a CPU."""
-        kind = env.get("accelerator")  # not in those of earlier versions: the name alone decides
+        """Whether an attempt with this env.json ran on the device, with `threads` threads if it is a CPU."""
+        kind = env.get("accelerator")  # missing in earlier versions: the name alone decides
         if kind is not None and (kind == "cuda") != self.gpu:
             return False
         if not self.gpu and env.get("threads", threads) != threads:
@@ -40,16 +40,16 @@ class Device:
         return self.called(str(env.get("device", "")))
 
     def called(self, name: str) -> bool:
-        """Whether `name` is this device's: SLURM's a100 is NVIDIA's A100-SXM4-80GB."""
-        return plain(self.name) in plain(name)
+        """Whether `name` names this device: SLURM's a100 is NVIDIA's A100-SXM4-80GB."""
+        return normalized(self.name) in normalized(name)
 
 
-def plain(name: str) -> str:
+def normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
 def key(config: Mapping[str, Any]) -> str:
-    """Of an arm's resolved config: a digest of the settings that a step's time depends on."""
+    """A digest of the settings of a resolved config that the step time depends on."""
     return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
 
 
@@ -58,7 +58,7 @@ def path(runs: Path, device: str) -> Path:
 
 
 def files(runs: Path) -> Iterator[Json]:
-    """What each file holds; one that cannot be read is none."""
+    """The content of each readable file."""
     for file in sorted((runs / "probes").glob("*.json")):
         try:
             yield store.read_json(file)
@@ -67,7 +67,7 @@ def files(runs: Path) -> Iterator[Json]:
 
 
 def read(runs: Path, device: Device) -> dict[str, float]:
-    """Seconds a step, by key, of every probe on such a device."""
+    """Key -> seconds per step, of all measurements on such a device."""
     found: dict[str, float] = {}
     for content in files(runs):
         if content["gpu"] == device.gpu and device.called(content["device"]):
@@ -76,9 +76,9 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, Json]) -> None:
-    """Add to the device's file; a new measurement replaces the one under the same key.
+    """Add measurements to the device's file; a new one replaces the old one of the same key.
 
-    Of two processes that write at once one may lose the other's measurement, which is then made again.
+    If two processes write at once, one measurement may be lost and is made again.
     """
     file = path(runs, device.name)
     refuse_links(runs, file.parent)

@@ -1,8 +1,8 @@
-"""A span of time as people read it."""
+"""Durations as people read them."""
 
 
 def clock(seconds: float) -> str:
-    """1:02:03, or 2:03."""
+    """Format seconds as 1:02:03 or 2:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""`ablate inspect`: which trial is meant, and its inside, computed where it is not there already."""
+"""`ablate inspect`: selecting trials, and computing their inspections where missing."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ Json = dict[str, Any]
 Config = Mapping[str, Any]  # as a trial's config.json has it
 
 
-def meant(names: Mapping[str, str], plans: Iterable[Json], arm: str, ready: Callable[[str], bool]) -> list[str]:
-    """The trials that words mean: of a study the first seed of each arm `ready` to be looked at, else the word itself.
+def select_trials(names: Mapping[str, str], plans: Iterable[Json], arm: str, ready: Callable[[str], bool]) -> list[str]:
+    """The trials that words select: for a study, the first ready seed of each arm; else the word itself.
 
-    names: what a plan is called that each word may mean; arm: a glob. Raises ValueError where a study has none.
+    names: word -> plan name it may stand for; arm: a glob. Raises ValueError if a study has no ready trial.
     """
     known = {plan["name"]: plan for plan in plans}
     found = []
@@ -36,12 +36,14 @@ def meant(names: Mapping[str, str], plans: Iterable[Json], arm: str, ready: Call
     return list(dict.fromkeys(found))
 
 
-def find(runs: Path, prefix: str) -> store.Trial:
-    """The one finished trial whose id begins so. Raises ValueError."""
+def find_trial(runs: Path, prefix: str) -> store.Trial:
+    """The finished trial whose id begins with `prefix`. Raises ValueError if none or several do."""
     if not runs.is_dir():
         raise ValueError(f"{runs}: no such run directory or exported file")
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
-    trial = store.trial(runs, only(prefix, there, f"{runs}: it has {len(there)} trials, named by 12 hex digits"))
+    trial = store.trial(
+        runs, unique_match(prefix, there, f"{runs}: it has {len(there)} trials, named by 12 hex digits")
+    )
     state = trial.state()
     if state.status != "finished":
         why = f" ({state.reason})" if state.reason else ""
@@ -49,8 +51,8 @@ def find(runs: Path, prefix: str) -> store.Trial:
     return trial
 
 
-def only(prefix: str, there: Sequence[str], where: str) -> str:
-    """The one of the ids that begins so. Raises ValueError, which says `where` there is none."""
+def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
+    """The only id that begins with `prefix`. Raises ValueError naming `where` otherwise."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -60,18 +62,20 @@ def only(prefix: str, there: Sequence[str], where: str) -> str:
     return matching[0]
 
 
-def of_folder(place: Place, names: Mapping[str, str], arm: str, images: int | None) -> list[tuple[Inspection, Config]]:
-    """What is found in the trials of a run directory that are `meant`, and what they are. Raises ValueError."""
+def inspect_in_folder(
+    place: Place, names: Mapping[str, str], arm: str, images: int | None
+) -> list[tuple[Inspection, Config]]:
+    """Inspections and configs of the selected trials of a run directory. Raises ValueError."""
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    trials = [find(place.runs, word) for word in meant(names, store.plans(place.runs), arm, finished)]
-    return [(look(trial, place, images), trial.config()["config"]) for trial in trials]
+    trials = [find_trial(place.runs, word) for word in select_trials(names, store.plans(place.runs), arm, finished)]
+    return [(inspection_of(trial, place, images), trial.config()["config"]) for trial in trials]
 
 
-def of_export(file: Path, names: Mapping[str, str], arm: str) -> list[tuple[Inspection, Config]]:
-    """What an exported file carries of those: what was found in them, and what they are. Raises ValueError."""
+def read_from_export(file: Path, names: Mapping[str, str], arm: str) -> list[tuple[Inspection, Config]]:
+    """Inspections and configs of the selected trials of an exported file. Raises ValueError."""
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
@@ -82,16 +86,13 @@ def of_export(file: Path, names: Mapping[str, str], arm: str) -> list[tuple[Insp
     }
     carried = export.read_inside(file)
     where = f"{file}: of {len(carried)} of its trials it holds what `ablate inspect` found"
-    words = meant(names, [study.plan for study in studies], arm, carried.__contains__)
-    found = [carried[only(word, sorted(carried), where)] for word in words]
+    words = select_trials(names, [study.plan for study in studies], arm, carried.__contains__)
+    found = [carried[unique_match(word, sorted(carried), where)] for word in words]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 
 
-def told_apart(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """What to call each beside the others: the settings that all have and in which they differ, else its id.
-
-    An option that only one has follows from a part that only one has.
-    """
+def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
+    """A label for each trial: the common settings in which the trials differ, else its id."""
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
     differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
@@ -99,8 +100,8 @@ def told_apart(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
     return [name or inside.trial for name, (inside, _) in zip(named, trials, strict=True)]
 
 
-def look(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """As it was computed before, unless another number of images is asked for."""
+def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
+    """The trial's inspection, computed if missing or if another number of images is asked for."""
     try:
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):

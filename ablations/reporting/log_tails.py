@@ -1,6 +1,6 @@
-"""`ablate logs`: the end of each trial's newest log, with the traceback of what failed.
+"""`ablate logs`: the end of each trial's newest log, with the traceback of a failure.
 
-Of a trial that SLURM's task never began, or left unfinished, the task's own log too: what killed it stands there.
+For trials that a SLURM task never began or left unfinished, the task's log is shown too: it says what killed it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ NO_LOG = "no log yet: its job has not started, or ended before it could write (`
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
-    """A text a log: a heading, then its last lines. Tasks that several of the trials share are told once."""
+    """One text per log: a heading and its last lines. The log of a shared task is shown once."""
     names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.all_of(runs)
     told: set[tuple[str, int]] = set()
@@ -27,23 +27,23 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
             continue
         heading = f"== {key}  {names.get(key, '')}  {state.status}"
         if state.attempt is not None:
-            yield "\n".join([f"{heading}  {state.attempt}", *of_attempt(trial, state.attempt)[-lines:]])
+            yield "\n".join([f"{heading}  {state.attempt}", *attempt_lines(trial, state.attempt)[-lines:]])
         if state.status not in ("missing", "interrupted") or key not in tasks:
             continue
-        task, later = with_log(tasks[key])
+        task, later = newest_with_output(tasks[key])
         if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
             which = f" (the {later} after it printed nothing)" if later else ""
             yield "\n".join([f"{heading}, its task:  {task.array}{which}", *(task.lines() or [NO_LOG])[-lines:]])
 
 
-def of_attempt(trial: store.Trial, attempt: Path) -> list[str]:
+def attempt_lines(trial: store.Trial, attempt: Path) -> list[str]:
     text = end_of(attempt / "log")
     return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
 
 
-def with_log(tasks: Sequence[Handed]) -> tuple[Handed, int]:
-    """The newest task that printed anything, else the newest, and how many after it did not."""
+def newest_with_output(tasks: Sequence[Handed]) -> tuple[Handed, int]:
+    """The newest task that printed anything (else the newest), and the number of silent tasks after it."""
     for later, task in enumerate(reversed(tasks)):
         if task.lines():
             return task, later

@@ -1,4 +1,4 @@
-"""The one layer between what is printed and a terminal or a log: others' text reaches neither as commands."""
+"""Sanitizing all output: text of others reaches terminals and logs without control characters."""
 
 import sys
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from typing import Any
 
 from results.safe_text import plain
 
-LINES = "\n\t"  # what our own output is laid out with
+LINES = "\n\t"  # control characters of our own layout
 
 
-class Plain:
-    """A text stream whose text is made plain. Rich draws on the stream behind it, as `rich_proxied_file` tells it."""
+class PlainStream:
+    """A text stream that removes control characters. Rich draws on `rich_proxied_file`, the stream behind it."""
 
     def __init__(self, stream: Any) -> None:
         self.rich_proxied_file = stream
@@ -32,6 +32,6 @@ class Plain:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Standard output and error, inside."""
-    with redirect_stdout(Plain(sys.stdout)), redirect_stderr(Plain(sys.stderr)):
+    """Sanitize standard output and error within the block."""
+    with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
         yield

@@ -1,4 +1,4 @@
-"""What a person sees while trials run: a bar and a line a worker on a terminal, a line a trial elsewhere."""
+"""Showing progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
 
 import time
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Bars(Progress):
 
 
 class Live:
-    """Implements runner.Display. A context manager; `total` counts the trials that are not over at the start.
+    """A runner.Display and context manager; total: the number of trials that are not over at the start.
 
     above: what a terminal shows above the bars.
     """
@@ -64,7 +64,7 @@ class Live:
         self.progress.stop()
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """One line a worker, with the time since its trial began."""
+        """Update the line of a worker."""
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
@@ -82,7 +82,7 @@ class Live:
         self.refresh()
 
     def line(self, slot: int) -> TaskID:
-        """The line of a worker, added where there is none."""
+        """The line of a worker, added if missing."""
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
@@ -115,7 +115,7 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """The time left, from the share of trials done since the start."""
+        """The estimated time left, from the trials done since the start."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if share < 0.5 or remaining <= 0:

@@ -1,7 +1,7 @@
-"""How far the planned trials are: the disk first, then the queue, then the accounting; read-only, never a guess.
+"""The status of planned trials, from disk, queue and accounting. Read-only; nothing is guessed.
 
-Disk and heartbeats are the truth. SLURM's queue tells what waits and why, its accounting what became of the jobs of
-trials that are neither over nor queued. Where either does not answer, that is called unknown, never empty.
+Disk and leases are the truth. SLURM's queue says what waits and why; its accounting says how the jobs of trials ended
+that are neither over nor queued. If either does not answer, the status is unknown, not empty.
 """
 
 import time
@@ -23,31 +23,31 @@ Json = dict[str, Any]
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OVER = ("finished", "diverged", "failed", "blocked")
 OPEN = ("missing", "interrupted", "broken")
-HELD = ("running", "interrupted")  # what a stopped process may hold: after a minute others may take it
-QUEUE_SECONDS = 5.0  # with the accounting's time an answer within 15 s, whatever is dead
-ASK_SECONDS = 60.0  # SLURM is asked no more often
+HELD = ("running", "interrupted")  # states that a stopped process may hold; others may take over after a minute
+QUEUE_SECONDS = 5.0  # with the accounting's timeout, an answer within 15 s in any case
+ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
 CANCELLED = "cancelled by `ablate cancel`"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What SLURM said of trials, by their ids, and why it did not say it."""
+class SlurmState:
+    """What SLURM says about trials, by id, or why it does not answer."""
 
     queued: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # state and reason
-    handed: Collection[str] = ()  # handed over at some time, and not cancelled since
-    ended: Mapping[str, str] = field(default_factory=dict)  # handed over and not queued: what became of the job
-    followed: Collection[str] = ()  # those that a last job in the queue will take up
-    plans: Collection[str] = ()  # submitted, and not cancelled since
-    lasts: Collection[str] = ()  # those of the plans that a last job in the queue looks after
+    handed: Collection[str] = ()  # submitted and not cancelled since
+    ended: Mapping[str, str] = field(default_factory=dict)  # submitted and not queued: how the job ended
+    followed: Collection[str] = ()  # trials that a last job in the queue will submit again
+    plans: Collection[str] = ()  # plans submitted and not cancelled since
+    lasts: Collection[str] = ()  # plans that a last job in the queue belongs to
     answer: str = ""  # why the queue is unknown
-    accounting: str = ""  # why the accounting is
+    accounting: str = ""  # why the accounting is unknown
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-class Asker:
-    """Asks SLURM at most once in `seconds`, however often it is called."""
+class RateLimitedAsker:
+    """Asks SLURM at most once in `seconds`; returns the last answer in between."""
 
     def __init__(self, runs: Path, seconds: float = ASK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.runs = runs
@@ -55,30 +55,30 @@ class Asker:
         self.clock = clock
         self.asked = -seconds
         self.silent_since = ""
-        self.seen = Seen()
+        self.seen = SlurmState()
 
-    def __call__(self) -> Seen:
+    def __call__(self) -> SlurmState:
         if self.clock() - self.asked >= self.seconds:
             self.asked = self.clock()
-            seen = ask(self.runs)
+            seen = ask_slurm(self.runs)
             self.silent_since = (self.silent_since or time.strftime("%H:%M")) if seen.answer else ""
             self.seen = replace(seen, answer=f"{seen.answer} (since {self.silent_since})") if seen.answer else seen
         return self.seen
 
 
-def ask(runs: Path) -> Seen:
-    """At most one query of the queue and one of the accounting; none where nothing was ever submitted from here."""
+def ask_slurm(runs: Path) -> SlurmState:
+    """Query the queue and the accounting, at most once each; neither if nothing was ever submitted from here."""
     newest = handed.newest(runs)
     if not newest:
-        return Seen()
+        return SlurmState()
     current = {key for key, each in newest.items() if not each.campaign.cancelled}
     plans = {name for key in current for name in newest[key].campaign.plans}
     try:
         tasks = campaign.queued(runs, QUEUE_SECONDS)
     except NoSlurm:
-        return Seen(handed=current, plans=plans, answer="no SLURM on this machine: what is queued is unknown")
+        return SlurmState(handed=current, plans=plans, answer="no SLURM on this machine: what is queued is unknown")
     except Unreachable as error:
-        return Seen(handed=current, plans=plans, answer=f"{error}: what is queued is unknown")
+        return SlurmState(handed=current, plans=plans, answer=f"{error}: what is queued is unknown")
     queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
     gone = {key: each for key, each in newest.items() if key not in queued and is_open(runs, key)}
     ended = {key: CANCELLED for key in gone.keys() - current}
@@ -90,7 +90,7 @@ def ask(runs: Path) -> Seen:
     cancelled = {key for key, fate in ended.items() if job_outcomes.is_cancelled(fate)}
     waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
     lasts = {name for task in tasks if task.is_last for name in task.campaign.plans}
-    return Seen(queued, current, ended, waiting, plans, lasts, accounting=silence)
+    return SlurmState(queued, current, ended, waiting, plans, lasts, accounting=silence)
 
 
 def is_open(runs: Path, key: str) -> bool:
@@ -100,10 +100,10 @@ def is_open(runs: Path, key: str) -> bool:
 # -- disk and answers together -----------------------------------------------------------------------------------------
 
 
-def status(plan: Json, runs: Path, seen: Seen) -> Json:
-    """Per arm, how many trials are what; the running, queued, ended and failed ones with what is known of them.
+def status(plan: Json, runs: Path, seen: SlurmState) -> Json:
+    """The JSON of `ablate status`: per stage and arm, counts by kind, and details of trials that are not over.
 
-    Stages, which arms start from, are listed too. A trial is blocked where its parent failed or diverged.
+    A trial is blocked if its parent failed or diverged.
     """
     starts = dependencies.starts(runs, plan)
     entries = [
@@ -121,14 +121,14 @@ def status(plan: Json, runs: Path, seen: Seen) -> Json:
         **total,
         "stages": stages,
         "arms": arms,
-        "tables": tables(plan, runs, seen, total),
+        "tables": tables_state(plan, runs, seen, total),
         "slurm": seen.answer,
         "accounting": seen.accounting,
         "given_up": no_progress.given_up(runs, plan["name"]),
     }
 
 
-def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], starts: Mapping[str, Start]) -> Json:
+def arm_status(arm: Json, runs: Path, seen: SlurmState, evals_owed: Sequence[str], starts: Mapping[str, Start]) -> Json:
     counts = dict.fromkeys(KINDS, 0)
     details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "ended": []}
     causes: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
@@ -136,7 +136,7 @@ def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], sta
         trial, named = store.trial(runs, entry["id"]), {"seed": entry["seed"], "id": entry["id"]}
         state = evals.state(trial, evals_owed)
         start = starts.get(entry["id"], Start())
-        kind = kind_of(entry["id"], state, seen, start)
+        kind = trial_kind(entry["id"], state, seen, start)
         if kind == "queued":
             slurm_state, reason = seen.queued[entry["id"]]
             details["now_queued"].append({**named, "state": slurm_state, "reason": reason})
@@ -146,7 +146,7 @@ def arm_status(arm: Json, runs: Path, seen: Seen, evals_owed: Sequence[str], sta
             causes[start.why, "", kind].append(named)
         elif kind == "failed":
             failure = trial.failure() or {}
-            causes[state.reason, last_line(failure), failure.get("kind", "")].append(named)
+            causes[state.reason, last_traceback_line(failure), failure.get("kind", "")].append(named)
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(entry["id"])):
             details["ended"].append({**named, "job": job, "followed": entry["id"] in seen.followed})
         if state.status in HELD and state.attempt and (halted := lease.stopped(state.attempt)):
@@ -165,8 +165,8 @@ def seeds_and_ids(trials: Sequence[Json]) -> Json:
     return {"seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
 
 
-def kind_of(key: str, state: store.TrialState, seen: Seen, start: Start = Start()) -> str:  # frozen
-    """One of KINDS: what the disk says, and for what is not over there what SLURM says."""
+def trial_kind(key: str, state: store.TrialState, seen: SlurmState, start: Start = Start()) -> str:  # frozen
+    """One of KINDS: from the disk, and for open trials from SLURM."""
     if state.status not in OPEN:
         return state.status
     if start.kind == dependencies.BLOCKED:
@@ -179,7 +179,7 @@ def kind_of(key: str, state: store.TrialState, seen: Seen, start: Start = Start(
 
 
 def progress(arm: Json, state: store.TrialState) -> Json:
-    """Step, accuracy so far, seconds left, as of the last evaluation."""
+    """Step, accuracy and seconds left, as of the last evaluation."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm["config"]["steps"]
@@ -190,14 +190,14 @@ def progress(arm: Json, state: store.TrialState) -> Json:
     return {"step": newest["step"], "steps": steps, "accuracy": newest["val_accuracy"], "seconds_left": left}
 
 
-def last_line(failure: Json) -> str:
-    """The last line of a failure's traceback; '' where the cause says it already."""
+def last_traceback_line(failure: Json) -> str:
+    """The last line of a failure's traceback; '' if the cause contains it."""
     lines = [line for line in str(failure.get("traceback", "")).splitlines() if line.strip()]
     return "" if not lines or lines[-1] in str(failure.get("cause", "")) else lines[-1].strip()
 
 
-def tables(plan: Json, runs: Path, seen: Seen, total: Mapping[str, int]) -> str:
-    """Of a submitted study whose trials are over: 'written', 'awaited' of a last job, or 'pending'; else ''."""
+def tables_state(plan: Json, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
+    """The tables of a submitted study whose trials are over: 'written', 'awaited' or 'pending'; else ''."""
     if plan["name"] not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
@@ -206,10 +206,10 @@ def tables(plan: Json, runs: Path, seen: Seen, total: Mapping[str, int]) -> str:
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
-    """Whether no trial is left that could still be trained."""
+    """Whether no trial is left to train."""
     return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
 
 
-def settled(views: Collection[Json]) -> bool:
-    """Whether nothing will change by itself any more."""
+def is_settled(views: Collection[Json]) -> bool:
+    """Whether nothing will change by itself."""
     return all(view["given_up"] or (is_over(view) and view["tables"] != "awaited") for view in views)

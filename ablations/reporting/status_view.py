@@ -1,4 +1,4 @@
-"""`ablate status` for a person: a bar a study, a row an arm, then what runs, waits, failed or ended, and what helps."""
+"""`ablate status` as text: a bar per study, a row per arm, then open and failed trials with advice."""
 
 import shlex
 import time
@@ -18,7 +18,7 @@ from slurm.queries.queue import is_held
 Json = dict[str, Any]
 BAR = 24
 REDRAW_SECONDS = 3.0
-LEAST_LABEL = 10  # characters of 'running', 'queued', ... with the blanks after them
+LEAST_LABEL = 10  # width of the labels 'running', 'queued', ...
 COLOURS = {
     "finished": "green",
     "diverged": "magenta",
@@ -32,37 +32,39 @@ COLOURS = {
     "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {  # kinds of causes that are no failure of the trial's own
+WITHOUT_FAILURE = {  # causes other than a failure of the trial itself
     "blocked": "blocked",
     "lost": "waits",
     "stopped": "stopped",
 }
-SHOWN = {"missing": "not begun"}  # what a reader takes for lost otherwise
+SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
-def board(views: Sequence[Json], where: str = "") -> Text:
-    """All studies. `where`: what the commands need to find the same run directory, ' --runs DIR'."""
-    text = Text("\n\n").join(study(view, where) for view in views)
+def render(views: Sequence[Json], where: str = "") -> Text:
+    """Render all studies. where: ' --runs DIR', which suggested commands need to find the run directory."""
+    text = Text("\n\n").join(study_text(view, where) for view in views)
     silences = dict.fromkeys(view[key] for view in views for key in ("slurm", "accounting") if view[key])
     return text.append("".join(f"\n\n{silence}" for silence in silences), style="bold magenta")
 
 
-def study(view: Json, where: str) -> Text:
+def study_text(view: Json, where: str) -> Text:
     entries = [*view["stages"], *view["arms"]]
-    blocks = [headline(view), *rows(view), *running(entries), *queued(entries)]
-    return Text("\n").join([*blocks, *failed(view, where), *ended(view), *tables(view), *given_up(view)])
+    blocks = [headline(view), *arm_rows(view), *running_lines(entries), *queued_lines(entries)]
+    return Text("\n").join(
+        [*blocks, *failure_lines(view, where), *ended_lines(view), *tables_lines(view), *given_up_lines(view)]
+    )
 
 
 def headline(view: Json) -> Text:
-    """The study and a bar of its trials that are over."""
+    """The study's name and a bar of its finished trials."""
     over = view["finished"] + view["diverged"]
     filled = round(BAR * over / view["planned"]) if view["planned"] else 0
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
     return Text.assemble((plain(view["plan"]), "bold"), "  [", bar, f"]  {over}/{view['planned']} over")
 
 
-def rows(view: Json) -> list[Text]:
-    """A header and an aligned row an arm, with the kinds of which there are any."""
+def arm_rows(view: Json) -> list[Text]:
+    """A header and one aligned row per arm, with a column per kind that occurs."""
     kinds = [kind for kind in KINDS if view[kind]]
     named = [(arm, plain(arm["arm"])) for arm in view["stages"]]
     named += [
@@ -79,8 +81,8 @@ def rows(view: Json) -> list[Text]:
     return lines
 
 
-def running(arms: Sequence[Json]) -> list[Text]:
-    """A line a running trial, in columns: step, accuracy so far, time left."""
+def running_lines(arms: Sequence[Json]) -> list[Text]:
+    """One line per running trial: step, accuracy so far, time left."""
     found = [(arm["arm"], one) for arm in arms for one in arm["now_running"]]
     cells = [
         (
@@ -93,16 +95,16 @@ def running(arms: Sequence[Json]) -> list[Text]:
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     aligned = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
-    return [labelled("running", line) for line in aligned]
+    return [labeled_line("running", line) for line in aligned]
 
 
-def queued(arms: Sequence[Json]) -> list[Text]:
-    """How many wait for what, in SLURM's words."""
-    reasons = Counter(waiting(one) for arm in arms for one in arm["now_queued"])
-    return [labelled("queued", f"{trials(count)}: {plain(reason)}") for reason, count in reasons.items()]
+def queued_lines(arms: Sequence[Json]) -> list[Text]:
+    """How many trials wait, by SLURM's reason."""
+    reasons = Counter(queue_reason(one) for arm in arms for one in arm["now_queued"])
+    return [labeled_line("queued", f"{trials_text(count)}: {plain(reason)}") for reason, count in reasons.items()]
 
 
-def waiting(one: Json) -> str:
+def queue_reason(one: Json) -> str:
     if one["state"] == "RUNNING":
         return "their turn in a job that runs"
     if is_held(one["reason"]):
@@ -110,8 +112,8 @@ def waiting(one: Json) -> str:
     return f"{one['state'].lower()} ({one['reason']})" if one["reason"] else str(one["state"].lower())
 
 
-def failed(view: Json, where: str) -> list[Text]:
-    """Grouped by cause: how many, the traceback's last line, the arms, and the command that helps."""
+def failure_lines(view: Json, where: str) -> list[Text]:
+    """Failures grouped by cause: count, last line of the traceback, arms, and the command that helps."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view["stages"], *view["arms"]]:
         for one in arm["causes"]:
@@ -119,65 +121,65 @@ def failed(view: Json, where: str) -> list[Text]:
     lines = []
     for (cause, line, kind), places in grouped.items():
         label = WITHOUT_FAILURE.get(kind, "failed")
-        lines.append(labelled(label, f"{trials(sum(len(seeds) for _, seeds in places))}: {plain(cause)}"))
-        lines += [beneath(plain(line))] if line else []
+        lines.append(labeled_line(label, f"{trials_text(sum(len(seeds) for _, seeds in places))}: {plain(cause)}"))
+        lines += [indented_line(plain(line))] if line else []
         named = (f"{plain(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
-        lines.append(beneath("; ".join(named)))
-        lines += [beneath(advice(kind, quoted(view["plan"]) + where))] if label == "failed" else []
+        lines.append(indented_line("; ".join(named)))
+        lines += [indented_line(advice(kind, shell_quoted(view["plan"]) + where))] if label == "failed" else []
     return lines
 
 
-def ended(view: Json) -> list[Text]:
-    """Trials that were submitted and now neither are over nor wait: what became of their jobs."""
+def ended_lines(view: Json) -> list[Text]:
+    """How the jobs ended of trials that were submitted and are neither over nor queued."""
     found = [one for arm in [*view["stages"], *view["arms"]] for one in arm["ended"]]
     lines = [
-        labelled("ended", f"{trials(count)}: {plain(job)}", "yellow")
+        labeled_line("ended", f"{trials_text(count)}: {plain(job)}", "yellow")
         for job, count in Counter(one["job"] for one in found).items()
     ]
     followed = [one["followed"] for one in found]
     if any(followed):
         what = "these up" if all(followed) else "up what nobody cancelled"
-        lines.append(beneath(f"the submission's last job takes {what}"))
+        lines.append(indented_line(f"the submission's last job takes {what}"))
     if not all(followed):
-        lines.append(beneath("to go on: the same `ablate submit` again"))
+        lines.append(indented_line("to go on: the same `ablate submit` again"))
     return lines
 
 
-def tables(view: Json) -> list[Text]:
-    """Of a study whose trials are over, who writes the tables and the report that are not there."""
+def tables_lines(view: Json) -> list[Text]:
+    """Who will write the missing tables and report of a study whose trials are over."""
     match view["tables"]:
         case "awaited":
-            return [labelled("tables", "awaited: the submission's last job writes them", "yellow")]
+            return [labeled_line("tables", "awaited: the submission's last job writes them", "yellow")]
         case "pending":
-            return [labelled("tables", "pending: the same `ablate submit` again writes them", "yellow")]
+            return [labeled_line("tables", "pending: the same `ablate submit` again writes them", "yellow")]
         case _:
             return []
 
 
-def given_up(view: Json) -> list[Text]:
-    """Where nobody goes on by himself any more: why, and what helps."""
+def given_up_lines(view: Json) -> list[Text]:
+    """Why a submission gave up, and what helps."""
     if not view["given_up"]:
         return []
     return [
-        labelled("stopped", plain(view["given_up"]), "bold red"),
-        beneath("to go on: the same `ablate submit` again"),
+        labeled_line("stopped", plain(view["given_up"]), "bold red"),
+        indented_line("to go on: the same `ablate submit` again"),
     ]
 
 
-def labelled(label: str, text: str, colour: str = "") -> Text:
+def labeled_line(label: str, text: str, colour: str = "") -> Text:
     return Text.assemble("  ", (f"{label:{LEAST_LABEL}}", colour or COLOURS[label]), text)
 
 
-def beneath(text: str) -> Text:
+def indented_line(text: str) -> Text:
     return Text(" " * (LEAST_LABEL + 2) + text)
 
 
-def trials(count: int) -> str:
+def trials_text(count: int) -> str:
     return f"{count} trial{'s'[: count != 1]}"
 
 
-def quoted(name: str) -> str:
-    """As a shell takes it."""
+def shell_quoted(name: str) -> str:
+    """The name quoted for a shell."""
     return shlex.quote(plain(name))
 
 
@@ -185,12 +187,12 @@ def quoted(name: str) -> str:
 
 
 def show(text: Text) -> None:
-    """Once, in colours where standard output is a terminal."""
+    """Print once, in color on a terminal."""
     PlainConsole().print(text, soft_wrap=True, highlight=False)
 
 
 def watch(look: Callable[[], tuple[Text, bool]], seconds: float = REDRAW_SECONDS) -> None:
-    """Looks again and again until `look` says that nothing will change; off a terminal it prints what did change."""
+    """Redraw until `look` says that nothing will change; off a terminal, print changes."""
     console = PlainConsole()
     if not console.is_terminal:
         return follow(look, seconds)

@@ -97,11 +97,11 @@ def cost(costs: Costs, config: Json) -> Json | None:
     """For plan.json: with the training FLOPs that the seconds were for, so that arms are reckoned in proportion."""
     if not costs:
         return None
-    from ablations.planning.past_trials import work
+    from ablations.planning.past_trials import training_flops
     from vitcore.analysis.cost import measure  # late: torch
     from vitcore.config import Config
 
     own = Config(**config)
-    return {"work": work(measure(own)["flops"], own.model_dump())} | {
+    return {"work": training_flops(measure(own)["flops"], own.model_dump())} | {
         kind: took.model_dump() for kind, took in costs.items()
     }

@@ -237,7 +237,7 @@ def test_watching_asks_slurm_once_a_minute(tmp_path: Path, ablate: Ablate, clust
 def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:
     """By the reader's own clock: not before 60 s, at 60 s."""
     clock = [0.0]
-    asker = status.Asker(tmp_path, clock=lambda: clock[0])
+    asker = status.RateLimitedAsker(tmp_path, clock=lambda: clock[0])
     first = asker()
     for now, again in ((59.9, False), (60.0, True), (119.9, False), (120.0, True)):
         clock[0] = now

@@ -49,7 +49,7 @@ def announcement(plan: Json, todo: "list[Job]", place: "Place", workers: int | N
     from results import store
 
     left = [job.id for job in todo if not store.trial(place.runs, job.id).state().over]
-    seconds = estimate.seconds([plan], place.runs, estimate.here([plan]))
+    seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
     places = len(make_slots(todo, workers))
     takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
     return "\n".join(

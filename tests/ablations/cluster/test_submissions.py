@@ -19,7 +19,7 @@ from ablations.cluster.campaign import Campaign
 from ablations.execution import cleaning, runner
 from ablations.execution.launch import Place
 from ablations.reporting import log_tails, publish, status
-from ablations.reporting.status_view import board
+from ablations.reporting.status_view import render
 from results import store
 from results.store import lease, planned
 from slurm.profiles.profile import Profile
@@ -232,14 +232,14 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     campaign = submitted(runs, POSITION)
     for number in range(1, 7):
         array = handed_over(campaign, campaign.jobs()[0].id, number=number)
-        assert status.status(synthetic.position(), runs, status.Seen())["given_up"] == ""
+        assert status.status(synthetic.position(), runs, status.SlurmState())["given_up"] == ""
         assert no_progress.stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
     no_progress.give_up(campaign)
-    view = status.status(synthetic.position(), runs, status.Seen())
-    assert status.settled([view])
+    view = status.status(synthetic.position(), runs, status.SlurmState())
+    assert status.is_settled([view])
     said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
-    assert f"stopped   {said}" in board([view]).plain
+    assert f"stopped   {said}" in render([view]).plain
     no_progress.begin_anew(campaign)
     assert no_progress.given_up(runs, POSITION) == ""
     assert not no_progress.stalled(campaign)
@@ -314,23 +314,23 @@ def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs:
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path, last_job: bool, answer: str) -> None:
     """Trials that are over are not all: the last job writes tables and report after them, where there is one."""
     synthetic.write(runs, synthetic.position())
-    seen = status.Seen(plans={POSITION}, lasts={POSITION} if last_job else ())
+    seen = status.SlurmState(plans={POSITION}, lasts={POSITION} if last_job else ())
     view = status.status(synthetic.position(), runs, seen)
     assert view["tables"] == answer
-    assert status.settled([view]) is not last_job
-    assert f"tables    {answer}" in board([view]).plain
+    assert status.is_settled([view]) is not last_job
+    assert f"tables    {answer}" in render([view]).plain
     publish.publish_all(runs, [POSITION])
     view = status.status(synthetic.position(), runs, seen)
     assert view["tables"] == "written"
-    assert status.settled([view])
+    assert status.is_settled([view])
 
 
 def test_tables_of_a_study_that_was_not_submitted_are_not_awaited(runs: Path) -> None:
     """`run` writes them itself."""
     synthetic.write(runs, synthetic.position())
-    view = status.status(synthetic.position(), runs, status.Seen())
+    view = status.status(synthetic.position(), runs, status.SlurmState())
     assert view["tables"] == ""
-    assert status.settled([view])
+    assert status.is_settled([view])
 
 
 # -- naming, cleaning, checking ----------------------------------------------------------------------------------------

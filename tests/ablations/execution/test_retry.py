@@ -10,7 +10,7 @@ from ablations import cli
 from ablations.execution import retry
 from ablations.execution.retry import advice
 from ablations.reporting import status as statuses
-from ablations.reporting.status_view import board
+from ablations.reporting.status_view import render
 from results import store
 from results.store import evals, lease
 
@@ -116,7 +116,7 @@ def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: 
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     """Each cause with its own command."""
-    text = board([statuses.status(synthetic.position(), runs, statuses.Seen({}))]).plain
+    text = render([statuses.status(synthetic.position(), runs, statuses.SlurmState({}))]).plain
     plan = "position-embedding@digits"
     for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
         lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]

@@ -436,7 +436,7 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
         os.kill(pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "SILENT_SECONDS", heartbeat.BEAT_SECONDS + 1)
         time.sleep(1)
-        arms = status.status(design, runs, status.Seen())["arms"]
+        arms = status.status(design, runs, status.SlurmState())["arms"]
         shown.append([cause["cause"] for arm in arms for cause in arm["causes"]])
         shown.append([f"stopped (pid {pid} on {socket.gethostname()})"])
         while lease.started(pid):

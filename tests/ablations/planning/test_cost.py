@@ -91,7 +91,7 @@ def finish(
 
 
 def sources(plan: Json, runs: Path, device: Device) -> list[tuple[float, str]]:
-    return [(one.seconds, one.source) for _, one in estimate.guesses(plan, runs, device, plan["arms"])]
+    return [(one.seconds, one.source) for _, one in estimate.estimate_arms(plan, runs, device, plan["arms"])]
 
 
 def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_other_arms_count_that_ran_alike(plan: Callable[..., Json], tmp_path: Pa
     other = planning.build(Design(wide, recipe, {}), [0])
     expected = [(pytest.approx(4 * arm["flops"] / made["arms"][1]["flops"]), "others") for arm in other["arms"]]
     assert sources(other, tmp_path, CORE) == expected
-    assert "past trials of other arms on this device for 2 arms" in estimate.told({"others": 2})
+    assert "past trials of other arms on this device for 2 arms" in estimate.sources_text({"others": 2})
     assert [source for _, source in sources(other, tmp_path, GPU)] == ["flops", "flops"]
     assert [source for _, source in sources(other | {"recipe": "another"}, tmp_path, CORE)] == ["recipe", "recipe"]
     threads = planning.build(Design(wide, recipe, {"threads": 4}), [0])
@@ -207,7 +207,7 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Json],
     far = resolution.resolution(plan(RECIPE.replace("0.03", "0.005") + STATED), tmp_path)
     assert not far["margin_reachable"]
     assert far["margin_seeds"] > 3
-    text = "\n".join(resolution.told(far, "test_accuracy"))
+    text = "\n".join(resolution.resolution_lines(far, "test_accuracy"))
     assert f"cannot be reached with 3 seeds: it takes {far['margin_seeds']} seeds" in text
     assert "beyond 5 seeds every image is tested again" in text
 

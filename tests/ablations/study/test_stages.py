@@ -437,9 +437,9 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
     assert [row["arm"] for row in table["rows"]] == [arm["name"] for arm in made["arms"]]
     waste = cleaning.find_waste(tmp_path / "runs", [made], "none")
     assert not [one for one in waste if one.path.name == "weights.safetensors"]
-    view = status.status(made, tmp_path / "runs", status.Seen())
+    view = status.status(made, tmp_path / "runs", status.SlurmState())
     assert (view["planned"], view["finished"]) == (12, 12)
-    shown = status_view.board([view]).plain
+    shown = status_view.render([view]).plain
     assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
 
 
@@ -498,10 +498,10 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
     row = study_table.table(study)["rows"][0]
     assert (row["n"], row["missing"], row["failed"]) == (1, 1, 0)
     assert f"seed 0 missing: {why}" in row["notes"]
-    view = status.status(made, tmp_path / "runs", status.Seen())
+    view = status.status(made, tmp_path / "runs", status.SlurmState())
     assert (view["failed"], view["blocked"], view["finished"]) == (1, 2, 9)
-    assert status.settled([view])
-    assert f"2 trials: {why}" in status_view.board([view]).plain
+    assert status.is_settled([view])
+    assert f"2 trials: {why}" in status_view.render([view]).plain
 
 
 def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
@@ -612,7 +612,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     slot = Slot(0, {})
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
     assert pool.next_job() == owing
-    view = status.status(made, runs, status.Seen())
+    view = status.status(made, runs, status.SlurmState())
     assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
     assert retry.lost_parents(runs, [parent, sibling]) == (
         {parent.id: "pretrain seed 0"} if parent_is == "lost" else {}

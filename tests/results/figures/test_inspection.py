@@ -14,7 +14,7 @@ import synthetic
 from in_process import called
 from matplotlib.figure import Figure
 
-from ablations.reporting.inspect_trial import told_apart
+from ablations.reporting.inspect_trial import distinct_labels
 from results import export, report, store
 from results.figures import images, inspection
 from results.figures.inspected import similarity
@@ -355,11 +355,11 @@ def test_trials_beside_others_are_called_by_what_differs() -> None:
     case = CASES["digits"]
     adamw = {"optimizer": "adamw", "lr": 0.001, "width": 8, "options": {"optimizer.beta1": 0.9, "stem.form": "a"}}
     sgd = {"optimizer": "sgd", "lr": 0.1, "width": 8, "options": {"optimizer.momentum": 0.9, "stem.form": "b"}}
-    assert told_apart([(case, adamw), (case, sgd)]) == [
+    assert distinct_labels([(case, adamw), (case, sgd)]) == [
         "optimizer=adamw, lr=0.001, stem.form=a",
         "optimizer=sgd, lr=0.1, stem.form=b",
     ]
-    assert told_apart([(case, sgd), (case, sgd)]) == [case.trial, case.trial]
+    assert distinct_labels([(case, sgd), (case, sgd)]) == [case.trial, case.trial]
 
 
 def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
