@@ -108,5 +108,7 @@ def refuse(kind: Kind, config: Config) -> None:
     for name, usual in {"objective": "classification", "optimizer": "adamw", "layer_decay": 1}.items():
         if getattr(config, name) != usual:
             raise ValueError(f"{name}={getattr(config, name)}: the usual script has {usual}")
+    if (loss := config.options.get("objective.loss", "cross-entropy")) != "cross-entropy":
+        raise ValueError(f"objective.loss={loss}: the usual script has cross-entropy")
     if kind.tuned and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
         raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")

@@ -12,6 +12,7 @@ from vitcore.variants import VARIANTS
 
 FILE = Path(__file__).with_name("golden.json")
 STEPS = 3
+TOLERANCE = {"optimizer=muon": 1e-4}  # its Newton-Schulz runs in bf16, which processors round each their way
 
 
 def loss(slot: str, name: str) -> float:

@@ -9,7 +9,8 @@ from typing import Any
 
 from vitcore.options import ConfigError
 
-MOMENTS = {"adamw": 2, "adam": 2}  # numbers that an optimizer keeps of each parameter, at least; others: 0
+# Numbers that an optimizer keeps of each parameter, at least; others: 0.
+MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Mapping[str, Any]) -> int:

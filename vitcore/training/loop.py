@@ -38,7 +38,7 @@ from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.ema import Average
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.optimizers import optimizer, set_rate
+from vitcore.training.optimizers import OPTIMIZER, optimizer, set_rate
 from vitcore.training.run import Memory, Outcome, Run, Status
 from vitcore.training.schedules import learning_rate
 from vitcore.training.transfer import Weights, take_over, weights_for
@@ -171,9 +171,10 @@ class Training:
         self.replica = ranks.replica(self.model)
         self.part = ranks.part(config.batch)
         self.trained = compiled(self.model, attention=config.attention) if config.compile else self.model
-        self.average = Average(self.model, config.ema) if config.ema else None
         self.augment = AUGMENT[config.augment](config)
         self.optimizer = optimizer(self.model, config)
+        own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
+        self.average = Average(self.model, config.ema) if config.ema else own
         self.order = Order(len(data.train), config.seed)
         # No bound method: what refers to itself stays in memory until Python happens to look for it.
         self.places = partial(places, self.order, config.batch, self.part)

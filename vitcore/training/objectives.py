@@ -6,7 +6,7 @@ Shapes: B images, C channels, N patches, M = N // 2 of them corrupted.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -73,6 +73,18 @@ class Classification(Objective):
 
     numerics = 1
 
+    class Options(Objective.Options):
+        """`loss`: binary cross-entropy is the mean over the classes, each alone, where every class of a mixed image is
+        right (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit). Metrics stay those of
+        cross-entropy.
+        """
+
+        loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.binary = config.options_of(self.slot, self.Options).loss == "binary-cross-entropy"
+
     @classmethod
     def model(cls, config: Config) -> ViT:
         return ViT(config)
@@ -83,6 +95,14 @@ class Classification(Objective):
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
         return labels
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if not self.binary:
+            return super().loss(logits, targets)
+        present = F.one_hot(targets, self.config.classes) if targets.ndim == 1 else targets > 0
+        smoothing = self.config.label_smoothing
+        wanted = present.to(logits.dtype) * (1 - smoothing) + smoothing / self.config.classes
+        return F.binary_cross_entropy_with_logits(logits, wanted)
 
     def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         return F.cross_entropy(answers, targets).item(), answers.argmax(dim=1) == targets

@@ -9,6 +9,8 @@ from pydantic import Field
 from torch import nn, optim
 
 from vitcore.options import ConfigError
+from vitcore.training import lion, schedule_free
+from vitcore.training.ema import Average
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -21,13 +23,18 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
     """The optimiser of `config`. Each group of parameters has its `weight_decay` and its share `lr_scale` of `lr`."""
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    kind = OPTIMIZER[config.optimizer]
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         decay = config.weight_decay if config.weight_decay_on == "all" or decays(name, parameter) else 0.0
         scale = config.layer_decay ** (config.layers + 1 - layer_id(name, config.layers))
-        groups.setdefault((decay, scale), []).append(parameter)
-    return OPTIMIZER[config.optimizer].make(
-        [{"params": p, "weight_decay": decay, "lr_scale": scale} for (decay, scale), p in groups.items()], config
+        groups.setdefault((decay, scale, kind.apart(name, parameter)), []).append(parameter)
+    return kind.make(
+        [
+            {"params": parameters, "weight_decay": decay, "lr_scale": scale, "apart": apart}
+            for (decay, scale, apart), parameters in groups.items()
+        ],
+        config,
     )
 
 
@@ -56,7 +63,7 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Makes an optimiser of `torch.optim`."""
+    """Makes an optimizer, of `torch.optim` where it has one."""
 
     slot = "optimizer"
 
@@ -64,6 +71,16 @@ class Optimizer(Variant):
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
         """`groups`: parameters with their weight decay. The training sets each group's `lr` before each step."""
         raise NotImplementedError
+
+    @classmethod
+    def apart(cls, name: str, parameter: nn.Parameter) -> bool:
+        """Whether a parameter is in a group of its own kind, which the groups say under this name."""
+        return False
+
+    @classmethod
+    def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
+        """The weights that are evaluated and kept, where they are not the model's own."""
+        return None
 
 
 class Moments(Optimizer.Options):
@@ -130,4 +147,108 @@ class SGD(Optimizer):
         return optim.SGD(groups, config.lr, options.momentum, nesterov=options.nesterov, fused=True)
 
 
-OPTIMIZER: dict[str, type[Optimizer]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
+class Lion(Optimizer):
+    """The sign of an interpolated momentum, with decoupled weight decay (arXiv 2302.06675).
+
+    The paper takes a learning rate 3 to 10 times smaller than AdamW's, and a weight decay as many times larger.
+    """
+
+    numerics = 1
+
+    class Options(Optimizer.Options):
+        """Of the interpolation of the update, and of the momentum."""
+
+        beta1: Beta = 0.9
+        beta2: Beta = 0.99
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+        options = config.options_of(cls.slot, cls.Options)
+        return lion.Lion(groups, config.lr, (options.beta1, options.beta2))
+
+
+class Muon(Optimizer):
+    """Orthogonalized momentum for the matrices of the blocks (https://kellerjordan.github.io/posts/muon/).
+
+    It is `torch.optim.Muon`; AdamW has the rest. Updates have the size of AdamW's (0.2 sqrt(max(rows, columns)): arXiv
+    2502.16982, equation 4), so that both take one learning rate and one weight decay. Queries, keys and values are one
+    matrix. Newton-Schulz runs in bf16.
+    """
+
+    numerics = 1
+
+    class Options(Moments):
+        """`momentum` of Muon; the others are AdamW's."""
+
+        momentum: Beta = 0.95
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.model:
+            raise ConfigError(f"model={config.model}: optimizer=muon knows the matrices of this package's ViT alone")
+
+    @classmethod
+    def apart(cls, name: str, parameter: nn.Parameter) -> bool:
+        return parameter.ndim == 2 and name.startswith("encoder.blocks.") and name.endswith("weight")
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+        momentum = config.options_of(cls.slot, cls.Options).momentum
+        matrices = [group for group in groups if group["apart"]]
+        rest = [group for group in groups if not group["apart"]]
+        muon = optim.Muon(matrices, config.lr, momentum=momentum, adjust_lr_fn="match_rms_adamw")
+        return Together(muon, optim.AdamW(rest, fused=True, **moments(config, cls.Options)))
+
+
+class Together(optim.Optimizer):
+    """Optimizers of different parameters as one: the groups of all, and one state."""
+
+    def __init__(self, *optimizers: optim.Optimizer) -> None:
+        super().__init__([group for one in optimizers for group in one.param_groups], {})
+        self.optimizers = optimizers
+        for one in optimizers:
+            one.state = self.state
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for one in self.optimizers:
+            one.step()
+
+
+class ScheduleFree(Optimizer):
+    """AdamW that evaluates an average of the weights (arXiv 2405.15682).
+
+    It needs no decay of the learning rate: `schedule=constant` with `schedule.cooldown=0`.
+    """
+
+    numerics = 1
+
+    class Options(Moments):
+        """`beta1` interpolates between the newest weights and their average, where gradients are taken."""
+
+        beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.ema:
+            raise ConfigError(f"ema={config.ema}: optimizer=schedule-free evaluates an average of its own: 0")
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+        return schedule_free.ScheduleFreeAdamW(groups, **moments(config, cls.Options))
+
+    @classmethod
+    def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
+        assert isinstance(optimizer, schedule_free.ScheduleFreeAdamW)
+        return schedule_free.Averaged(model, optimizer)
+
+
+OPTIMIZER: dict[str, type[Optimizer]] = {
+    "adamw": AdamW,
+    "adam": Adam,
+    "sgd": SGD,
+    "lion": Lion,
+    "muon": Muon,
+    "schedule-free": ScheduleFree,
+}

@@ -69,4 +69,28 @@ class Constant(Schedule):
         return min(1.0, (1 - done) / cooldown) if cooldown else 1.0
 
 
-SCHEDULE: dict[str, type[Schedule]] = {"cosine": Cosine, "linear": Linear, "constant": Constant}
+class WarmUpStableDecay(Schedule):
+    """`lr` until the cooldown, which falls as 1 - sqrt(x) of its share x (arXiv 2405.18392, section 3).
+
+    `constant` has the same with a line.
+    """
+
+    numerics = 1
+
+    class Options(Schedule.Options):
+        """`cooldown`: share of the steps after the warm-up."""
+
+        cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+    @classmethod
+    def share(cls, done: float, config: Config) -> float:
+        cooldown = config.options_of(cls.slot, cls.Options).cooldown
+        return 1 - math.sqrt(max(0.0, (done - (1 - cooldown)) / cooldown))
+
+
+SCHEDULE: dict[str, type[Schedule]] = {
+    "cosine": Cosine,
+    "linear": Linear,
+    "constant": Constant,
+    "wsd": WarmUpStableDecay,
+}

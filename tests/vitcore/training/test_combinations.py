@@ -77,7 +77,10 @@ def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
         torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("optimizer", "lr"), [("adamw", 3e-3), ("adam", 3e-3), ("sgd", 0.1)])
+LEARNS = [("adamw", 3e-3), ("adam", 3e-3), ("sgd", 0.1), ("lion", 3e-3), ("muon", 1e-2), ("schedule-free", 1e-2)]
+
+
+@pytest.mark.parametrize(("optimizer", "lr"), LEARNS)
 def test_every_optimiser_learns(optimizer: str, lr: float) -> None:
     """The training loss falls by a quarter and more in sixty steps."""
     run = Memory()

@@ -14,6 +14,7 @@ from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 from vitcore.training.masked_patches import Corruption, MaskedViT, corrupted, mean_colours
+from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.run import Memory
 
 
@@ -128,6 +129,26 @@ def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
     batch = one.batch()
     losses = [t.gradients(batch, size) for t, size in ((split, 5), (one, 16))]
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_binary_cross_entropy_is_of_each_class_alone(smoothing: float) -> None:
+    """A loop over images and classes; both classes of a mixed image are right. Verdicts stay those of cross-entropy."""
+    config = Config(**{"objective.loss": "binary-cross-entropy"}, label_smoothing=smoothing)
+    goal, logits = OBJECTIVE["classification"](config), torch.randn(3, 10, dtype=torch.float64)
+    labels, mixed = torch.tensor([4, 0, 7]), torch.zeros(3, 10, dtype=torch.float64)
+    mixed[0, 4], mixed[1, 0], mixed[1, 2], mixed[2, 7] = 1, 0.7, 0.3, 1
+    for targets, right in ((labels, [{4}, {0}, {7}]), (mixed, [{4}, {0, 2}, {7}])):
+        losses = []
+        for image in range(3):
+            for place in range(10):
+                wanted = (1 - smoothing) * (place in right[image]) + smoothing / 10
+                p = 1 / (1 + math.exp(-logits[image, place].item()))
+                losses.append(-wanted * math.log(p) - (1 - wanted) * math.log(1 - p))
+        assert goal.loss(logits, targets).item() == pytest.approx(sum(losses) / 30)
+    loss, right_ones = goal.verdict(logits, labels)
+    assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item())
+    assert right_ones.shape == (3,)
 
 
 def test_it_learns_and_says_how_well() -> None:

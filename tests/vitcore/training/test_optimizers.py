@@ -4,13 +4,14 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from vitcore import Config, ViT
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
-from vitcore.training.optimizers import layer_id, optimizer
+from vitcore.training.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
 from vitcore.training.schedules import learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
@@ -147,6 +148,112 @@ def test_options_reach_pytorchs_optimiser(
     for group in made.param_groups:
         assert {key: group[key] for key in expected} == expected
         assert (group["fused"], group["lr"]) == (True, 0.01)
+
+
+def descended(made: torch.optim.Optimizer, weight: torch.nn.Parameter, rates: list[float]) -> torch.Tensor:
+    """The weight after a step at each rate down a quartic bowl."""
+    for rate in rates:
+        set_rate(made, rate)
+        made.zero_grad()
+        (weight**4 - weight.cos()).sum().backward()
+        made.step()
+    return weight.detach()
+
+
+RATES = [0.01, 0.02, 0.03, 0.03, 0.02]
+
+
+def start(rows: int = 4, columns: int = 6) -> torch.nn.Parameter:
+    generator = torch.Generator().manual_seed(0)
+    return torch.nn.Parameter(torch.randn(rows, columns, dtype=torch.float64, generator=generator))
+
+
+def group(weight: torch.nn.Parameter, **more: Any) -> list[dict[str, Any]]:
+    return [{"params": [weight], "weight_decay": 0.1, "lr_scale": 1.0, "apart": False} | more]
+
+
+def test_lion_steps_as_timms() -> None:
+    """timm.optim.Lion with the same moments, rates and decay."""
+    from timm.optim import Lion
+
+    config = tiny(optimizer="lion")
+    mine, theirs = start(), start()
+    ours = descended(OPTIMIZER["lion"].make(group(mine), config), mine, RATES)
+    torch.testing.assert_close(ours, descended(Lion(group(theirs), betas=(0.9, 0.99)), theirs, RATES))
+
+
+def test_muon_steps_as_timms() -> None:
+    """timm.optim.Muon in its own steps of Newton and Schulz, to bf16's rounding; AdamW has the rest."""
+    from timm.optim import Muon
+
+    config = tiny(optimizer="muon")
+    for shape in ((4, 6), (6, 4)):
+        mine, rest = start(*shape), start()
+        groups = group(mine, apart=True) + group(rest)
+        ours = descended(OPTIMIZER["muon"].make(groups, config), mine, RATES)
+        theirs = start(*shape)
+        made = Muon(
+            group(theirs), momentum=0.95, nesterov=True, adjust_lr_fn="match_rms_adamw", ns_coefficients="original"
+        )
+        torch.testing.assert_close(ours, descended(made, theirs, RATES), rtol=0, atol=3e-3)
+
+
+def test_muon_orthogonalizes_the_matrices_of_blocks_alone() -> None:
+    """Embeddings, head, norms and biases have AdamW's state, the blocks' matrices a momentum."""
+    config = tiny(optimizer="muon")
+    training = Training(config, load(config))
+    training.advance()
+    for name, parameter in training.model.named_parameters():
+        hidden = name.startswith("encoder.blocks.") and parameter.ndim == 2
+        assert training.optimizer.state[parameter].keys() == (
+            {"momentum_buffer"} if hidden else {"step", "exp_avg", "exp_avg_sq"}
+        ), name
+
+
+def test_schedule_free_equals_its_algorithm() -> None:
+    """Algorithm 1 with x, y and z written out; evaluated at x, and trained on from y as if nobody had looked."""
+    config = tiny(optimizer="schedule-free")
+    mine = start()
+    made = OPTIMIZER["schedule-free"].make(group(mine), config)
+    ours = descended(made, mine, RATES)
+    x = z = start().detach()
+    second, total, highest = torch.zeros_like(x), 0.0, 0.0
+    for step, rate in enumerate(RATES, 1):
+        y = 0.1 * z + 0.9 * x
+        gradient = 4 * y**3 + y.sin()
+        second = 0.999 * second + 0.001 * gradient**2
+        z = z - rate * (gradient / ((second / (1 - 0.999**step)).sqrt() + 1e-8) + 0.1 * y)
+        highest = max(highest, rate)
+        total += highest**2
+        x = x + highest**2 / total * (z - x)
+    torch.testing.assert_close(ours, 0.1 * z + 0.9 * x)
+    torch.testing.assert_close(made.x(mine).detach(), x)
+
+
+def test_schedule_free_keeps_the_average() -> None:
+    """What is tested and saved is x; the weights that train on are y, bit for bit."""
+    config = tiny(optimizer="schedule-free")
+    training = Training(config, load(config))
+    for _ in range(3):
+        training.advance()
+    before = [parameter.detach().clone() for parameter in training.parameters]
+    kept = safetensors.torch.load(training.weights())
+    with training.average.in_place():
+        assert all(torch.equal(p, kept[name]) for name, p in training.model.named_parameters())
+        assert not torch.equal(training.parameters[-2], before[-2])
+    assert all(torch.equal(*pair) for pair in zip(before, training.parameters, strict=True))
+
+
+def test_schedule_free_refuses_another_average() -> None:
+    """Only one of the two can be evaluated."""
+    with pytest.raises(ConfigError, match=r"ema=0\.9: optimizer=schedule-free evaluates an average of its own: 0"):
+        tiny(optimizer="schedule-free", ema=0.9)
+
+
+def test_muon_refuses_a_reference_model() -> None:
+    """Its matrices are told by the names of this package's ViT."""
+    with pytest.raises(ConfigError, match="model=timm/test_vit: optimizer=muon"):
+        Config(model="timm/test_vit", data="cifar10", image_size=160, optimizer="muon")
 
 
 def test_nesterov_needs_momentum() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from vitcore import Config
-from vitcore.training.schedules import learning_rate
+from vitcore.training.schedules import SCHEDULE, learning_rate
 
 
 def rates(**settings: Any) -> list[float]:
@@ -14,7 +14,7 @@ def rates(**settings: Any) -> list[float]:
     return [learning_rate(step, config) for step in range(config.steps)]
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("schedule", SCHEDULE)
 def test_warm_up_is_a_line_to_the_whole_rate(schedule: str) -> None:
     """The same for all: 1/10, 2/10 ... 1; the step after the last of it is at the whole rate too."""
     assert rates(steps=100, warmup=0.1, schedule=schedule)[:11] == pytest.approx(
@@ -31,6 +31,8 @@ def test_warm_up_is_a_line_to_the_whole_rate(schedule: str) -> None:
         ({"schedule": "constant", "schedule.cooldown": 0.5}, lambda x: 1.0 if x < 0.5 else (1 - x) / 0.5),
         ({"schedule": "constant", "schedule.cooldown": 1.0}, lambda x: 1 - x),
         ({"schedule": "constant", "schedule.cooldown": 0.0}, lambda x: 1.0),
+        ({"schedule": "wsd"}, lambda x: 1.0 if x < 0.8 else 1 - math.sqrt((x - 0.8) / 0.2)),
+        ({"schedule": "wsd", "schedule.cooldown": 1.0}, lambda x: 1 - math.sqrt(x)),
     ],
 )
 @pytest.mark.parametrize("warmup", [0.0, 0.2])
@@ -42,7 +44,7 @@ def test_schedule_equals_its_closed_form(settings: dict[str, Any], after: Any, w
     assert rates(steps=steps, warmup=warmup, **settings)[begin:] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("schedule", SCHEDULE)
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 0.9), (2, 0.9), (10, 0.99)])
 def test_last_step_still_learns(schedule: str, steps: int, warmup: float) -> None:
     """However short the training: no step has a rate of 0, none divides by 0."""

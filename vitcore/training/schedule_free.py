@@ -1,0 +1,80 @@
+"""Schedule-free AdamW (arXiv 2405.15682, Algorithm 1): an average of the weights replaces the learning rate's decay.
+
+z takes AdamW's steps without momentum, x is its average, and gradients are taken at y = (1 - b1) z + b1 x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from vitcore.training.ema import Average
+
+Groups = list[dict[str, Any]]
+
+
+class ScheduleFreeAdamW(optim.Optimizer):
+    """The parameters are y. A step weighs in the average by the square of the highest learning rate so far, as in the
+    authors' code (https://github.com/facebookresearch/schedule_free); weight decay is at y.
+    """
+
+    def __init__(self, groups: Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.advance(parameter, parameter.grad, group)
+
+    def advance(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """One step of one parameter."""
+        (beta1, beta2), lr = group["betas"], group["lr"]
+        state = self.state[y] or self.begin(y)
+        state["step"] += 1
+        state["highest"].clamp_(min=lr)
+        state["weight_sum"] += state["highest"] ** 2
+        share = (state["highest"] ** 2 / state["weight_sum"]).item()  # of the newest z in x
+        state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        scale = (state["square"] / (1 - beta2 ** state["step"].item())).sqrt_().add_(group["eps"])
+        update = (gradient / scale).add_(y, alpha=group["weight_decay"])
+        y.lerp_(state["z"], share).add_(update, alpha=lr * (beta1 * (1 - share) - 1))
+        state["z"].sub_(update, alpha=lr)
+
+    def begin(self, y: Tensor) -> dict[str, Any]:
+        zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
+        scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
+        state = self.state[y] = {"z": y.clone(), "square": torch.zeros_like(y), **scalars}
+        return state
+
+    def x(self, y: nn.Parameter) -> Tensor:
+        """The average that is evaluated."""
+        for group in self.param_groups:
+            if any(y is parameter for parameter in group["params"]) and self.state[y]:
+                return y.lerp(self.state[y]["z"], 1 - 1 / group["betas"][0])
+        return y.clone()
+
+
+class Averaged(Average):
+    """The weights x of a schedule-free optimizer, in the place of an average that the training keeps."""
+
+    def __init__(self, model: nn.Module, optimizer: ScheduleFreeAdamW) -> None:
+        self.optimizer, self.parameters = optimizer, dict(model.named_parameters())
+        self.names = list(model.state_dict())
+        self.follow(model)
+
+    @property
+    @torch.no_grad()
+    def mean(self) -> list[Tensor]:  # type: ignore[override]
+        named = zip(self.names, self.live, strict=True)
+        return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
+
+    def update(self, steps: int) -> None:
+        """The optimizer has done it."""
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """It follows from the optimizer's state."""
