@@ -1,4 +1,4 @@
-"""Any list of tasks through SLURM, each effect once. Imports submitit, knows no ViT.
+"""Submitting any list of tasks to SLURM, each exactly once. Imports submitit, knows no ViT.
 
 The public names load on first use.
 """

@@ -96,7 +96,7 @@ def up(given: argparse.Namespace) -> int:
 
 
 def status(cluster: Cluster) -> int:
-    """Asks all daemons at once: where slurmctld is dead, each question takes its full time."""
+    """Print the status of all daemons, asked at once: with a dead slurmctld each question takes its full timeout."""
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(cluster.answers, cluster.daemons))
     for daemon, answer in zip(cluster.daemons, answers, strict=True):

@@ -1,4 +1,4 @@
-"""The cluster: up, down, and each of its daemons killed, stopped and started."""
+"""The cluster: starting it, stopping it, and killing, freezing and restarting each daemon."""
 
 import contextlib
 import os
@@ -24,10 +24,10 @@ START_SECONDS = 60.0
 
 
 class Cluster(Client):
-    """A cluster in a directory of its own, which need not exist and must hold nothing.
+    """A cluster in a directory of its own, which must be empty or missing.
 
-    As a context manager it ends with the block, and with the process if that is killed. Everything that SLURM writes
-    lies in the directory.
+    As a context manager it ends with the block, and with the process if that is killed. SLURM writes only to the
+    directory.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
@@ -37,7 +37,7 @@ class Cluster(Client):
 
     @classmethod
     def at(cls, folder: Path) -> "Cluster":
-        """The cluster that lives in this directory. Raises ValueError where there is none."""
+        """The cluster in this directory. Raises ValueError if there is none."""
         folder = resolved(folder)
         return cls(folder, load(folder))
 
@@ -51,10 +51,10 @@ class Cluster(Client):
     # -- up and down -------------------------------------------------------------------------------------------------
 
     def up(self, guarded: bool = False) -> None:
-        """Starts everything and returns when a job would run; `guarded` ends it with this process.
+        """Start everything and return when a job would run. guarded: end the cluster with this process.
 
-        Raises Unavailable where the machine lacks something, ValueError where the directory or a port is taken,
-        RuntimeError with a daemon's last words where one does not start: then nothing is left behind.
+        Raises Unavailable if the machine lacks something, ValueError if the directory or a port is taken, RuntimeError
+        with the log of a daemon that does not start; then nothing is left behind.
         """
         if reason := requirements.unmet(self.settings.accounting):
             raise Unavailable(reason)
@@ -72,7 +72,7 @@ class Cluster(Client):
             raise
 
     def down(self) -> None:
-        """Ends every process of the cluster and removes its directory; fine where nothing is left to end."""
+        """End every process of the cluster and remove its directory. Does nothing if both are gone."""
         teardown.tear_down(self.folder)
         if self._guard:
             self._guard.communicate(b"down already")
@@ -85,7 +85,7 @@ class Cluster(Client):
             raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
 
     def _claim(self) -> None:
-        """The directory is ours from here on: whoever creates the settings first has it."""
+        """Claim the directory: whoever creates the settings file first has it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(path.name != FILE for path in self.folder.iterdir()) and not (self.folder / FILE).exists():
@@ -96,7 +96,7 @@ class Cluster(Client):
         self.folder.chmod(0o700)
 
     def _watch(self) -> None:
-        """A process that outlives ours, only to take the cluster down when we are gone."""
+        """Start a process that outlives ours and takes the cluster down when we are gone."""
         command = [sys.executable, "-m", "slurm.devcluster.guard", str(self.folder)]
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
 
@@ -127,14 +127,14 @@ class Cluster(Client):
         return daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """`slurmctld`, `slurmdbd`, `mariadbd`, `munged`; a node's name for its slurmd, `slurmd` for every node's."""
+        """The daemons of a name: slurmctld, slurmdbd, mariadbd, munged, a node's name, or slurmd for all nodes."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
 
     def start(self, name: str, wait: bool = True) -> None:
-        """Starts what is not running, and waits until it answers. What slurmctld saved, it remembers."""
+        """Start what is not running and wait until it answers. slurmctld keeps its saved state."""
         for daemon in self.named(name):
             if self.pid(daemon) is None:
                 self._launch(daemon.name, daemon.command)
@@ -142,12 +142,12 @@ class Cluster(Client):
             self.wait(name)
 
     def kill(self, name: str) -> None:
-        """SIGKILL, and no process is left when this returns."""
+        """Kill daemons with SIGKILL; return when no process is left."""
         self.send(name, signal.SIGKILL)
         until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
     def freeze(self, name: str) -> None:
-        """SIGSTOP: it is there, and answers nobody."""
+        """Stop daemons with SIGSTOP: they run but do not answer."""
         self.send(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
@@ -167,9 +167,9 @@ class Cluster(Client):
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
-        """Until it answers; without a name, until all do and a job would run.
+        """Wait until a daemon answers; without a name, until all do and a job would run.
 
-        Raises RuntimeError with its last words if it does not, or has died.
+        Raises RuntimeError with its log if it does not answer or has died.
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
@@ -193,7 +193,7 @@ class Cluster(Client):
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """Its process, if it lives. The pid file alone would not do: the number may be another's by now."""
+        """The daemon's process id, if it runs. The pid file alone is not enough: the number may be reused."""
         try:
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
         except (OSError, ValueError):

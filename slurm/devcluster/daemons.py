@@ -1,4 +1,4 @@
-"""The daemons: how each is started, and how one knows that it answers."""
+"""The daemons: the command that starts each, and the question it must answer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ Command = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Daemon:
-    """`command` starts it and returns; it works when the answer to `question` matches `answer`."""
+    """command starts the daemon and returns; it works when the answer to `question` matches `answer`."""
 
     name: str
     command: Command
@@ -23,7 +23,7 @@ class Daemon:
 
 
 def daemons(folder: Path, settings: Settings) -> list[Daemon]:
-    """In the order in which they need each other."""
+    """The daemons in the order of their dependencies."""
     names = [_munged(folder)]
     if settings.accounting:
         names += [_mariadbd(folder), _slurmdbd()]

@@ -1,4 +1,4 @@
-"""The cluster's own configuration: every file that its daemons read, all in its directory."""
+"""The cluster's configuration files, all in its directory."""
 
 import os
 import secrets
@@ -85,7 +85,7 @@ def _accounting(folder: Path, settings: Settings) -> dict[str, str]:
 
 
 def nodes(settings: Settings) -> str:
-    """Every node is this machine, under another name and port."""
+    """The nodes' lines of slurm.conf: each is this machine under another name and port."""
     gpus = f" Gres=gpu:{settings.gpu_type}:{settings.gpus}" if settings.gpus else ""
     return "".join(
         f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port}"
@@ -95,7 +95,7 @@ def nodes(settings: Settings) -> str:
 
 
 def partitions(settings: Settings) -> str:
-    """A partition's PreemptMode is what happens to its own jobs when `urgent` wants their place."""
+    """The partitions' lines of slurm.conf. PreemptMode says what happens to their jobs when `urgent` needs nodes."""
     common = "Nodes=ALL MaxTime=1-00:00:00"
     return (
         f"PartitionName=main Default=YES {common} PriorityTier=1 PreemptMode=REQUEUE\n"
@@ -156,7 +156,7 @@ def _lines(values: Mapping[str, str]) -> str:
 
 
 def _private(path: Path, content: str | bytes) -> None:
-    """Keys and database configuration: SLURM and munge refuse what others can read."""
+    """Write keys and database passwords with mode 0600: SLURM and munge refuse readable ones."""
     data = content.encode() if isinstance(content, str) else content
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

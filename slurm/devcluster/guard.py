@@ -1,6 +1,6 @@
-"""Takes a cluster down when the process that started it is gone, however it went.
+"""Taking a cluster down when the process that started it is gone, however it ended.
 
-The kernel closes the pipe on our standard input at that moment. A process that ended the cluster itself says so first.
+The kernel then closes the pipe on our standard input. A process that ended the cluster itself writes to it first.
 """
 
 import sys

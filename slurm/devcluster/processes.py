@@ -1,8 +1,8 @@
-"""Which processes belong to a cluster.
+"""Finding the processes of a cluster.
 
-Pid files do not know: their number may be another's by now, and jobs have none. What says it is the process itself: the
-mark that everything started here inherits, the cluster's slurm.conf in the environment of a job, or, as slurmstepd
-overwrites its environment with its title, a daemon's open files.
+Pid files are not enough: numbers are reused, and jobs have none. A process is recognized by the mark in its
+environment, by the cluster's slurm.conf in a job's environment, or by a daemon's open files (slurmstepd overwrites its
+environment with its title).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class Process:
 
 
 def owned(folder: Path) -> list[Process]:
-    """The cluster's daemons, its jobs, and all that descends from them; never the caller or who called it."""
+    """The cluster's daemons, its jobs and all their descendants; never the caller or its ancestors."""
     processes = {process.pid: process for process in running()}
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
     while children := {pid for pid, process in processes.items() if process.parent in ours} - ours:
@@ -32,7 +32,7 @@ def owned(folder: Path) -> list[Process]:
 
 
 def running() -> Iterator[Process]:
-    """Every process of the machine. A zombie is none: it does nothing, and its parent may never fetch it."""
+    """Every process of the machine except zombies."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # gone meanwhile
@@ -61,7 +61,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def _callers(processes: dict[int, Process]) -> set[int]:
-    """This process and its ancestors: someone in a job's shell may take the cluster down."""
+    """This process and its ancestors: a shell inside a job may take the cluster down."""
     callers, pid = set(), os.getpid()
     while pid in processes and pid not in callers:
         callers.add(pid)

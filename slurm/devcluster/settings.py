@@ -1,4 +1,4 @@
-"""What a cluster looks like: chosen before it starts, kept in its directory."""
+"""The settings of a cluster: chosen before it starts, stored in its directory."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes are a node's, and need not exist: SLURM believes what it is told."""
+    """Sizes per node. They need not exist: SLURM believes its configuration."""
 
     nodes: int = 2  # two, so that a job can start again while its first process lives on
     cpus: int = 8
@@ -42,11 +42,11 @@ class Settings:
 
     @property
     def ports(self) -> range:
-        """slurmctld's, slurmdbd's, then one a node."""
+        """The ports of slurmctld and slurmdbd, then one per node."""
         return range(self.port, self.port + 2 + self.nodes)
 
     def save(self, folder: Path) -> None:
-        """Raises FileExistsError where another cluster is: the file is also the claim on the directory."""
+        """Write the settings. Raises FileExistsError if there is a cluster: the file is the claim on the directory."""
         with open(folder / FILE, "x") as file:
             json.dump(dataclasses.asdict(self), file, indent=1)
 

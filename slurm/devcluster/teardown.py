@@ -1,4 +1,4 @@
-"""Taking a cluster down: all its processes, then its directory, in whatever state they are."""
+"""Taking a cluster down, in whatever state its processes and its directory are."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,10 @@ from slurm.devcluster.waiting import until
 
 
 def tear_down(folder: Path) -> None:
-    """Leaves nothing, whatever was killed, stopped or never finished starting.
+    """End all processes and remove the directory, whatever was killed, stopped or still starting.
 
-    Raises ValueError for a folder that is no cluster's. Waits for an `up` under way in that directory; where the
-    directory is gone, its processes still end.
+    Raises ValueError for a folder without a cluster. Waits for an `up` in progress in that directory; if the directory
+    is gone, its processes still end.
     """
     _check(folder)
     with lock(folder):
@@ -25,7 +25,7 @@ def tear_down(folder: Path) -> None:
 
 
 def kill_all(folder: Path) -> None:
-    """Ends every process of the cluster, and the children that some had meanwhile."""
+    """End every process of the cluster, including children started in the meantime."""
     until(lambda: not _killed(folder), f"{folder}: the end of its processes", every=0.05)
 
 
@@ -39,7 +39,7 @@ def _killed(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Only one at a time starts or ends the cluster. The kernel lets go for a holder that was killed."""
+    """Lock: one process at a time starts or ends the cluster. The kernel releases it if the holder is killed."""
     try:
         file = open(folder / settings.FILE)  # noqa: SIM115  # closed below
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def _check(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """The settings go last: what is half removed is still known for a cluster."""
+    """Remove the directory, the settings last: a half-removed cluster is still recognized."""
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
             if path.name != settings.FILE:

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do."""
+"""Waiting for other processes."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
-    """The first true answer of `check`. Raises TimeoutError that says what was waited for."""
+    """Return the first true answer of `check`. Raises TimeoutError naming what was waited for."""
     deadline = time.monotonic() + timeout
     while not (answer := check()):
         if time.monotonic() > deadline:

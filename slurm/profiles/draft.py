@@ -1,4 +1,4 @@
-"""A first profile, written from what SLURM says of itself, for its user to correct."""
+"""Drafting a profile from what SLURM reports, for its user to correct."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def init() -> str:
-    """A profile for this cluster and user. Raises NoSlurm where there is no SLURM, Unreachable, ValueError."""
+    """Draft a profile for this cluster and user. Raises NoSlurm, Unreachable; ValueError if no partition is open."""
     known = policy.records()
     own = policy.own_account(known)
     accounts = [own, *policy.accounts(known)] if own else []
@@ -22,9 +22,9 @@ def init() -> str:
 
 
 def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[str]) -> str:
-    """Commented YAML; `accounts` begins with the user's default one.
+    """A profile as commented YAML. accounts: the user's default account first.
 
-    It proposes the open partition with GPUs, the default one of several. Raises ValueError where none is open.
+    Proposes the open partition with GPUs, the default one if several. Raises ValueError if none is open.
     """
     if not any(nodes.open for nodes in known):
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
@@ -60,30 +60,30 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """The line that sets `key` to the first of these values that is a word; none where none is."""
+    """A line that sets `key` to the first value that is a word; no line if none is."""
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 
 def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """The same as a comment: what else could be asked for."""
+    """A comment line with the other values that could be chosen."""
     return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
 
 
 def scalar(value: str) -> str:
-    """A text that YAML reads as that text: quoted where it could be a number or a truth."""
+    """Text quoted so that YAML reads it back as text."""
     plain = re.fullmatch(r"[A-Za-z][\w.+-]*", value) and value.lower() not in YAML_WORDS
     return value if plain else f'"{value}"'
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """What of a node goes with one of its GPUs."""
+    """The share of a node's cores or memory that goes with one of its GPUs."""
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 
 
 def table(known: Iterable[Nodes]) -> list[str]:
-    """The partitions, as comments."""
+    """The partitions as comment lines."""
     heads = ("partition", "nodes", "CPUs", "memory", "GPUs", "longest")
     rows = [heads, *(row(nodes) for nodes in known if nodes.open)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(heads))]

@@ -1,6 +1,6 @@
-"""What SLURM's own words may hold: everything else a user writes is refused before it reaches a script.
+"""Patterns for values in a profile: everything else is refused before it reaches a script.
 
-The patterns are narrower than a shell's and sbatch's own: no white space, quotes, `$`, `%`, `\\`, `;`, newlines or
+The patterns are narrower than the shell's and sbatch's: no white space, quotes, `$`, `%`, `\\`, `;`, newlines or
 control characters, no leading `-`, no `..`.
 """
 
@@ -20,21 +20,21 @@ def words(one: str) -> str:
 
 
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """The value itself. Raises ValueError (key, value, what is allowed) where it is not wholly of `pattern`."""
+    """Return the value if it matches the pattern. Raises ValueError with key, value and what is allowed."""
     if len(value) > MOST_CHARACTERS or ".." in value or not re.fullmatch(pattern, value, re.ASCII):
         raise ValueError(f"{key}={shown(value)}: {meaning}")
     return value
 
 
 def one_line(key: str, value: str, meaning: str) -> str:
-    """The value itself. Raises ValueError where it holds a newline or another character that does not print."""
+    """Return the value. Raises ValueError if it holds a newline or another unprintable character."""
     if not value.isprintable():
         raise ValueError(f"{key}={shown(value)}: {meaning}")
     return value
 
 
 def shown(value: object) -> str:
-    """How a value stands in an error: as it is where that is short and harmless on a terminal."""
+    """The value as shown in an error: escaped and shortened if necessary."""
     text = str(value)
     if not re.fullmatch(r"[\w.:/,+@-]{1,60}", text, re.ASCII):
         text = ascii(value)

@@ -1,7 +1,7 @@
-"""The options of sbatch and srun that a profile may add: two allow-lists, each with what a value may be.
+"""The options of sbatch and srun that a profile may set: two allow-lists, each with patterns of values.
 
-Options that say what is run, what it is called or where its output goes (`array`, `export`, `output`, `signal`,
-`wrap`, ...) are in neither: they belong to the submission.
+Options that decide what runs, its name or its output (`array`, `export`, `output`, `signal`, `wrap`, ...) are in
+neither: they belong to the submission.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ FOLDER = r"/[\w./+@=-]*"
 
 @dataclass(frozen=True)
 class Options:
-    """The options that one key of a profile takes."""
+    """The allowed options of one key of a profile."""
 
     key: str
     valued: Mapping[str, tuple[str, str]]  # option: what its value may be, the same in words
@@ -32,13 +32,13 @@ class Options:
         return sorted([*self.valued, *self.switches])
 
     def check_all(self, values: object) -> dict[str, Value]:
-        """Raises ValueError: a line that names the option, the value and what is allowed."""
+        """Check options. Raises ValueError naming the option, the value and what is allowed."""
         if not isinstance(values, dict):
             raise ValueError(f"{self.key}={grammar.shown(values)}: options and their values")
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """The value as SLURM takes it. Raises ValueError."""
+        """Return the value as SLURM takes it. Raises ValueError."""
         key = f"{self.key}.{grammar.shown(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):
@@ -52,7 +52,7 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """The option's name on a command line, and its value: True where it takes none."""
+        """The option as on a command line; True stands for an option without a value."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

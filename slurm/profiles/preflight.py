@@ -1,11 +1,10 @@
-"""Whether SLURM would take a job of a profile, asked before anything is submitted; if not, which key is wrong.
+"""Checking before a submission whether SLURM would take a job of a profile, and which key is wrong if not.
 
-`sbatch --test-only` judges the script that would be handed over. It refuses more than sbatch does: while the only
-nodes that fit are drained or reserved, sbatch queues the job. Its refusals rarely name the setting either ("Requested
-node configuration is not available"). So a key is blamed only where it is shown to be wrong: no node has what it asks
-for, or SLURM says something else without it and does not speak of nodes. Everything else is a warning, and sbatch has
-the last word. What SLURM accepts and then never starts (longer than any limit allows, an unknown QOS where none is
-enforced) is compared here.
+`sbatch --test-only` judges the script. It refuses more than sbatch does: if the only fitting nodes are drained or
+reserved, sbatch would queue the job. Its refusals rarely name the setting ("Requested node configuration is not
+available"). So a key is blamed only if no node has what it asks for, or if without it SLURM says something else that
+is not about nodes. Everything else is a warning, and sbatch decides. Requests that SLURM accepts and never starts
+(longer than any limit, an unknown QOS where none is enforced) are checked here.
 """
 
 import re
@@ -40,9 +39,9 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Why SLURM would start no such job now, though it may queue one; '' where it would.
+    """Why SLURM would start no such job now, though it may queue one; else ''.
 
-    Raises Refused: one line that names the key, its value, SLURM's reason and what there is; Unreachable, NoSlurm.
+    Raises Refused with the key, its value, SLURM's reason and what there is; Unreachable, NoSlurm.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):
@@ -59,7 +58,7 @@ def check(profile: Profile) -> str:
 
 
 def test_only(profile: Profile) -> str:
-    """Why SLURM refuses a job of the profile, in its own words; '' where it does not. Raises Unreachable, NoSlurm."""
+    """Why SLURM refuses a job of the profile, in its own words; else ''. Raises Unreachable, NoSlurm."""
     tasks = arrays.Tasks("", [], [[]])
     script = arrays.script(Path("/tmp"), tasks, submitit_parameters(profile, "preflight"), Path("/tmp"))
     try:
@@ -70,7 +69,7 @@ def test_only(profile: Profile) -> str:
 
 
 def blame(profile: Profile, refusal: str) -> str:
-    """The refusal with the key that is shown to be wrong; '' where none is."""
+    """The refusal with the key that is shown to be wrong; '' if none is."""
     wrong = lacking(profile) if OF_NODES.search(refusal) else telling(profile, refusal)
     for key in wrong:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
@@ -81,12 +80,12 @@ def blame(profile: Profile, refusal: str) -> str:
 
 
 def telling(profile: Profile, refusal: str) -> Iterator[str]:
-    """The keys without which SLURM says something else."""
+    """The keys whose removal changes SLURM's answer."""
     return (key for key, other in variations(profile) if test_only(other) != refusal)
 
 
 def lacking(profile: Profile) -> Iterator[str]:
-    """The keys that no node of the profile's partitions satisfies, whatever its state."""
+    """The keys that no node of the profile's partitions satisfies, in any state."""
     mine = partitions.of(profile.partition, partitions.nodes())
     if not mine:
         return
@@ -103,7 +102,7 @@ def lacking(profile: Profile) -> Iterator[str]:
 
 
 def number(nodes: Nodes, kind: str | None) -> int:
-    """GPUs of a type, or of any, on each of the nodes."""
+    """The number of GPUs of a type (or any) per kind of node."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
@@ -112,13 +111,13 @@ def megabytes(size: str) -> float:
 
 
 def states(profile: Profile) -> str:
-    """'; nodes: 2 drained, 1 idle'."""
+    """The states of nodes as text: '; nodes: 2 drained, 1 idle'."""
     names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
     return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """The profile without each of its settings, by the setting's key."""
+    """Key -> the profile without that setting."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -129,14 +128,14 @@ def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
 
 
 def named(profile: Profile, key: str) -> str:
-    """'memory=16G'."""
+    """A setting as text: 'memory=16G'."""
     field, _, option = key.partition(".")
     value = getattr(profile, field)
     return f"{key}={value[option] if option else value}"
 
 
 def never(profile: Profile) -> Iterator[tuple[str, str]]:
-    """What SLURM accepts and does not start: the key and why."""
+    """The key, and why, of a request that SLURM accepts and never starts."""
     qualities = policy.all_qualities(policy.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"
@@ -158,7 +157,7 @@ def never(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def offer(profile: Profile, key: str) -> str:
-    """'; ...': what SLURM has for a key, or nothing."""
+    """What SLURM has for a key, as text: '; ...'."""
     known = partitions.nodes()
     mine = partitions.of(profile.partition, known)
     match key:
@@ -189,7 +188,7 @@ def offer(profile: Profile, key: str) -> str:
 
 
 def gpus(nodes: Nodes) -> str:
-    """'4 GPUs of type a100'."""
+    """GPUs as text: '4 GPUs of type a100'."""
     kinds = [f"{number} GPUs" + (f" of type {kind}" if kind else "") for kind, number in nodes.gpus.items()]
     return " and ".join(kinds) or "no GPU"
 

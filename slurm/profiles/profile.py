@@ -1,12 +1,12 @@
-"""A profile: how one cluster is asked for a job. No cluster's name stands in code; profiles are the user's files.
+"""A profile: how a cluster is asked for a job. Profiles are files of the user; code names no cluster.
 
     partition: gpu
     gpus: 1
     time: 4:00:00
     setup: [module load cuda]
 
-`setup` is shell that the node runs before anything else, and `container` a command around Python, which no shell reads.
-Every other field is data, held to what SLURM's words may be: none can add an option, a command or a path.
+`setup` is shell that the node runs first; `container` is a command around Python that no shell reads. All other fields
+are data that match narrow patterns: none can add an option, a command or a path.
 """
 
 import difflib
@@ -49,7 +49,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """What one job asks of a cluster. Raises ValueError: one line that names the key, the value and what is allowed."""
+    """What a job asks of a cluster. Raises ValueError with key, value and what is allowed."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -87,7 +87,7 @@ class Profile(BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """From a parsed file; keys without a value are as if left out. Raises ValueError that starts with `origin`."""
+        """A profile from a parsed file; empty keys count as missing. Raises ValueError beginning with `origin`."""
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
@@ -95,7 +95,7 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Raises ValueError for what a recipe may not ask for, or not so."""
+        """Raises ValueError for what a recipe may not ask for."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.of(content, "resources")
@@ -162,23 +162,23 @@ class Profile(BaseModel):
 
     @property
     def minutes(self) -> int:
-        """The same in SLURM's own resolution, rounded up."""
+        """The time limit in minutes, SLURM's own resolution, rounded up."""
         return -(-self.seconds // 60)
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words before a trial's Python: those of its container."""
+        """The words before a trial's Python command: its container's."""
         return split(self.container) if self.container else ()
 
     @property
     def start(self) -> dict[str, str]:
-        """When the jobs may begin that `submit` itself hands over, as sbatch's options."""
+        """sbatch options for when the jobs of `submit` may begin."""
         asked = {"begin": self.begin, "dependency": self.dependency}
         return {key: value for key, value in asked.items() if value}
 
     @property
     def gres(self) -> str | None:
-        """GPUs and other generic resources as one sbatch option, which every way of selecting nodes understands."""
+        """GPUs and other generic resources as one sbatch option that every way of selecting nodes understands."""
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
@@ -223,7 +223,7 @@ def exported(name: object, value: object) -> str:
 
 
 def explain(error: ValidationError) -> str:
-    """The first problem as one line: key, value, what is allowed."""
+    """The first validation error as one line: key, value, what is allowed."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
     match problem["type"]:
@@ -241,14 +241,14 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Where the user's profiles are looked up, the first also written: below $XDG_CONFIG_HOME and ~/.config."""
+    """The folders of profiles; the first is also written to: below $XDG_CONFIG_HOME and ~/.config."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
 
 
 def path_to_write(name: str) -> Path:
-    """The file of a new profile. Raises ValueError for what is no name."""
+    """The file for a new profile. Raises ValueError for an invalid name."""
     if name.endswith((".yaml", ".yml")):
         raise ValueError(f"profile {grammar.shown(name)}: a name without its ending, or --out FILE")
     grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
@@ -256,7 +256,7 @@ def path_to_write(name: str) -> Path:
 
 
 def path_of(name_or_file: str) -> Path:
-    """The file that a profile's name or path means. Raises ValueError that lists the profiles there are."""
+    """The file of a profile's name or path. Raises ValueError listing the profiles there are."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
         if not os.path.isfile(path):  # which also takes what no file can be called
@@ -278,9 +278,9 @@ SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
 
 
 def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Sequence[str] = ()) -> dict[str, Any]:
-    """For `submitit.SlurmExecutor.update_parameters`. The job is called label:tag; its comment begins with the tag.
+    """Parameters for submitit.SlurmExecutor. The job name is label:tag; its comment begins with the tag.
 
-    shunned: nodes to keep away from, beside those that the profile excludes; ValueError for what is no node's name.
+    shunned: nodes to avoid besides those that the profile excludes. Raises ValueError for an invalid node name.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *shunned])))
@@ -313,11 +313,11 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """What squeue shows first is the label, as far as it may stand in a name; the tag is the end of it."""
+    """The job name: the label as far as a name allows, then the tag."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag
 
 
 def setup_lines(profile: Profile) -> list[str]:
-    """Shell that runs on the node before the job: the exported variables, then the user's lines."""
+    """Shell lines that run on the node first: exported variables, then the user's lines."""
     return [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()] + list(profile.setup)

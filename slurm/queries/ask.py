@@ -1,4 +1,4 @@
-"""Asking SLURM: one command, no shell, a time limit, an environment that changes nothing; failures told apart."""
+"""Running a command of SLURM: no shell, a timeout, a neutral environment; failures told apart."""
 
 import os
 import re
@@ -14,11 +14,11 @@ class NoSlurm(ValueError):
 
 
 class Unreachable(ValueError):
-    """SLURM did not answer. What was asked is unknown: neither yes nor no, and never an empty queue."""
+    """SLURM did not answer: the result is unknown, never an empty queue."""
 
 
 class Refused(ValueError):
-    """SLURM answered, and will not do it."""
+    """SLURM answered and refused."""
 
 
 OWN = re.compile("(?:error|fatal|allocation failure): ")  # in what SLURM itself says of a failure
@@ -33,7 +33,7 @@ NO_ANSWER = (
 
 
 def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Runs a command of SLURM, `text` on its standard input. Raises NoSlurm, Unreachable, Refused (its own words)."""
+    """Run a command of SLURM with `text` on standard input. Raises NoSlurm, Unreachable, Refused (SLURM's words)."""
     try:
         done = subprocess.run(
             command,
@@ -55,7 +55,7 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
 
 
 def failure(command: str, complaint: str) -> ValueError:
-    """The exception that a failed command's standard error stands for."""
+    """The exception for a failed command's standard error."""
     said = sentence(complaint) or "no reason given"
     if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
@@ -65,9 +65,9 @@ def failure(command: str, complaint: str) -> ValueError:
 
 
 def sentence(complaint: str) -> str:
-    """SLURM's own lines of a command's standard error as one; all lines where none is SLURM's.
+    """SLURM's own lines of standard error as one line; all lines if none is SLURM's.
 
-    A site's wrapper may print a banner there too, and another one each time.
+    A site's wrapper may print a banner there too, a different one each time.
     """
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]

@@ -1,8 +1,8 @@
-"""How SLURM writes a span of time: [days-][hours:]minutes:seconds."""
+"""Durations as SLURM writes them: [days-][hours:]minutes:seconds."""
 
 
 def seconds(span: str) -> int | None:
-    """Seconds of '1-00:00:00', '30:00', ...; None where SLURM states no number ('infinite', 'UNLIMITED', 'INVALID')."""
+    """Seconds of '1-00:00:00', '30:00', ...; None for 'infinite', 'UNLIMITED' and 'INVALID'."""
     days, _, rest = span.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in (days or "0", *parts)):
@@ -14,7 +14,7 @@ def seconds(span: str) -> int | None:
 
 
 def span(of_seconds: int) -> str:
-    """1-02:30:00, 4:00:00."""
+    """Format seconds as 1-02:30:00 or 4:00:00."""
     days, rest = divmod(of_seconds, 86400)
     hours, rest = divmod(rest, 3600)
     clock = f"{rest // 60:02}:{rest % 60:02}"

@@ -1,4 +1,4 @@
-"""How many jobs SLURM takes from this user now."""
+"""How many jobs SLURM accepts from this user now."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because the queue i
 
 
 class Bound(NamedTuple):
-    """At most `most` jobs at once, `used` of them taken."""
+    """A limit: at most `most` jobs at once, `used` of them in use."""
 
     name: str
     most: int
@@ -27,19 +27,19 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may be."""
+    """The limits on one submission."""
 
     max_array_size: int  # elements an array may have; their indices start at 0
     bound: Bound | None  # the tightest limit on queued jobs, an array's elements one each; None: none, or none known
 
     @property
     def free(self) -> int | None:
-        """Jobs that may be submitted now; None: unlimited or unknown."""
+        """The number of jobs that may be submitted now; None: unlimited or unknown."""
         return self.bound.free if self.bound else None
 
 
 def limits(profile: Profile) -> Limits:
-    """For jobs of this profile by this user. Raises Unreachable, NoSlurm."""
+    """The limits for jobs of this profile and user. Raises Unreachable, NoSlurm."""
     config = configuration()
     if not (size := config.get("MaxArraySize", "")).isdigit():
         raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
@@ -49,14 +49,14 @@ def limits(profile: Profile) -> Limits:
 
 
 def configuration() -> dict[str, str]:
-    """`scontrol show config`."""
+    """The output of `scontrol show config` as key -> value."""
     lines = ask("scontrol", "show", "config").stdout.splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def bounds(profile: Profile) -> Iterator[Bound]:
-    """Every limit on queued jobs that a job of this profile falls under: 'MaxSubmitJobs=7(5)'; 'N(5)' is none."""
+    """The limits on queued jobs that apply to a job of this profile: 'MaxSubmitJobs=7(5)'; 'N(5)' is none."""
     for name, record in policy.applying(profile):
         for word in WORDS:
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):

@@ -1,4 +1,4 @@
-"""What the partitions and their nodes are, in SLURM's words."""
+"""The partitions and their nodes, as SLURM reports them."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ SINFO = ("%R", "%P", "%a", "%l", "%D", "%c", "%m", "%G", "%f")
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes of one kind in one partition."""
+    """The nodes of one kind in one partition."""
 
     partition: str
     default: bool  # the partition taken where none is named
@@ -27,13 +27,13 @@ class Nodes:
 
 
 def nodes() -> list[Nodes]:
-    """By one `sinfo`, every partition that the user may see. Raises Unreachable, NoSlurm."""
+    """All partitions that the user may see, from one `sinfo`. Raises Unreachable, NoSlurm."""
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """'2 drained', '1 idle': the nodes of these partitions by SLURM's words for them. Raises as `nodes`."""
+    """The nodes of these partitions by state: '2 drained', '1 idle'. Raises as `nodes`."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -55,6 +55,6 @@ def described(
 
 
 def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """The nodes that a job in these partitions (commas between; None: the default) may get."""
+    """The nodes that a job in these partitions may get (comma-separated; None: the default partition)."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]

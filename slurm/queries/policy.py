@@ -1,8 +1,7 @@
-"""What SLURM lets this user do: the associations (accounts) and the qualities of service a job falls under.
+"""The associations (accounts) and qualities of service that apply to this user's jobs.
 
-slurmctld tells it, with what is used of each limit (`scontrol show assoc_mgr`), also while the accounting daemon is
-dead; only which QOS is an account's own, and what a QOS allows a user who never had a job in it, are left to
-`sacctmgr`, which is given little time.
+slurmctld reports them with the use of each limit (`scontrol show assoc_mgr`), even while the accounting daemon is down.
+Only an account's default QOS, and what a QOS allows a user without jobs, come from `sacctmgr`, with a short timeout.
 """
 
 import os
@@ -25,10 +24,10 @@ def me() -> str:
 
 
 def records() -> list[Record]:
-    """`scontrol show assoc_mgr` as far as it concerns this user, names without the numbers that follow them.
+    """The records of `scontrol show assoc_mgr` about this user, names without the numbers after them.
 
     Kinds: UserName, ClusterName (an association), QOS, and within one QOS each User's and Account's share. Empty
-    where SLURM keeps no accounts. Raises Unreachable, NoSlurm.
+    if SLURM keeps no accounts. Raises Unreachable, NoSlurm.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
@@ -48,12 +47,12 @@ def records() -> list[Record]:
 
 
 def plain(name: str) -> str:
-    """'lab(3)' -> 'lab'."""
+    """Strip the number of a name: 'lab(3)' -> 'lab'."""
     return re.sub(r"\(\d+\)$", "", name)
 
 
 def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
-    """The records that a job of this profile falls under, each with its name: 'account lab', 'qos normal'."""
+    """The records that apply to a job of this profile, each with a name: 'account lab', 'qos normal'."""
     known = records()
     account = profile.account or own_account(known)
     for record in known:
@@ -70,7 +69,7 @@ def own_account(known: Iterable[Record]) -> str:
 
 
 def accounts(known: Iterable[Record]) -> list[str]:
-    """Those that this user may charge."""
+    """The accounts that this user may charge."""
     return sorted({r["Account"] for r in known if r["kind"] == "ClusterName" and r["UserName"] == me()})
 
 
@@ -80,7 +79,7 @@ def all_qualities(known: Iterable[Record]) -> list[str]:
 
 
 def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """The account itself and those that contain it."""
+    """An account and those that contain it."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record
@@ -88,7 +87,7 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 
 
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """A QOS, and this user's and their accounts' share in it."""
+    """A QOS, and the shares of this user and their accounts in it."""
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in (me(), number())]
     yield from ((f"qos {quality}", record) for record in mine)
     if not any(record["kind"] == "User" for record in mine):
@@ -101,7 +100,7 @@ def number() -> str:
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """The QOS of the job, the profile's or the account's own, and that of its partition."""
+    """The QOS of the job (the profile's or the account's) and that of its partition."""
     chosen = profile.qos
     if not chosen:
         asked = accounting("assoc", "where", f"user={me()}", f"account={account}", "format=DefaultQOS")
@@ -114,7 +113,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """The lines of `sacctmgr show`, a word each; none where the accounting is off or does not answer soon."""
+    """The lines of `sacctmgr show`, split into words; none if the accounting is off or slow."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

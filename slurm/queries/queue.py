@@ -1,7 +1,7 @@
-"""Which of our jobs SLURM has now, had before, and must forget.
+"""Our jobs in SLURM's queue and accounting, and cancelling them.
 
-Jobs are known by their tag, which ends their name and begins their comment. A job id is only an address for the
-moment, since SLURM may lose acknowledged jobs and give their ids to others.
+Jobs are known by their tag, which ends their name and begins their comment. A job id is a temporary address: SLURM may
+lose acknowledged jobs and reuse their ids.
 """
 
 import os
@@ -23,7 +23,7 @@ AT_ONCE = 500  # ids on one command line
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job, or one element of a job array, that SLURM has not finished with."""
+    """A job, or a task of a job array, in the queue."""
 
     job_id: int
     index: int | None  # in its array
@@ -37,7 +37,7 @@ class QueuedJob:
 
     @property
     def name(self) -> str:
-        """As SLURM's commands take it."""
+        """The job id as SLURM's commands take it."""
         return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
 
     @property
@@ -46,7 +46,7 @@ class QueuedJob:
 
     @property
     def held(self) -> bool:
-        """Whether it waits for somebody to release it, though nobody held it."""
+        """Whether SLURM holds the job by itself."""
         return self.waits and is_held(self.reason)
 
 
@@ -56,7 +56,7 @@ def is_held(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class PastJob:
-    """What the accounting kept of a job or an element of an array: one record each time it was started or ended."""
+    """A record of the accounting: of a job or an array task, for one start or end."""
 
     job_id: int
     index: int | None
@@ -77,9 +77,9 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named d
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Our jobs whose tag starts with one of these, array elements one by one.
+    """Our jobs whose tag starts with one of these, array tasks one by one.
 
-    `ended`: those too that SLURM has finished with and not yet forgotten. Raises Unreachable, NoSlurm.
+    ended: include jobs that ended and are not yet forgotten. Raises Unreachable, NoSlurm.
     """
     found = []
     for record in listed(["--states=all"] if ended else [], timeout):
@@ -91,16 +91,16 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
 
 
 def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
-    """The tag in a job's name ('label:tag') or comment ('tag, and what its user says'); '' where there is none."""
+    """The tag in a job's name ('label:tag') or comment ('tag, text of its user'); '' if there is none."""
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
 
 
 def listed(options: Sequence[str], timeout: float) -> list[str]:
-    """The records that squeue prints for this user's jobs, between whatever a site prints around them.
+    """The records that squeue prints for this user's jobs, without what a site prints around them.
 
-    Its header is the proof that it listed the queue: an empty one and a wrapper that failed look alike without it.
+    The header proves that the queue was listed: without it an empty queue and a failed wrapper look alike.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
@@ -125,9 +125,9 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
 
 
 def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """What became of the jobs of these names, lately; None where the accounting is off or does not answer.
+    """The recent records of jobs of these names; None if the accounting is off or does not answer.
 
-    The newest record of a job, or of an element of an array, comes last of its records.
+    The newest record of a job or array task comes last.
     """
     if not names:
         return []
@@ -146,14 +146,14 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
 
 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
-    """A record's job; one for each element where those of an array that never started share a record."""
+    """The jobs of a record: array tasks that never started share one record."""
     job, _, index = fields.pop("job").partition("_")
     for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
         yield PastJob(job_id=int(job), index=each, **fields)
 
 
 def elements(index: str) -> list[int | None]:
-    """'7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array. What SLURM cut short is left out."""
+    """'7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array. Truncated lists lose their end."""
     if not index:
         return [None]
     spans = [span.partition("-") for span in index.strip("[]").partition("%")[0].split(",")]
@@ -162,7 +162,7 @@ def elements(index: str) -> list[int | None]:
 
 
 def postpone(job_id: int, after: Collection[int]) -> bool:
-    """Lets a waiting job wait for the ends of these as well; whether SLURM took it. Raises Unreachable, NoSlurm."""
+    """Let a pending job also wait for these jobs; return whether SLURM accepted. Raises Unreachable, NoSlurm."""
     try:
         ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
     except Refused:  # it started, or ended, meanwhile
@@ -171,7 +171,7 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 
 
 def release(jobs: Iterable[QueuedJob]) -> None:
-    """Those that SLURM holds because it could not start them. Raises Unreachable, NoSlurm."""
+    """Release jobs that SLURM holds because it could not start them. Raises Unreachable, NoSlurm."""
     for job in jobs:
         if job.held:
             with suppress(Refused):  # released, or ended, meanwhile
@@ -179,14 +179,14 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def ends(jobs: Collection[int]) -> str:
-    """The dependency on their ends, however they end."""
+    """The dependency on the end of these jobs, however they end."""
     return "afterany:" + ":".join(map(str, jobs))
 
 
 def cancel(*prefixes: str) -> int:
-    """Ends our jobs whose tag starts with one of these, waiting and running; how many.
+    """Cancel our pending and running jobs whose tag starts with one of these; return how many.
 
-    Raises Unreachable, NoSlurm; Refused where SLURM would not end them.
+    Raises Unreachable, NoSlurm; Refused if SLURM refuses.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
@@ -200,6 +200,6 @@ def cancel(*prefixes: str) -> int:
 
 
 def cancel_named(name: str) -> None:
-    """Ends our jobs of this name, without asking the queue first. Raises Unreachable, NoSlurm."""
+    """Cancel our jobs of this name without asking the queue first. Raises Unreachable, NoSlurm."""
     with suppress(Refused):  # there is none
         ask("scancel", f"--user={os.getuid()}", f"--name={name}")

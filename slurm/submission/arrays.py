@@ -1,6 +1,6 @@
-"""Hand tasks to SLURM as job arrays: each wholly on disk before sbatch is called, and never handed over twice.
+"""Submitting tasks as job arrays: each is on disk before sbatch is called, and submitted exactly once.
 
-The tag travels as the job's comment. Whether SLURM has a job is asked by tag, whatever sbatch said.
+The tag travels as the job's comment. Whether SLURM has a job is asked by tag, whatever sbatch printed.
 """
 
 import shlex
@@ -22,9 +22,9 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tasks:
-    """`function` ('module:name') is called as function(*arguments, *share), once for each share.
+    """Tasks of an array: function(*arguments, *share) is called once per share; function is 'module:name'.
 
-    `persistent`: started again in the same job where a signal ends it; without srun.
+    persistent: a task that a signal ends starts again in the same job; without srun.
     """
 
     function: str
@@ -37,9 +37,9 @@ class Tasks:
 def send_all(
     arrays: Path, prefix: str, tasks: Tasks, parameters: Callable[[str], Parameters], code: Path, most: int
 ) -> Iterator[int]:
-    """One array after the other, each of at most `most` shares, in the next free folders of `arrays`; their job ids.
+    """Submit arrays of at most `most` shares in the next free folders of `arrays`; return their job ids.
 
-    An array's tag is the prefix and its folder's name; `parameters` are submitit's for that tag. Raises as `send`.
+    An array's tag is the prefix and its folder's name. parameters: tag -> submitit's parameters. Raises as `send`.
     """
     for start in range(0, len(tasks.shares), most):
         folder = arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
@@ -48,10 +48,10 @@ def send_all(
 
 
 def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
-    """Hands the tasks over as one array, which `folder` then describes; its job id.
+    """Submit tasks as one array described by `folder`; return its job id.
 
-    `parameters`: submitit's, the tag among them; `code`: what the nodes import. Raises Refused where SLURM refused the
-    array, Unreachable where it cannot be told whether SLURM has it, NoSlurm; ValueError for a folder SLURM cannot name.
+    parameters: submitit's, including the tag; code: what the nodes import. Raises Refused if SLURM refused the array,
+    Unreachable if it is unknown whether SLURM has it, NoSlurm; ValueError for a folder that SLURM cannot name.
     """
     count = len(tasks.shares)
     calls = [tasks.function] * count, [tasks.arguments] * count, tasks.shares
@@ -60,7 +60,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """What `send` would give to sbatch."""
+    """The script that `send` would give to sbatch."""
     return executor(folder, "", tasks, parameters, code).script(len(tasks.shares))
 
 
@@ -77,7 +77,7 @@ def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code:
 
 
 def require_folder(folder: Path) -> None:
-    """Raises ValueError for a path that SLURM's file name patterns or PYTHONPATH would take for another."""
+    """Raises ValueError for a path that SLURM's file name patterns or PYTHONPATH would misread."""
     for character in str(folder):
         if character in "%\\:" or not character.isprintable():
             raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")

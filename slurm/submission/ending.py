@@ -1,7 +1,7 @@
-"""Whether somebody cancelled the job that this process runs in.
+"""Whether the job of this process was cancelled.
 
-SLURM ends a job by the same signals whatever the cause: scancel, preemption, the time limit, a requeue. slurmctld
-tells them apart at once, with or without accounting.
+SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld tells them apart at once,
+with or without accounting.
 """
 
 import os
@@ -10,15 +10,15 @@ from slurm.queries.ask import ask
 
 
 def cancelled() -> bool:
-    """Whether scancel ended this job. Raises Unreachable, Refused, NoSlurm: then it cannot be told."""
+    """Whether scancel ended this job. Raises Unreachable, Refused, NoSlurm if that is unknown."""
     known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", own_job()).stdout.split())
     return is_cancelled(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
 def is_cancelled(known: dict[str, str], starts: str) -> bool:
-    """By the fields of `scontrol show job`. `starts`: how often this job had been restarted when it began.
+    """Whether the fields of `scontrol show job` mean scancel. starts: restarts when this process began.
 
-    A time limit and a lost node have a Reason, preemption a PreemptTime, what is requeued counts one restart more.
+    A time limit and a lost node have a Reason, preemption a PreemptTime, a requeue counts one more restart.
     """
     ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
     unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts

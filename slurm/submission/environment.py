@@ -1,10 +1,9 @@
-"""Which of our environment variables SLURM gets to see.
+"""The environment variables that go along with a job.
 
-sbatch exports the whole environment to the job and SLURM stores it: tokens and passwords with it. `--export=NONE`
-and lists of names are no way out: both start a login shell on the node, which may fail, and srun then starts
-without PATH. So sbatch itself runs in an environment that holds only what is kept. This also takes away what
-changes what SLURM's commands do or print (SBATCH_*, SQUEUE_FORMAT, SLURM_TIME_FORMAT, ...), and the variables of
-the job inside which a job is submitted.
+sbatch exports the whole environment, and SLURM stores it, tokens and passwords included. `--export=NONE` and lists of
+names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH. So sbatch
+itself runs in an environment with only the variables to keep. This also removes what changes the output of SLURM's
+commands (SBATCH_*, SQUEUE_FORMAT, ...), and the variables of the job inside which a job is submitted.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may go with a job: named above, and not by their name a secret."""
+    """The variables that may go with a job: on the list above, and not secret by their name."""
     return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
 
 

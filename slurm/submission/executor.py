@@ -33,21 +33,21 @@ STARTS = 10  # of a persistent task that signals end
 
 
 class ArrayExecutor(SlurmExecutor):
-    """Submits calls of `slurm.submission.job.run` as one array, whose intent is on disk before sbatch is called."""
+    """Submits calls of `slurm.submission.job.run` as one array whose intent is on disk before sbatch is called."""
 
     def __init__(
         self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
     ) -> None:
-        """`tag`: the job's comment begins with it. `function`: 'module:name', what its tasks call.
+        """tag: begins the job's comment. function: 'module:name', called by the tasks.
 
-        `persistent`: a task that a signal ends starts again, in its job.
+        persistent: a task that a signal ends starts again in its job.
         """
         super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
         self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
 
     @classmethod
     def affinity(cls) -> int:
-        """Available everywhere: a dry run shows the script on a machine without SLURM."""
+        """Always available: a dry run shows the script on a machine without SLURM."""
         return 1
 
     @property
@@ -76,7 +76,7 @@ class ArrayExecutor(SlurmExecutor):
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]
 
     def _submit(self, script: Path) -> int:
-        """Calls sbatch; returns the job id. Any answer but a job id or slurmctld's refusal leaves it unknown."""
+        """Call sbatch; return the job id. Any answer but a job id or slurmctld's refusal leaves it unknown."""
         try:
             said = ask(*self._make_submission_command(script), timeout=SBATCH_SECONDS).stdout
             return int(self._get_job_id_from_submission_command(said))
@@ -92,13 +92,13 @@ class ArrayExecutor(SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        """Reads sbatch's own line alone: a site's banner may speak of jobs and numbers too."""
+        """Read sbatch's own line: a site's banner may contain jobs and numbers too."""
         text = string if isinstance(string, str) else string.decode()
         own = re.findall(r"^Submitted batch job \d+", text, re.MULTILINE)
         return SlurmExecutor._get_job_id_from_submission_command("\n".join(own))
 
     def _adopt(self, problem: str) -> int:
-        """The id of the job with our tag, which the queue is asked for until it is settled. Raises Unreachable."""
+        """The id of the job with our tag, polled from the queue until it settles. Raises Unreachable."""
         deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
         while time.monotonic() < deadline:
             time.sleep(1)

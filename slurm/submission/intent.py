@@ -1,8 +1,8 @@
-"""One array as it lies on disk, in a folder of its own.
+"""An array on disk, in a folder of its own.
 
-intent.json      the function, its arguments, the share of every task, the tag: written before sbatch is called
-script.sh        what sbatch is given
-ack.json         the job id that sbatch printed: a hint, since a restarted slurmctld hands ids out again
+intent.json      function, arguments, the share of every task, tag: written before sbatch is called
+script.sh        the script given to sbatch
+ack.json         the job id that sbatch printed: a hint, since a restarted slurmctld reuses ids
 refused.json     instead of intent.json: SLURM refused the array
 logs/            standard output and error of the tasks
 """
@@ -25,7 +25,7 @@ Content = TypeVar("Content", bound=BaseModel)
 
 
 class Intent(BaseModel):
-    """What an array is to hold."""
+    """The content of an array."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     tag: str
@@ -36,7 +36,7 @@ class Intent(BaseModel):
 
 
 class Acknowledged(BaseModel):
-    """The job id that SLURM named, if any."""
+    """The job id that SLURM reported, if any."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     job_id: int | None
@@ -49,12 +49,12 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 
 
 def read(folder: Path) -> Intent:
-    """Raises FileNotFoundError for an array that SLURM refused, or that is still being written; ValueError."""
+    """The intent of an array. Raises FileNotFoundError if SLURM refused it or it is still being written; ValueError."""
     return parsed(folder / NAME, Intent)
 
 
 def parsed(path: Path, kind: type[Content]) -> Content:
-    """The file's content. Raises FileNotFoundError; ValueError, with one line, for anything else."""
+    """The file's content. Raises FileNotFoundError; ValueError with one line for invalid content."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
@@ -70,27 +70,27 @@ def parsed(path: Path, kind: type[Content]) -> Content:
 
 
 def acknowledge(folder: Path, job_id: int | None) -> None:
-    """`None`: SLURM never named a job id, and the time in which the job could turn up is over."""
+    """Record the job id; None: SLURM reported none, and the job can no longer turn up."""
     durable(folder / ACK, {"job_id": job_id})
 
 
 def is_settled(folder: Path) -> bool:
-    """Whether nobody waits any more for the array to turn up."""
+    """Whether the array can no longer turn up unexpectedly."""
     return (folder / ACK).exists()
 
 
 def was_taken(folder: Path) -> bool:
-    """Whether SLURM named a job id."""
+    """Whether SLURM reported a job id."""
     return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
 
 
 def withdraw(folder: Path) -> None:
-    """Marks an array that SLURM refused."""
+    """Mark an array that SLURM refused."""
     os.rename(folder / NAME, folder / "refused.json")
 
 
 def durable(path: Path, content: object) -> None:
-    """Writes all of it or nothing, also where the power fails."""
+    """Write a file whole or not at all, also if the power fails."""
     temporary = path.with_name(f".{path.name}")
     with open(temporary, "w") as file:
         json.dump(content, file, indent=1)

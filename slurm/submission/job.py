@@ -1,6 +1,6 @@
-"""What a node runs: one task of an array. `python -m slurm.submission.job FOLDER FUNCTION`.
+"""Running one task of an array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
 
-The function comes from the script that SLURM took over: whoever can write to the folder later cannot name another.
+The function comes from the script that SLURM stored: whoever can write to the folder later cannot name another.
 """
 
 import importlib
@@ -15,7 +15,7 @@ REFUSED = 2
 
 
 def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
-    """Calls `function` ('module:name') with the array's arguments and the task's share; returns the exit status."""
+    """Call `function` ('module:name') with the array's arguments and the task's share; return the exit status."""
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)
     try:
@@ -27,7 +27,7 @@ def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
 
 
 def shown(text: str) -> str:
-    """On one line, with the escape of every character that does not print."""
+    """The text on one line, unprintable characters escaped."""
     line = " ".join(text.split())
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
 
