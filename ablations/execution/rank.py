@@ -10,13 +10,16 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 
-from ablations.execution.rank_processes import FOLLOWED, READY, RankOrder, report_failure
+from ablations.execution.heartbeat import BEAT_SECONDS
+from ablations.execution.rank_processes import BEAT, FOLLOWED, READY, RankOrder, report_failure
 from ablations.reporting.output import plain_output
 from ablations.study import plugins
 from vitcore.config import Config
@@ -34,6 +37,7 @@ def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
     order = RankOrder(**json.loads(sys.argv[1])).placed()
+    threading.Thread(target=beat, args=(order,), daemon=True).start()
     store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
     try:
         serve(order, store)
@@ -43,6 +47,15 @@ def main() -> None:
         os._exit(
             BROKEN if report_failure(store, order.rank, error) else FOLLOWED
         )  # a normal exit would wait forever for a lost GPU
+
+
+def beat(order: RankOrder) -> None:
+    """Report to rank 0 every few seconds, in a thread, over a connection of its own."""
+    with suppress(RuntimeError):  # rank 0 is gone, and this process ends with it
+        store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
+        while True:
+            store.add(f"{BEAT}/{order.rank}", 1)
+            time.sleep(BEAT_SECONDS)
 
 
 def serve(order: RankOrder, store: TCPStore) -> None:

@@ -32,11 +32,14 @@ from vitcore.training.distributed import ALONE, Alone, TCPStore, exchange_failed
 
 Json = dict[str, Any]
 READY, WORD = "ready", "word"  # keys of the store: READY/rank, WORD/number in the order of reports
+BEAT = "beat"  # BEAT/rank: how often the rank has reported
 FOLLOWED = 4  # exit status of a rank that ended because another rank was lost
 START_SECONDS = 300.0  # until all ranks are ready: imports from a busy file system take minutes
 WORDS_SECONDS = 10.0  # for a lost rank to be noticed, or to report why
 GRACE_SECONDS = 30.0  # for a collective operation to notice that a rank is lost
 END_SECONDS = 30.0
+LOOK_SECONDS = 0.5
+SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a worker
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,8 @@ class RankProcesses:
         )  # a second connection: the first may be blocked in a collective
         self.others = range(1, config.gpus)
         self.over = threading.Event()
+        self.beats = dict.fromkeys(self.others, (0, 0.0))  # of each rank: heartbeats, seconds since the last
+        self.silent: set[int] = set()  # ranks that were killed for lack of heartbeats
         self.processes = {rank: self.start(rank) for rank in range(1, self.here)}
         if self.here < config.gpus:
             self.processes[self.here] = self.start_elsewhere()
@@ -210,22 +215,25 @@ class RankProcesses:
             if own := [word for word in words if not word.followed]:
                 return own[0].error()
             if lost:
-                return self.silent(lost[0])
+                return self.unreported(lost[0])
             if time.monotonic() > deadline:
                 return words[0].error() if words else None
             time.sleep(0.02)
 
-    def silent(self, rank: int) -> RankLost:
+    def unreported(self, rank: int) -> RankLost:
         """The loss of a rank that reported nothing. Ranks on other nodes share one srun: which one is unknown."""
         code = self.processes[rank].returncode
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1
         name = f"a rank of {rank} to {last}" if elsewhere and rank < last else f"rank {rank}"
-        return RankLost(f"{name} was lost ({how})", node="" if elsewhere else None)
+        if self.silent:
+            name, how = f"rank {min(self.silent)}", f"gave no sign of life for {SILENT_SECONDS:.0f} s: killed"
+        return RankLost(f"{name} {how}", node="" if elsewhere else None)
 
     def watch(self) -> None:
         """Watch the ranks in a thread; kill this process if it hangs in a collective with a lost rank."""
-        while not self.over.wait(0.5):
+        while not self.over.wait(LOOK_SECONDS):
+            self.end_silent()
             failed = bool(self.lost()) or not all(word.followed for word in read_failures(self.words))
             if failed and not self.over.wait(GRACE_SECONDS) and (lost := self.loss()):
                 print(f"{lost}; the collective operation with it hangs", file=sys.stderr, flush=True)
@@ -233,6 +241,17 @@ class RankProcesses:
                 with suppress(Exception):  # even if it cannot be recorded, this process has to end
                     self.hung(lost)
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def end_silent(self) -> None:
+        """Kill each rank whose heartbeat has stopped, as a stopped process's does: srun, for one on another node."""
+        for rank, (beats, seconds) in self.beats.items():
+            now = int(self.words.add(f"{BEAT}/{rank}", 0))
+            waits = now == beats > 0  # a rank that has not begun to beat is waited for elsewhere
+            self.beats[rank] = now, seconds + LOOK_SECONDS if waits else 0.0
+            if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:
+                self.silent.add(rank)
+                process = self.processes[min(rank, self.here)]
+                process.kill() if rank < self.here else process.terminate()  # which srun passes on
 
     def settle(self) -> None:
         """Wait for the ranks to end by themselves."""

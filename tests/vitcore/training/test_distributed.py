@@ -413,6 +413,27 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
 
 
 @pytest.mark.slow
+def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP for the other rank: its heartbeat stops, and the attempt ends long before an exchange times out."""
+    monkeypatch.setattr(ranks, "SILENT_SECONDS", 8.0)
+    stopped: list[int] = []
+
+    def stop() -> bool:
+        if not stopped:
+            stopped.extend(below(os.getpid()))
+            os.kill(stopped[0], signal.SIGSTOP)
+        return False
+
+    with (
+        pytest.raises(RankLost, match=r"^rank 1 gave no sign of life for 8 s: killed$") as caught,
+        joined_ranks(config := tiny(gpus=2), (), None) as both,
+    ):
+        train(config, Memory(), ranks=both, stop=stop)
+    assert caught.value.fault.kind == MACHINE
+    assert lease.started(stopped[0]) is None
+
+
+@pytest.mark.slow
 def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ablate train gpus=2 device=cpu`: the environment says so, the id does not; more than there are are refused."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
