@@ -1,4 +1,4 @@
-"""Packages that the base install lacks, and the extra of vit-ablations that brings each."""
+"""Packages that the base install lacks, and the extra of vit-ablations that installs each."""
 
 EXTRAS = {
     "safetensors": "train",
@@ -12,7 +12,7 @@ EXTRAS = {
 
 
 def to_install(error: ModuleNotFoundError) -> str:
-    """What to install for the package that is missing; "" for one that no extra brings."""
+    """What to install for a missing package; "" if no extra has it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return ""

@@ -1,1 +1,1 @@
-"""`ablate bench`: speed as ratios, each measured in turn with what it is compared to, in one run on one machine."""
+"""`ablate bench`: speed as ratios, measured in alternation with a reference, in one run on one machine."""

@@ -1,4 +1,4 @@
-"""What the numbers of a bench depend on, so that anyone can repeat it."""
+"""The conditions of a benchmark, for others to repeat it."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Work:
-    """One call, `count` times a step, as each backend does it."""
+    """A call, its number per step, and how each backend does it."""
 
     name: str
     count: int
@@ -70,7 +70,7 @@ class Work:
 
 
 def dense_layers(config: Config) -> list[Dense]:
-    """The dense layers of one batch's forward pass. Raises ValueError for a model that is not ours."""
+    """The dense layers of one batch's forward pass. Raises ValueError for a reference model."""
     if (tokens := measure(config)["tokens"]) is None:
         raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
     B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
@@ -86,7 +86,7 @@ def dense_layers(config: Config) -> list[Dense]:
 
 
 class Floor:
-    """The work of one step; `run()` does it once. Raises ValueError where there is none, or no CUDA graph of it."""
+    """The matrix products and attention of one step; `run()` does them once. Raises ValueError if there are none."""
 
     def __init__(self, config: Config) -> None:
         self.device = torch.device(device_of(config))
@@ -114,7 +114,7 @@ class Floor:
 
     @property
     def precisions(self) -> list[str]:
-        """PyTorch's settings of float32 products under which they are as accurate as `dtype` says."""
+        """PyTorch's settings for float32 products that are as accurate as `dtype` requires."""
         if self.device.type != "cpu" or self.dtype != torch.float32:
             return ["highest"]
         return ["highest"] + (["medium"] if relative_error("medium") <= EXACT else [])
@@ -166,7 +166,7 @@ def repeated(call: Call, count: int) -> Call:
 
 
 def as_graph(call: Call, device: torch.device) -> Call:
-    """`call`; on a GPU a CUDA graph of all that it launches. Raises ValueError where it cannot be captured."""
+    """The call; on a GPU, a CUDA graph of it. Raises ValueError if it cannot be captured."""
     if device.type != "cuda":
         return call
     try:
@@ -202,7 +202,7 @@ def fused(backend: SDPBackend) -> Callable[..., Tensor]:
 
 
 def has_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether this device has the kernel for these, with its gradient."""
+    """Whether the device has this kernel, gradient included."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns why, then raises
         try:

@@ -19,7 +19,7 @@ CALLS = 2  # batches a turn, of a slow rival
 
 
 class Input:
-    """The batches of a training, without its steps."""
+    """The batches of a training without its steps."""
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)
@@ -32,9 +32,9 @@ class Input:
 
 
 def bench(config: Config, data: Data, rounds: int, calls: int) -> Json:
-    """Images a second of the config's own batches; of flipped and cropped ones beside torchvision's on a core.
+    """Images per second of the config's batches; with flips and crops, beside torchvision's on one core.
 
-    Raises ValueError where such images cannot be cropped so.
+    Raises ValueError if such images cannot be cropped.
     """
     own = Input(with_steps(config, 1 + rounds * calls), data)
     own.advance()
@@ -57,7 +57,7 @@ def bench(config: Config, data: Data, rounds: int, calls: int) -> Json:
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
-    """What a DataLoader without workers does for the next batch, whose images are read beforehand."""
+    """What a DataLoader without workers does for the next batch of images in memory."""
     from PIL import Image  # late: comes with torchvision
     from torchvision import transforms
 

@@ -1,7 +1,7 @@
-"""A whole small study beside the loop that people write: one process a trial, in sequence and two at a time.
+"""A small study beside the loop that people write: one process per trial, one or two at a time.
 
-The trials are the same: two positions, as many seeds each, of a config; the same images, steps, batch, schedule and
-evaluations. Wall time from the command to the last result, of ours with its table.
+Both train the same trials: two positions and several seeds of a config, with the same images, steps, batch, schedule
+and evaluations. Wall time runs from the command to the last result, on our side including the table.
 """
 
 import json
@@ -48,7 +48,7 @@ FREE = {"threads", "attention"}  # what runs a training as fast as it can: the s
 
 
 def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Json:
-    """Raises ValueError where the script cannot be the same training, or a process fails."""
+    """Time both sides. Raises ValueError if the script cannot do the same training, or a process fails."""
     configs = [
         Config(**merge(settings, {"position": position, "seed": seed}))
         for position in POSITIONS
@@ -74,7 +74,7 @@ def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) 
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raises ValueError where the script would train something else, or cannot have the images."""
+    """Raises ValueError if the script would train something else or cannot have the images."""
     if pack_of(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
@@ -91,7 +91,7 @@ def check_alike(config: Config, source: Source) -> None:
 
 
 def refuse_unknown(config: Config) -> None:
-    """Raises ConfigError for a setting that the script does not have and that is not at its default."""
+    """Raises ConfigError for a setting that the script lacks and that is not at its default."""
     for name, field in Config.model_fields.items():
         if name not in PASSED | FREE | {"options"} and getattr(config, name) != field.default:
             raise ConfigError(f"{name}={getattr(config, name)}: the script has {field.default}")
@@ -102,7 +102,7 @@ def refuse_unknown(config: Config) -> None:
 
 
 class Study:
-    """The files of both sides, and what starts them."""
+    """The files of both sides, and the commands that start them."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], configs: Sequence[Config], source: Source) -> None:
         self.folder, self.source = folder, source
@@ -116,7 +116,7 @@ class Study:
         (folder / "bench-study.yaml").write_text(json.dumps(question))
 
     def run(self) -> None:
-        """`ablate run`, from nothing."""
+        """Run `ablate run` in an empty directory."""
         self.runs = self.folder / next(self.names)
         words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
@@ -124,18 +124,18 @@ class Study:
         self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
-        """The script for each trial, all cores shared by those that run."""
+        """Run the script for each trial; running processes share all cores."""
         program = str(Path(__file__).with_name("script.py"))
         commands = [[sys.executable, program, str(one)] for one in self.scripts]
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), commands))
 
     def process(self, command: list[str], threads: int) -> None:
-        """To its end. Raises ValueError with its last line where it fails."""
+        """Run a process to its end. Raises ValueError with its last line if it fails."""
         run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
-        """Mean test accuracy, and the seconds of training of all trials together."""
+        """Mean test accuracy, and the total training seconds of all trials."""
         states = [store.trial(self.runs, path.name).state() for path in sorted((self.runs / "trials").iterdir())]
         results = [state.result for state in states if state.result is not None]
         return (
@@ -144,12 +144,12 @@ class Study:
         )
 
     def theirs(self) -> float:
-        """Mean test accuracy."""
+        """Mean test accuracy of the loop's trials."""
         return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
 
 
 def script(config: Config, base: Path, source: Source) -> Path:
-    """The settings of one process of the loop; its images beside them."""
+    """The settings of one process of the loop; the images are stored beside them."""
     data = load(config, source.data_dir)
     arrays = {
         f"{part}_{name}": getattr(getattr(data, part), name).numpy()

@@ -1,4 +1,4 @@
-"""Memory that train steps add to a process that holds the model and the images, measured in a process of its own."""
+"""The memory that training steps add to a process with the model and the images, measured in a process of its own."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
-    """Bytes that steps of each side add at their peak; None where it cannot be measured, with why in `left_out`."""
+    """Peak bytes that steps of each side add; None if unknown, with the reason in `left_out`."""
     found: dict[str, int | None] = {}
     for name in names:
         try:
@@ -29,13 +29,13 @@ def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dic
 
 
 def of_side(config: Config, name: str, source: Source) -> int | None:
-    """Bytes of one side. Raises ValueError where its process fails."""
+    """Peak bytes of one side. Raises ValueError if its process fails."""
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Bytes of one side, in this process; None where the system does not tell."""
+    """Peak bytes of one side in this process; None if the system does not report them."""
     config = with_steps(config, STEPS)
     with computing(config):
         data = source.images(config)
@@ -59,7 +59,7 @@ def begin_peak(device: torch.device) -> int | None:
 
 
 def resident(key: str) -> int | None:
-    """A figure of this process's memory in bytes; None where the system has no such file."""
+    """A memory figure of this process in bytes; None if the system has no such file."""
     if not STATUS.exists():
         return None
     found = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, with its order and its answer as JSON; and the images that benches use."""
+"""Running one measurement in a process of its own, and the images that benchmarks use."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def python(module: str, *words: str) -> list[str]:
 
 
 def run(command: Sequence[str], own: Mapping[str, str], **how: Any) -> str:
-    """Standard output of a command, with its `own` variables. Raises ValueError with its last line where it fails."""
+    """The standard output of a command with additional variables. Raises ValueError with its last line if it fails."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, **own}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, **how)

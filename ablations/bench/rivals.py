@@ -34,7 +34,7 @@ KINDS = {"timm": Kind(to_timm), "torchvision": Kind(to_torchvision), "timm compi
 
 
 class Ours(Training):
-    """A training as `train` runs it, which also tells its last loss."""
+    """A training as `train` runs it, which also returns its last loss."""
 
     def last_loss(self) -> Tensor:
         return self.losses[self.since - 1]

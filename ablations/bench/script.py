@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """Bytes (n, C, H, W) as PIL images, padded, cut at random, flipped at random."""
+    """Byte images (n, C, H, W) as PIL images, padded, cropped and flipped at random."""
 
     def __init__(self, pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], settings: Json) -> None:
         self.arrays = pixels.transpose(0, 2, 3, 1).squeeze(-1) if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
@@ -49,7 +49,7 @@ def tensors(pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], settings
 
 
 def train(settings: Json, data: dict[str, np.ndarray[Any, Any]]) -> tuple[nn.Module, list[Json]]:
-    """The model and a line of metrics an evaluation."""
+    """Train; return the model and one line of metrics per evaluation."""
     torch.manual_seed(settings["seed"])
     device = torch.device(settings["device"])
     make = Pictures if settings["pad"] else tensors
@@ -96,7 +96,7 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Trains as the file says; weights and accuracy lie where it says."""
+    """Train as the settings file says; write weights and accuracy where it says."""
     settings = json.loads(file.read_text())
     with np.load(settings["images"]) as arrays:
         data = dict(arrays)

@@ -1,7 +1,7 @@
-"""When a compiled trial has taken its first step: with an empty compile cache, and with the cache that this leaves.
+"""The time to the first step of a compiled trial, with an empty and with a warm compile cache.
 
-Each start is a process of its own, timed from its command on, imports included. It trains two seeds, so that a graph
-compiled once a shape can be told from one compiled once a trial.
+Each start is a process of its own, timed from its command, imports included. It trains two seeds, so that a graph
+compiled once per shape can be told from one compiled once per trial.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ TRIALS = 2
 
 
 def bench(config: Config, rounds: int, source: Source) -> Json:
-    """Raises ValueError where a process fails."""
+    """Time both starts. Raises ValueError if a process fails."""
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
     sides = {COLD: compiled, WARM: compiled, EAGER: eager}
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -47,7 +47,7 @@ def bench(config: Config, rounds: int, source: Source) -> Json:
 
 
 def first_step(config: Config, source: Source, cache: str) -> tuple[float, list[int]]:
-    """Seconds until the first step was taken, and the graphs compiled after each trial."""
+    """Seconds until the first step is done, and the number of compiled graphs after each trial."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")}
     began = time.time()
     found = measure_in_process("ablations.bench.startup", config, source, caches)
@@ -55,7 +55,7 @@ def first_step(config: Config, source: Source, cache: str) -> tuple[float, list[
 
 
 def measure(config: Config, source: Source) -> Json:
-    """first: when the first step was done, on the clock of all processes; graphs: how many after each trial."""
+    """first: time of the first step on the system's monotonic clock; graphs: number after each trial."""
     first, graphs = 0.0, list[int]()
     with computing(config):
         data = source.images(config)
@@ -70,7 +70,7 @@ def measure(config: Config, source: Source) -> Json:
 
 
 def compiled_graphs() -> int:
-    """How many graphs this process has compiled, or taken from a cache."""
+    """The number of graphs that this process has compiled or taken from a cache."""
     from torch._dynamo.utils import counters  # late: an eager step need not wait for its import
 
     return int(counters["stats"]["unique_graphs"])

@@ -1,7 +1,7 @@
-"""The train step of a config exactly as `train` runs it, beside rivals, its floor and its own input pipeline.
+"""The training step of a config as `train` runs it, beside rivals, its floor and its input pipeline.
 
-All sides take turns on the same images, threads and initial weights. Their first losses must be equal, so that nothing
-is fast by being wrong. A head of zeros and a warm-up would hide the model from its first losses, so both are left out.
+All sides alternate on the same images, threads and initial weights. Their first losses must be equal, so that nothing
+is fast by being wrong. A zero head and a warm-up would hide the model from its first losses; both are left out.
 """
 
 import time
@@ -33,7 +33,7 @@ IMAGES = 64  # a batch at most, where a bf16 training is checked in float32 too
 
 
 def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
-    """Rates, ratios, floor and input of `config`. Raises ValueError where the losses of a rival are not ours."""
+    """Rates, ratios, floor and input of `config`. Raises ValueError if a rival's losses differ from ours."""
     config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
@@ -82,7 +82,7 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
-    """The rivals that can train what `config` says, and why the others cannot."""
+    """The rivals that can train this config, and why the others cannot."""
     rivals, left_out = {}, {}
     for name, kind in KINDS.items():
         if kind.tuned and not compiled:
@@ -95,12 +95,12 @@ def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Riv
 
 
 def telling(config: Config) -> Config:
-    """The same steps, from weights whose first losses tell one model from another."""
+    """The same steps from weights whose first losses depend on the model."""
     return config.model_copy(update=TELLING)
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Compare first losses in float32, uncompiled. Raises ValueError for a rival that only bf16 made look like ours."""
+    """Compare first losses in float32, uncompiled. Raises ValueError for a rival that differs."""
     update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=update)
     rivals, _ = available(exact, data, compiled=False)
@@ -125,7 +125,7 @@ def check_equal(config: Config, sides: dict[str, Ours | Rival]) -> dict[str, flo
 
 @contextmanager
 def without_tf32(device: str) -> Iterator[None]:
-    """Compute float32 in float32: by default a GPU's convolutions are TF32, and timm's patches are one."""
+    """Compute float32 exactly: by default, convolutions on a GPU use TF32, timm's patch embedding too."""
     if device != "cuda":
         yield
         return
@@ -149,7 +149,7 @@ def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance:
 
 
 def side(name: str, seconds: dict[str, Seconds], config: Config) -> Json:
-    """ratio: how much faster ours is, round by round."""
+    """The result of a side. ratio: how much faster ours is, per round."""
     own = seconds[name]
     return {
         "name": name,

@@ -1,4 +1,4 @@
-"""What a step of each arm of a study takes beside its baseline's: the two in turn, and the memory of each."""
+"""The step time and memory of each arm of a study beside its baseline's, measured in alternation."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -21,7 +21,7 @@ WARM_UP = 5
 
 
 def chosen(design: Design, glob: str) -> list[Arm]:
-    """The arms of a study that `glob` names. Raises ValueError where there is none."""
+    """The arms of a study that match `glob`. Raises ValueError if none does."""
     found = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
     if not found:
         names = ", ".join(arm.name for arm in design.arms)
@@ -30,7 +30,7 @@ def chosen(design: Design, glob: str) -> list[Arm]:
 
 
 def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> list[Json]:
-    """A row an arm, beside its baseline."""
+    """One row per arm."""
     named = {arm.name: arm.config for arm in design.arms}
     pairs = Pairs(rounds, calls, source)
     return [row(arm, named[arm.baseline], pairs) for arm in arms]
@@ -45,7 +45,7 @@ class Pairs:
         self.memories: dict[str, int | None] = {}
 
     def seconds(self, arm: Config, baseline: Config) -> tuple[Seconds, Seconds]:
-        """Seconds a step of each, (rounds,)."""
+        """Seconds per step of each config, (rounds,)."""
         key = pace(arm), pace(baseline)
         if key not in self.pairs:
             with computing(arm):
@@ -70,7 +70,7 @@ class Pairs:
 
 
 def row(arm: Arm, baseline: Config, pairs: Pairs) -> Json:
-    """ratio: the arm's time over the baseline's, None where their steps are the same one."""
+    """The row of an arm. ratio: its step time over the baseline's; None if both have the same step."""
     config = arm.config
     own, other = pairs.seconds(config, baseline)
     cost, before = measure(config), measure(baseline)

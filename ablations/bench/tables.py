@@ -1,4 +1,4 @@
-"""The result of a bench as tables: medians with their spread, and what was left out and why."""
+"""Benchmark results as tables: medians with their spread, and what was left out and why."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,12 @@ Json = dict[str, Any]
 
 
 def render(found: Json) -> str:
-    """All tables of one bench, and what they were measured on."""
+    """All tables of a benchmark, and its conditions."""
     return "\n\n".join([*TABLES[found["bench"]](found), machine(found)])
 
 
 def arms(found: Json) -> list[str]:
-    """A row an arm."""
+    """One row per arm."""
     rows = [
         [
             Cell(row["arm"]),
@@ -35,14 +35,14 @@ def arms(found: Json) -> list[str]:
 
 
 def beside(row: Json) -> str:
-    """The ratio; for one with the steps of its baseline, that."""
+    """The ratio as text; "the same step" for an arm with the steps of its baseline."""
     if row["arm"] == row["baseline"]:
         return "baseline"
     return spread(row["ratio"], "{:.3f}x") or "the same step"
 
 
 def loop(found: Json) -> list[str]:
-    """A row a way of running the study."""
+    """One row per way of running the study."""
     rows = [
         [
             Cell(name),
@@ -62,7 +62,7 @@ def loop(found: Json) -> list[str]:
 
 
 def start(found: Json) -> list[str]:
-    """A row a cache."""
+    """One row per cache."""
     rows = [
         [Cell(name), Cell(spread(seconds, "{:.1f}") + " s"), Cell(spread(found["ratio"].get(name), "{:.0%}"))]
         for name, seconds in found["seconds"].items()
@@ -87,7 +87,7 @@ def step(found: Json) -> list[str]:
 
 
 def steps(found: Json) -> Grid:
-    """A row a side."""
+    """One row per side."""
     shares = found["floor"]["share"] if found["floor"] else {}
     rows = [
         [
@@ -112,7 +112,7 @@ def steps(found: Json) -> Grid:
 
 
 def floor(found: Json) -> str:
-    """Its time, its backends, the share of the peak."""
+    """The floor's time, its backends, its share of the peak."""
     part = found["floor"]
     if not part:
         return ""
@@ -131,7 +131,7 @@ def input_share(found: Json) -> str:
 
 
 def inputs(found: Json) -> list[str]:
-    """Ours alone, and flip and crop beside torchvision's."""
+    """Our input pipeline, and flips and crops beside torchvision's."""
     pil = found["pil"]
     rows = [
         [Cell(f"{OURS}, as configured"), Cell(spread(found["images_per_second"], "{:,.0f}")), Cell("")],
@@ -150,13 +150,13 @@ def inputs(found: Json) -> list[str]:
 
 
 def waits(found: Json) -> str:
-    """Of the host for a GPU: with any, its queue runs empty."""
+    """How often the host waits for the GPU."""
     count = found["waits_per_step"]
     return "" if count is None else f"The host waits for the GPU {count:.3g} times a step."
 
 
 def machine(found: Json) -> str:
-    """On what, with what, when."""
+    """Machine, versions and date."""
     of = found["machine"]
     threads = "" if of["accelerator"] == "cuda" else f", {of['threads']} thread(s) of {of['cores']} cores"
     versions = ", ".join(f"{name} {of[name]}" for name in ("torch", "torchvision", "timm", "python") if name in of)
@@ -164,7 +164,7 @@ def machine(found: Json) -> str:
 
 
 def model(found: Json) -> str:
-    """What a step's time depends on: the model, its images, and how they are computed."""
+    """The settings that a step's time depends on."""
     config = found["config"]
     side = config["image_size"]
     how = [

@@ -1,4 +1,4 @@
-"""Timing in turn (A/B/A/B), so that what slows the machine slows all sides alike."""
+"""Timing sides in alternation (A/B/A/B), so that what slows the machine slows all of them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ FEW = 5  # with fewer rounds than this, quartiles would be made up
 
 
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
-    """Seconds a call of each side, (rounds,). A turn is `calls` in a row; every other round runs in reverse order."""
+    """Seconds per call of each side, (rounds,). A turn is `calls` in a row; every other round is in reverse order."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     with progress(rounds * len(sides)) as begin:
         for number in range(rounds):
@@ -41,7 +41,7 @@ def progress(turns: int) -> Iterator[Callable[[str], None]]:
 
 
 def timed(call: Call, calls: int, device: torch.device) -> float:
-    """Seconds until the device has finished `calls` of them."""
+    """Seconds until the device has finished `calls` calls."""
     synchronize(device)
     began = time.perf_counter()
     for _ in range(calls):
@@ -56,11 +56,11 @@ def synchronize(device: torch.device) -> None:
 
 
 def ends(rounds: int) -> str:
-    """What `spread` calls low and high."""
+    """The names of the low and high ends of `spread`."""
     return "lowest, highest" if rounds < FEW else "quartiles"
 
 
 def spread(values: Seconds) -> Spread:
-    """Median and quartiles; with fewer than FEW rounds the lowest and the highest instead."""
+    """Median and quartiles; with fewer than FEW rounds, lowest and highest."""
     low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
     return {"median": float(median), "low": float(low), "high": float(high)}

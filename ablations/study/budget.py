@@ -1,6 +1,6 @@
-"""Budgets: what the arms of a study are given alike. Each arm meets it by a schedule of its own: its `steps`.
+"""Budgets: training the arms of a study for equal steps, epochs or FLOPs by choosing each arm's `steps`.
 
-Never by reading a longer run's curve midway: the learning rate has to have come down.
+Never by reading a longer run's curve midway: its learning rate would not have decayed.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 def steps_of(budget: Budget, reference: Config, config: Config) -> int:
     """The steps that give `config` the budget of `reference`.
 
-    Raises ValueError where no whole number of steps comes within 2% of it.
+    Raises ValueError if no whole number of steps comes within 2% of it.
     """
     if budget == "steps":
         return reference.steps
@@ -29,7 +29,7 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
 
 
 def epochs(config: Config) -> float:
-    """Passes over the training images in a step."""
+    """Passes over the training images per step."""
     from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
@@ -37,7 +37,7 @@ def epochs(config: Config) -> float:
 
 
 def training_flops(config: Config) -> int:
-    """In a step: 6 x the multiply-adds of a forward pass x images. A backward pass is twice a forward pass."""
+    """FLOPs per training step: 6 x the multiply-adds of a forward pass x images (backward is twice forward)."""
     from vitcore.analysis.cost import measure  # late: loads torch
 
     return 3 * int(measure(config)["flops"]) * config.batch

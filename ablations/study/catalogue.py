@@ -1,4 +1,4 @@
-"""`ablate list --variants`: every slot, what it may be, and the options that each entry alone understands."""
+"""`ablate list --variants`: every slot, its entries, and the options of each entry."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ Json = dict[str, Any]
 
 
 def catalogue() -> list[Json]:
-    """An object a slot: its name and its entries, in the order of their dict, those of plugins last."""
+    """One object per slot: its name and its entries in the order of their dictionary, plug-ins last."""
     return [{"slot": slot, "entries": [entry(*one) for one in variants.items()]} for slot, variants in VARIANTS.items()]
 
 
 def entry(name: str, variant: type[Variant]) -> Json:
-    """Its name, what its docstring begins with, its options with their defaults (null: it has to be given)."""
+    """An entry's name, the first line of its docstring, its options with defaults (null: required)."""
     about = (variant.__doc__ or "").strip().partition("\n")[0]
     fields = variant.Options.model_fields
     defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
@@ -22,7 +22,7 @@ def entry(name: str, variant: type[Variant]) -> Json:
 
 
 def render(slots: list[Json]) -> str:
-    """For a person: a line an entry, its options below it as they are spelt."""
+    """One line per entry, its options below as they are spelled on a command line."""
     width = max(len(one["name"]) for slot in slots for one in slot["entries"])
     lines = []
     for slot in slots:

@@ -1,4 +1,4 @@
-"""`ablate check`: a user's plugin, study or recipe against what the suite promises, before anything is trained."""
+"""`ablate check`: checking a user's plug-in, study or recipe before anything is trained."""
 
 import re
 import traceback
@@ -16,7 +16,7 @@ from vitcore.variants import VARIANTS
 
 
 def check_file(file: Path, recipe: str) -> bool:
-    """Prints a line a check; whether all hold. Raises ValueError for a file that is none of the three."""
+    """Print one line per check; return whether all pass. Raises ValueError for a file of another kind."""
     if file.suffix == ".py":
         return check_plugin(file)
     if file.suffix not in (".yaml", ".yml"):
@@ -27,7 +27,7 @@ def check_file(file: Path, recipe: str) -> bool:
 
 
 def check_plugin(file: Path) -> bool:
-    """That it loads, and the contract tests on every part that it adds."""
+    """Check that a plug-in loads, and run the contract tests on every part it adds."""
     before = {(slot, name) for slot, parts in VARIANTS.items() for name in parts}
     try:
         plugins.load([file])
@@ -55,7 +55,7 @@ def check_part(slot: str, name: str, file: Path) -> bool:
 
 
 def hint(error: BaseException) -> str:
-    """What a part that fixes a dtype is not told by PyTorch's message: which one it met."""
+    """Explain a dtype error of PyTorch: which dtype a part that fixes its own met."""
     raised = error.__cause__ or error
     if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
         return ""
@@ -63,19 +63,19 @@ def hint(error: BaseException) -> str:
 
 
 def last_place(error: BaseException, file: Path) -> str:
-    """Where in the plugin's own file it was raised, or what raised it was called."""
+    """Where in the plug-in an exception was raised or passed through."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{own[-1].lineno}]" if own else ""
 
 
 def said(error: BaseException) -> str:
-    """What an exception says, as one line."""
+    """The exception's message as one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Every arm is built; what else moves in it is said."""
+    """Build every arm and report what else moves in it."""
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}

@@ -1,7 +1,7 @@
-"""The confound guard: what else moved between an arm and its baseline, besides the declared factor.
+"""The confound guard: what differs between an arm and its baseline besides the declared factor.
 
-What moves with it by nature is a footnote of the table; a difference of the recipe that nobody declared is an error.
-Device, code and kernels are the trials' own: results/tables/provenance.py says where those differ.
+Natural side effects become footnotes of the table; an undeclared difference of settings is an error. Differences in
+device, code and kernels belong to the trials: results/tables/provenance.py reports them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ COUNTS = (("tokens", "tokens", "flops"), ("params", "parameters", "params"), ("f
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """What is to be said of an arm; of a baseline, only what is not about a difference."""
+    """The footnotes of an arm; for a baseline, only those that are not about a difference."""
     stored = list(enlarged(arm.config.data, arm.config.image_size))
     if arm.name == baseline.name:
         return stored
@@ -39,7 +39,7 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
-    """A line where images are stored smaller than what is made of them; a folder's are read at the size asked for."""
+    """A note if images are enlarged beyond their stored size; folders are read at the requested size."""
     about = describe(data)
     if data.startswith(FOLDER) or size <= about.image_size:
         return
@@ -48,7 +48,7 @@ def enlarged(data: str, size: int) -> Iterator[str]:
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """What a named arm stands for; what the study says to change along."""
+    """The settings that a named arm changes together, and those the study declares to change with it."""
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
@@ -56,21 +56,18 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Where the two do not learn the same: accuracies of different things cannot be compared."""
+    """A note if arm and baseline have different objectives: their accuracies cannot be compared."""
     if arm.config.objective != baseline.config.objective:
         yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
 def sizes(arm: Arm, baseline: Arm) -> dict[str, str]:
-    """What is to be said of the models themselves -> the column of a table that it is about."""
+    """Notes about the models -> the table column that each explains."""
     return dict(moved(measure(arm.config), measure(baseline.config)))
 
 
 def moved(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
-    """Tokens, parameters, FLOPs, class token and bias, as `vitcore.analysis.cost` has them, where both have one.
-
-    Each with the column of a table that it is about.
-    """
+    """Notes on changed tokens, parameters, FLOPs, class token and bias, each with its table column."""
     for key, label, column in COUNTS:
         if differ(arm, baseline, key):
             yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}", column
@@ -81,12 +78,12 @@ def moved(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
 
 
 def differ(arm: Measured, baseline: Measured, key: str) -> bool:
-    """None is what a reference model has no word for."""
+    """Whether two values differ; None stands for what a reference model does not have."""
     return None not in (arm[key], baseline[key]) and arm[key] != baseline[key]
 
 
 def change(value: float, reference: float) -> str:
-    """' (+12%)' or ' (x 3.9)', whichever reads better; nothing for a change that rounds to none."""
+    """The relative change as ' (+12%)' or ' (x 3.9)'; "" if it rounds to none."""
     ratio = value / reference
     if 0.5 < ratio < 2:
         percent = f"{ratio - 1:+.1%}"
@@ -95,7 +92,7 @@ def change(value: float, reference: float) -> str:
 
 
 def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
-    """Steps, warm-up and images, where the arm does not say itself that they differ."""
+    """Notes on steps, warm-up and images that differ without being declared."""
     own, other = arm.config, baseline.config
     said = arm.change.declared
     if own.steps != other.steps and "steps" not in said:
@@ -112,7 +109,7 @@ def warmup(config: Config) -> int:
 
 
 def started(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """What was trained before, where it is not what the baseline starts from too."""
+    """A note on earlier training that the baseline does not share."""
     if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
         return
     own = arm.parent.config
@@ -122,7 +119,7 @@ def started(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def labels(start: Config, own: Config) -> str:
-    """That what an arm starts from saw more labels of the arm's own task: its difference is of these too."""
+    """A note if the arm's parent saw more labels of the arm's own task."""
     if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
         return ""
     more = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
@@ -130,7 +127,7 @@ def labels(start: Config, own: Config) -> str:
 
 
 def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """The share of the arm's initial weights that the baseline has too, at the same seed, where it is not all."""
+    """The share of the arm's initial weights that equals the baseline's at the same seed, if not all."""
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     if own is None or other is None or arm.parent or baseline.parent:
         return
@@ -146,9 +143,9 @@ def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Json) -> None:
-    """Raises ValueError for an arm of a plan that differs from its baseline in what neither it nor the study declares.
+    """Raises ValueError for an arm that differs from its baseline in an undeclared setting.
 
-    Of arms planned before it was written down what they declare, that is what they are named by.
+    In plans of earlier versions, an arm's name tells what it declares.
     """
     arms = {arm["name"]: arm for arm in plan["arms"]}
     for arm in plan["arms"]:
@@ -167,7 +164,7 @@ def refuse_undeclared(plan: Json) -> None:
 
 
 def refuse_undeclared_start(plan: Json, arm: Json, baseline: Json, allowed: set[str]) -> None:
-    """The same of what the two start from, unless it is another stage, which is declared as a whole."""
+    """Raises ValueError if the parents differ in an undeclared setting; another stage is declared as a whole."""
     there = {entry["name"]: entry for entry in plan.get("stages", [])}
     own, other = (there.get(one.get("parent", "")) for one in (arm, baseline))
     while own is not None and other is not None and own["stage"] == other["stage"]:
@@ -186,7 +183,7 @@ def refuse_undeclared_start(plan: Json, arm: Json, baseline: Json, allowed: set[
 
 
 def allowance(arm: Json, baseline: Json, plan: Json) -> set[str] | None:
-    """The settings in which the arm may differ; None where that was never written down."""
+    """The settings in which an arm may differ; None in plans of earlier versions."""
     said = arm.get("declared")
     if said is None:
         said = [key for key, value in arm["values"].items() if value != baseline["values"].get(key)]
@@ -197,11 +194,11 @@ def allowance(arm: Json, baseline: Json, plan: Json) -> set[str] | None:
 
 
 def covers(declared: str, key: str) -> bool:
-    """An option goes with its variant, and the architecture with a model."""
+    """Whether a declared setting includes another: an option of its variant, the architecture of its model."""
     return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
 
 
 def flat(config: Json) -> Json:
-    """The settings that decide what is learned, the options of variants beside the others."""
+    """The settings that decide what is learned, options of variants included."""
     whole = {**config, **config.get("options", {})}
     return {key: value for key, value in whole.items() if key != "options" and key not in HOW_IT_RUNS}

@@ -1,6 +1,6 @@
-"""What a table makes of the arms besides arm - baseline, written into the plan so that it needs no YAML.
+"""Interactions and tuned arms, written into the plan so that tables need no YAML.
 
-Interactions: which four arms each is made of. Tuned arms: the grid that each chooses its own point from.
+An interaction lists its four arms; a tuned arm lists the grid that it chooses its point from.
 """
 
 import itertools
@@ -13,10 +13,9 @@ Json = dict[str, Any]
 
 
 def interactions(design: Design) -> list[Json]:
-    """Of every two factors of a cross, the others at the baseline's: name, ab, a, b, baseline, at each point.
+    """The interactions of every two factors of a cross: name, ab, a, b and baseline, at each point.
 
-    Where something is tuned, each arm at its own value of it. An arm that the study excludes takes its interactions
-    with it.
+    If something is tuned, each arm is at its own value. Excluding an arm removes its interactions.
     """
     there = {entry["name"] for entry in tuned(design)} if design.tune else set(design.left)
     found = {}
@@ -31,12 +30,12 @@ def interactions(design: Design) -> list[Json]:
 
 
 def changed(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    """The values that are not the baseline's."""
+    """The values that differ from the baseline's."""
     return ({factor: value} for value in values if value != design.baseline[factor])
 
 
 def four(design: Design, a: Values, b: Values, point: Values) -> dict[str, str]:
-    """The names of both changes together, of each alone, and of none."""
+    """The names of both changes together, of each alone, and of neither."""
     together = {"ab": a | b, "a": a, "b": b, "baseline": {}}
     return {role: design.changed(values).name + at(point) for role, values in together.items()}
 
@@ -47,7 +46,7 @@ def settled(design: Design) -> list[Values]:
 
 
 def tuned(design: Design) -> list[Json]:
-    """Every arm at its own point of the tuned grid: what it is called and compared with, and the arms of its grid."""
+    """Every arm at its own point of the tuned grid: its name, its baseline, and the arms of its grid."""
     if not design.tune:
         return []
     own, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)

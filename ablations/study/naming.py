@@ -1,4 +1,4 @@
-"""What studies, recipes and plans are called."""
+"""Names of studies, recipes and plans."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +8,10 @@ from results import store
 
 
 def stem(name: str) -> str:
-    """What a study or recipe, given by name or file, is called."""
+    """The name of a study or recipe given by name or file."""
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
-    """<study>@<recipe>[+<hash of overrides>]: the folder of the plan."""
+    """The folder of a plan: <study>@<recipe>[+<hash of overrides>]."""
     return f"{study}@{recipe}" + (f"+{store.checksum(dict(overrides))[:6]}" if overrides else "")

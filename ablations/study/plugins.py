@@ -1,7 +1,7 @@
-"""A user's own parts: Python files, outside of the packages, that add entries to the dicts of vitcore.
+"""Plug-ins: a user's Python files that add entries to the dictionaries of vitcore.
 
-The file's digest identifies the parts that it adds. Modules that it imports are not in it: a part whose computation
-stands in one of them declares `numerics`.
+The file's digest identifies the parts that it adds. It does not cover modules that the file imports: a part that
+computes in one of them declares `numerics`.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from vitcore.variants import BASES, VARIANTS
 
 
 class Refused(ValueError):
-    """A plugin that was read and cannot be used: one line that names the file and why."""
+    """A plug-in that cannot be used: one line with the file and the reason."""
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
-    """Runs each file once a process; returns file -> digest, for provenance.
+    """Run each file once per process; return file -> digest.
 
-    Raises ValueError where a file cannot be read; Refused where it does not import, redefines a name that exists or
-    adds what is no part. Then the dicts are as they were.
+    Raises ValueError if a file cannot be read; Refused if it does not import, redefines a name or adds something that
+    is not a part. The dictionaries are then restored.
     """
     return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
@@ -68,7 +68,7 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 
 
 def moved(error: ModuleNotFoundError) -> str:
-    """Why the import failed; for a module of vitcore's that moved, where its public names are."""
+    """Why an import failed; for a moved module of vitcore, where its public names are."""
     if (error.name or "").partition(".")[0] == "vitcore":
         return f"no module {error.name} (public names come from vitcore itself: from vitcore import Position, POSITION)"
     return f"{type(error).__name__}: {error}"
@@ -82,7 +82,7 @@ def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Variant]]])
 
 
 def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
-    """The classes that are new in the dicts, each of its slot's base class."""
+    """The classes that a plug-in added to the dictionaries, each of its slot's base class."""
     new = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if name not in before[slot]]
     for slot, name in new:
         part: object = VARIANTS[slot][name]
@@ -96,7 +96,7 @@ def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[
 
 
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
-    """Parts that declare no `numerics` carry the digest of the file that added them, wherever the class stands."""
+    """Give parts without `numerics` the digest of the file that added them."""
     own = [part for part in parts if "numerics" not in part.__dict__]
     for part in own:
         if part.__dict__.get("digest", digest) != digest:

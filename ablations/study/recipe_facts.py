@@ -1,4 +1,4 @@
-"""What a recipe states of itself: what its config reaches, takes and spreads by, and whose figures these are."""
+"""Statements of a recipe: what its config reaches, how long it takes, how much it varies, and who measured it."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,9 +16,9 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """One that was measured with this recipe, derived from what another takes, or cited for what is like it.
+    """A figure that was measured with this recipe, derived from another or cited.
 
-    source: by what, from what, or from where.
+    source: who measured it, what it derives from, or the citation.
     """
 
     how: Literal["measured", "derived", "cited"]
@@ -30,9 +30,9 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """What trials reach: the mean of the metric, over n of them where that is known.
+    """The mean of the metric over n trials, if n is known.
 
-    settings: what the command line has to set for it, as another length (epochs: 300); nothing: the recipe as it is.
+    settings: overrides of the command line that it holds for, such as {epochs: 300}; empty: the recipe as it is.
     """
 
     settings: Json = {}
@@ -42,14 +42,14 @@ class Expected(Figure):
 
 
 class Took(Figure):
-    """The training seconds of one trial of the recipe's own config, and on what."""
+    """The training seconds of one trial of the recipe's config, and the device."""
 
     device: str
     seconds: Positive
 
 
 class Packed(Options):
-    """The pack that `data` names: what there is to know of it for a plan, before it is made."""
+    """The facts about the pack in `data` that a plan needs before the pack is made."""
 
     train: Count
     test: Count
@@ -64,7 +64,7 @@ class Packed(Options):
 
 
 class Spread(Figure):
-    """The standard deviation of per-seed differences between arms, from so many degrees of freedom."""
+    """The standard deviation of per-seed differences between arms, with its degrees of freedom."""
 
     metric: str = "test_accuracy"
     sd: Positive
@@ -72,9 +72,9 @@ class Spread(Figure):
 
 
 class AtTwiceTheSteps(Figure):
-    """How far arms are from the recipe's own config after twice its steps: differences of test_accuracy, as shares.
+    """Differences of test accuracy from the recipe's config after twice its steps, as fractions.
 
-    One of another sign than at the recipe's steps tells how fast an arm learns, not how well.
+    Another sign than at the recipe's steps means that an arm learns faster, not better.
     """
 
     n: Count | None = None
@@ -82,7 +82,7 @@ class AtTwiceTheSteps(Figure):
     resolved: list[str] = []  # the arms whose difference is resolved there
 
     def of(self, arm: str) -> Json | None:
-        """For an arm's entry in plan.json."""
+        """The entry for an arm in plan.json."""
         seeds = f", n = {self.n}" if self.n else ""
         if arm not in self.differences:
             return None
@@ -94,7 +94,7 @@ Costs = dict[Literal["cpu", "gpu"], Took]
 
 
 def cost(costs: Costs, config: Json) -> Json | None:
-    """For plan.json: with the training FLOPs that the seconds were for, so that arms are reckoned in proportion."""
+    """The cost for plan.json, with the training FLOPs that it stands for."""
     if not costs:
         return None
     from ablations.planning.past_trials import training_flops

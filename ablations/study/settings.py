@@ -26,7 +26,7 @@ FOLDER = "imagefolder:"  # as in vitcore.data.lookup, which loads numpy
 
 
 class Settings(BaseModel):
-    """The content of an ablate.toml; every key may be left out."""
+    """The content of an ablate.toml; every key is optional."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -39,7 +39,7 @@ class Settings(BaseModel):
 
 
 def read(folder: Path) -> Settings:
-    """Raises ValueError, naming the file and the key, where there is an ablate.toml that cannot be read."""
+    """Read ablate.toml. Raises ValueError naming file and key if it is invalid."""
     path = folder / "ablate.toml"
     try:
         text = path.read_text(encoding="utf-8")
@@ -60,10 +60,10 @@ def read(folder: Path) -> Settings:
 
 @dataclass(frozen=True)
 class Places:
-    """Where data lie: the folder of whatever is not named (None: where ABLATE_DATA says); names for folders.
+    """Where data are: a default folder (None: ABLATE_DATA) and folders by name.
 
-    more: where a pack is looked for that is not in that folder, in this order. packs: those of the names that are no
-    folders of images; where there is no pack yet, the next place counts. images: those that are.
+    more: further folders to search for packs, in this order. packs: names of packs; if there is no pack yet, the next
+    place is searched. images: names of image folders.
     """
 
     folder: Path | None
@@ -73,7 +73,7 @@ class Places:
 
 
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
-    """The one order of all commands: `explicit` (--data-dir), [data], `profile`'s data_dir, data_dir, ABLATE_DATA."""
+    """The folders of data in order of precedence: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA."""
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if explicit:
         own = {name: str(explicit / name) for name in named}
@@ -91,7 +91,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 
 def looked_in(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """Where a command without a profile looks for a pack, in the order of `places`, and why each has none."""
+    """The folders searched for a pack, and why each has none."""
     from vitcore.data.pack import lacking  # late: numpy
 
     said = {
@@ -113,7 +113,7 @@ def is_pack(folder: str) -> bool:
 
 
 def has_folders(folder: str) -> bool:
-    """As a folder of images has, a class each; one that packing was begun in has none."""
+    """Whether a folder holds one folder per class, and is not an unfinished pack."""
     try:
         with os.scandir(folder) as inside:
             return any(one.is_dir() for one in inside)
@@ -122,9 +122,9 @@ def has_folders(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Settings, also inside of others (stages, arms), with data=NAME as one of these folders of images.
+    """Replace names of image folders by their paths in settings, nested ones included.
 
-    `pretrain.data=NAME` too. Packs keep their names. images: those of `places`.
+    `pretrain.data=NAME` too. Packs keep their names. images: as in Places.
     """
     if isinstance(content, dict):
         return {
@@ -139,10 +139,7 @@ def is_data(key: str, value: Any) -> bool:
 
 
 def folder_of(name: str, images: Mapping[str, str]) -> str:
-    """How a config names the folder that a name is mapped to, or that it is, in any working directory; else the name.
-
-    Packs keep their names.
-    """
+    """The absolute form of a named or given image folder; other names, packs included, stay."""
     if name not in images and not name.startswith(FOLDER):
         return name
     folder = images[name] if name in images else name.removeprefix(FOLDER)
@@ -150,7 +147,7 @@ def folder_of(name: str, images: Mapping[str, str]) -> str:
 
 
 def scratch(folder: str) -> Path:
-    """The folder that `checkpoints` names. Raises ValueError: it must mean the same everywhere, also to SLURM."""
+    """The folder in `checkpoints`. Raises ValueError unless it means the same everywhere, also to SLURM."""
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

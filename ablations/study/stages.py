@@ -1,11 +1,11 @@
-"""Stages: the trials that others start from, each with its own settings: pre-training before fine-tuning.
+"""Stages: trials that others start from, with settings of their own, as in pre-training and fine-tuning.
 
-stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of who starts there
+stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of its children
 baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
-curves: {pretrain.data_fraction: axis}     what varies in the stage; each of its trials runs once
+curves: {pretrain.data_fraction: axis}     a stage's setting may vary; each of its trials runs once
 
-On the command line `lr=1e-3` is for the arms and all stages, `pretrain.lr=1e-3` for that stage and `finetune.lr=1e-3`
-for the arms alone.
+On the command line `lr=1e-3` applies to arms and all stages, `pretrain.lr=1e-3` to that stage and `finetune.lr=1e-3`
+to the arms.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HEAD = ("head", "head_init")  # what a stage keeps to itself
 
 @dataclass(frozen=True)
 class Stage:
-    """A trial that others start from, before the seed. `name`: with what the study varies in it.
+    """A trial that others start from, before a seed is set. name: includes what the study varies in it.
 
-    own: the settings that were written for this stage alone.
+    own: the settings written for this stage alone.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Stage:
     own: frozenset[str] = frozenset()
 
     def trial(self, seed: int) -> Config:
+        """The config of one trial; it starts from its parent's trial of the same seed."""
         try:
             return trial(self.settings, self.parent, seed)
         except ConfigError as error:
@@ -53,7 +54,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """The config of one trial, which starts from the parent's of the same seed."""
+    """The config of one trial; it starts from its parent's trial of the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {"init_from": trial_id(parent.trial(seed))} if parent else {}
@@ -61,19 +62,19 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """With the key as it was written, pretrain.steps for steps, where that is one of the stage's `own`."""
+    """The key as the study wrote it: pretrain.steps for steps if that is one of the stage's own settings."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:
-    """It and what it starts from, nearest first."""
+    """A stage and its parents, nearest first."""
     while parent is not None:
         yield parent
         parent = parent.parent
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """A setting's value, a stage's too ('pretrain.lr'); of init_from the stage; None of an option that is not set."""
+    """The value of a setting, also of a stage's ('pretrain.lr'); of init_from the stage; None if not set."""
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
         if stage.stage == name:
@@ -88,9 +89,9 @@ def value(config: Config, parent: Stage | None, key: str) -> Any:
 
 @dataclass(frozen=True)
 class Stages:
-    """What a study's stages are made of. own: each stage's settings over `base`; varied: what differs between arms.
+    """The stages of a study. own: each stage's settings over `base`; varied: what differs between arms.
 
-    shared: what of `own` the command line sets for all of them.
+    shared: the settings of `own` that the command line sets for all stages.
     """
 
     base: Values
@@ -99,7 +100,7 @@ class Stages:
     shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
-        """The settings of a trial itself, and the stage that it starts from. Raises ValueError for stages in a ring."""
+        """The settings of a trial and the stage it starts from. Raises ValueError for a cycle of stages."""
         mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.start(mine, written, ())
 
@@ -113,7 +114,7 @@ class Stages:
         return rest, self.stage(str(name), rest, written, (*after, str(name)))
 
     def stage(self, name: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """The stage that a trial of the settings `child` starts from: it has that trial's model, so that it fits."""
+        """The stage that a trial with the settings `child` starts from; it gets that trial's model."""
         body = {key: value for key, value in child.items() if is_body(key)}
         changed = {key: value for key, value in of_stage(name, written)}
         base = {key: value for key, value in self.base.items() if key != "init_from"}
@@ -126,20 +127,20 @@ class Stages:
 
 
 def is_body(key: str) -> bool:
-    """Whether a setting, or an option of one, is of the model without its head."""
+    """Whether a setting, or an option of one, belongs to the model without its head."""
     return of_architecture(key) and key.partition(".")[0] not in HEAD
 
 
 def reaches(key: str) -> bool:
-    """Whether a plain setting of the command line comes over what the recipe says of a stage.
+    """Whether a setting of the command line overrides what the recipe says of a stage.
 
-    The model comes from what starts there.
+    The model always comes from the stage's children.
     """
     return key not in ("model", "init_from") and not is_body(key)
 
 
 def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The settings of a stage among those that an arm writes, as 'pretrain.lr', without its name."""
+    """The settings of a stage among those of an arm ('pretrain.lr'), without the stage's name."""
     for key, one in written.items():
         stage, _, rest = key.partition(".")
         if stage == name:
@@ -150,7 +151,7 @@ def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def plain_starts(content: Any) -> Any:
-    """{stage: pretrain} becomes the stage's name, wherever it stands."""
+    """Replace {stage: pretrain} by the stage's name at any depth."""
     if isinstance(content, dict):
         if content.keys() == {"stage"} and isinstance(content["stage"], str):
             return content["stage"]
@@ -159,9 +160,9 @@ def plain_starts(content: Any) -> Any:
 
 
 def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[Any], path: object) -> None:
-    """Names of stages are names, settings of stages are settings, and what starts, starts from one that is there.
+    """Check that stages have valid names and settings, and that what arms start from exists.
 
-    keys: all settings that the study writes; starts: all its values of init_from.
+    keys: all settings that the study writes; starts: all its values of init_from. Raises ValueError.
     """
     reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
     for name in stages:
@@ -180,7 +181,7 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[An
 
 
 def check_setting(key: str, where: str = "") -> None:
-    """Raises ValueError where 'pretrain.lr' is no setting of a stage."""
+    """Raises ValueError if 'pretrain.lr' is not a setting of a stage."""
     field = key.partition(".")[2].partition(".")[0]
     if field in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
@@ -189,7 +190,7 @@ def check_setting(key: str, where: str = "") -> None:
 
 
 def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[str], overrides: Values) -> None:
-    """What the command line sets is a setting of one stage, or what all of them take alike. Raises ValueError."""
+    """Raises ValueError for a command-line setting that is neither a stage's nor common to all stages."""
     alone = [*stages, FINETUNE]
     for key, one in overrides.items():
         name, dot, _ = key.partition(".")

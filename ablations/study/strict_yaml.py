@@ -1,6 +1,6 @@
-"""YAML 1.2's core schema as plain data, strictly: no tags, no aliases, no duplicate keys.
+"""Strict YAML 1.2 (core schema) as plain data: no tags, no aliases, no duplicate keys.
 
-`1e-3` is a number, `010` is ten, `no` and `on` are words. Bounds on size and depth keep any file cheap to read.
+`1e-3` is a number, `010` is ten, `no` and `on` are strings. Limits on size and depth keep every file cheap to read.
 """
 
 import re
@@ -20,7 +20,7 @@ TAGS = {None, *(TAG + kind for kind in ("null", "bool", "int", "float", "str", "
 
 
 class Loader(yaml.CSafeLoader):
-    """libyaml's loader, a fifth of the other's time, with YAML 1.2's scalars and strict mappings."""
+    """libyaml's loader (five times faster) with YAML 1.2's scalars and strict mappings."""
 
     yaml_implicit_resolvers = {}
     yaml_constructors = {tag: construct for tag, construct in yaml.CSafeLoader.yaml_constructors.items() if tag in TAGS}
@@ -38,7 +38,7 @@ class Loader(yaml.CSafeLoader):
         super().ascend_resolver()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Refuses a node met before: only an alias leads back to one, and few aliases can stand for billions."""
+        """Construct a node; refuse aliases, which can expand to billions of nodes."""
         if node in self.constructed_objects or node in self.recursive_objects:
             raise refused("an anchor with aliases: write its value out at each place", node)
         return super().construct_object(node, deep)
@@ -61,7 +61,7 @@ class Loader(yaml.CSafeLoader):
         return value
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
-        """Decimal whatever its leading zeros; 0o is octal, 0x hexadecimal."""
+        """Construct a decimal integer, leading zeros or not; 0o is octal, 0x hexadecimal."""
         text = self.construct_scalar(node)
         try:
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
@@ -93,7 +93,7 @@ Loader.add_constructor(TAG + "float", Loader.construct_float)
 
 
 def parse(text: str, name: str) -> Any:
-    """Raises ValueError: one line with `name`, the line number and what is wrong."""
+    """Parse text. Raises ValueError with `name`, the line number and the problem."""
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, UnicodeEncodeError) as error:
@@ -104,7 +104,7 @@ def parse(text: str, name: str) -> Any:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping in a file. Raises ValueError, also where the file cannot be read."""
+    """Read the mapping in a file. Raises ValueError, also if the file cannot be read."""
     try:
         text = read_regular(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -116,7 +116,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """'lr=1e-3' -> ('lr', 0.001): the value as YAML reads it. Raises ValueError."""
+    """'lr=1e-3' -> ('lr', 0.001), with the value read as YAML. Raises ValueError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"'{text}' is neither a study nor key=value")

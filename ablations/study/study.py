@@ -1,7 +1,7 @@
-"""Study and Recipe: what varies, and on what -> arms -> trials.
+"""Study and Recipe, and the arms that follow from them.
 
 A study is one YAML file, a question; a recipe is one YAML file, a setting. Neither names the other: a recipe supplies
-`axes`, the values that depend on the setting, to the studies that say `patch: axis`. Reading them loads no torch.
+`axes`, values that depend on the setting, to studies that say `patch: axis`. Reading them loads no torch.
 """
 
 import itertools
@@ -32,7 +32,7 @@ PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published n
 
 
 class Study(Options):
-    """What varies. `name` is the file's name."""
+    """What varies. name: the file's name."""
 
     name: str
     question: str
@@ -63,7 +63,7 @@ class Study(Options):
 
 
 class Recipe(Options):
-    """On what: data, size, schedule, seeds, and what that reaches and takes. `name` is the file's name."""
+    """The setting: data, size, schedule, seeds, and what to expect of it. name: the file's name."""
 
     name: str
     description: str
@@ -98,9 +98,9 @@ Record = TypeVar("Record", Study, Recipe)
 
 @dataclass(frozen=True)
 class Change:
-    """How an arm differs from the baseline, wherever on the curves it stands.
+    """How an arm differs from the baseline, at any point of the curves.
 
-    settings: what is changed, as the study writes it. co_changes: what the study declares to change with it.
+    settings: the changed settings, as the study writes them. co_changes: settings declared to change with them.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Arm:
-    """One row of a study's table: the settings of its trials, and the arm it is compared with."""
+    """A row of a study's table: the settings of its trials and the arm it is compared with."""
 
     name: str
     baseline: str
@@ -147,12 +147,12 @@ class Arm:
 
 
 def packaged(kind: str) -> list[str]:
-    """Names of the packaged studies or recipes."""
+    """The names of the packaged studies or recipes."""
     return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
 
 def find(kind: str, name: str) -> Path:
-    """A packaged name or a file. Raises ValueError with the nearest name."""
+    """The file of a packaged name, or a given file. Raises ValueError with the nearest name."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         return path
@@ -188,7 +188,7 @@ def typed(record: type[Record], path: Path) -> Record:
 
 
 def check_varied(study: Study, path: Path) -> None:
-    """Something varies, nothing in two ways, and every list has distinct values."""
+    """Check that something varies, nothing twice, and that every list has distinct values."""
     axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
     if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
@@ -211,7 +211,7 @@ def check_varied(study: Study, path: Path) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Names in `published`, `with` and `claims` begin with something that varies; `with` sets nothing that does."""
+    """Check that names in `published`, `with` and `claims` begin with something that varies."""
     varied = list(dict.fromkeys(key for group in axes_of(study) for key in group))
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
@@ -229,13 +229,13 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def written(study: Study) -> list[str]:
-    """Every setting that the study writes."""
+    """All settings that the study writes."""
     layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *axes_of(study)]
     return [key for layer in [*layers, *named_settings(study)] for key in layer]
 
 
 def starts(study: Study) -> list[Any]:
-    """Every value of init_from in it."""
+    """All values of init_from in the study."""
     layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
     axes = [values for axis in axes_of(study) if isinstance(values := axis.get("init_from"), list)]
     return [*itertools.chain(*axes), *(layer["init_from"] for layer in layers if "init_from" in layer)]
@@ -250,18 +250,18 @@ def without_recipe_arm(settings: Values) -> Values:
 
 
 def axes_of(study: Study) -> list[dict[str, Axis]]:
-    """Every mapping from what varies to its values."""
+    """All mappings from what varies to its values."""
     return [study.factors, *study.crosses, study.curves, study.tune]
 
 
 def keys_of(study: Study, where: str) -> list[str]:
-    """What varies in one of the study's fields."""
+    """The keys that vary in one of the study's fields."""
     found: Any = getattr(study, where)
     return [key for group in (found if isinstance(found, list) else [found]) for key in group]
 
 
 def refuse_unvariable(path: Path, key: str) -> None:
-    """A factor or curve is a field of Config; what is sugar for several, or the pairing itself, cannot vary."""
+    """Raises ValueError for a factor that is no field of Config or cannot vary (model sizes, seeds)."""
     reasons = {
         "seed": "seeds are given with --seeds",
         "data_seed": "it is what pairs the arms",
@@ -275,13 +275,13 @@ def refuse_unvariable(path: Path, key: str) -> None:
 
 
 def claim_arms(claim: str, where: object) -> tuple[str, str]:
-    """'a < b' or 'a ~ b' -> (a, b)."""
+    """Parse a claim: 'a < b' or 'a ~ b' -> (a, b)."""
     left, _, right = claim_parts(claim, where)
     return left, right
 
 
 def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
-    """'a < b' or 'a ~ b' -> (a, sign, b)."""
+    """Parse a claim: 'a < b' or 'a ~ b' -> (a, sign, b)."""
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)
         if found:
@@ -300,7 +300,7 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
 
 @dataclass(frozen=True)
 class Design:
-    """A study on a recipe, with what the command line changed: the arms, in the table's order."""
+    """A study on a recipe with command-line overrides: its arms, in the table's order."""
 
     study: Study
     recipe: Recipe
@@ -675,12 +675,12 @@ def data_of(settings: Values) -> str:
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
-    """Every point of the axes' product; one empty point where there are none."""
+    """All points of the product of axes; one empty point if there are none."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def at(point: Values) -> str:
-    """What a point of the curves adds to an arm's name."""
+    """The suffix of an arm's name at a point of the curve."""
     return f",{assigned(point)}" if point else ""
 
 
