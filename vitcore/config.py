@@ -99,8 +99,9 @@ class Config(Options):
     # how it runs, not what is learned
     device: str = "auto"
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    compile: bool = False
-    attention: Literal["pinned", "fastest"] = "pinned"  # on a GPU: one kernel for all arms, or PyTorch's choice
+    compile: Literal["auto", True, False] = "auto"  # on a GPU where there are at least 1,000 steps
+    cuda_graph: Literal["auto", "off"] = "auto"  # on a GPU: a step as one launch, where it can be captured
+    attention: Literal["fastest", "pinned"] = "fastest"  # on a GPU: PyTorch's choice, or one kernel for all arms
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = (
         0  # images a backward pass; 0: the whole batch, less where memory is
     )

@@ -80,7 +80,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     training.advance()
     moved = any(not torch.equal(*pair) for pair in zip(before, training.model.parameters(), strict=True))
     assert moved, f"{slot}={name}: two steps leave every weight where it was"
-    training.gradients(training.batch(), config.batch)
+    training.train_step.gradients(training.batch(), config.batch)
     reached, own = {}, of_part(training.model, slot, name)
     for parameter_name, parameter in training.model.named_parameters():
         gradient = parameter.grad
@@ -285,8 +285,8 @@ def learns_an_image_alone(slot: str, name: str) -> None:
     training.model.double()
     batch = training.batch()
     batch = batch._replace(images=batch.images.double())
-    together = training.objective(batch).item()
-    alone = sum(training.objective(one).item() for one in batch.split(1)) / config.batch
+    together = training.train_step.objective(batch).item()
+    alone = sum(training.train_step.objective(one).item() for one in batch.split(1)) / config.batch
     assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
     training.model.float()
     loss, right = training.measure(training.data.val)

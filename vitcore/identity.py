@@ -16,7 +16,7 @@ from vitcore.sizes import of_architecture
 from vitcore.training.init_from import fingerprint
 from vitcore.variants import VARIANTS
 
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "attention", "micro_batch", "gpus"})
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: dict[str, Callable[[Config], Any]] = {

@@ -19,7 +19,7 @@ def conditions(config: Config, source: Source, digests: dict[str, str], rounds: 
     machine = environment_record(config, hardware(config), device_of(config), digests)
     return {
         "machine": machine | {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()},
-        "config": config.model_dump(),
+        "config": config.model_dump() | {"compile": machine["compile"]},
         "images": "random" if source.random else config.data,
         "rounds": rounds,
         "low_and_high": ends(rounds),

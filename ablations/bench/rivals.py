@@ -13,6 +13,7 @@ from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.interop.convert import to_timm, to_torchvision
 from vitcore.model.vit import ViT
+from vitcore.runtime.compile_cache import compiles as step_compiles
 from vitcore.runtime.device import device_of, flushing, in_precision
 from vitcore.training.loop import Training
 from vitcore.training.optimizers import Moments, decays, moments
@@ -45,8 +46,9 @@ class Rival:
 
     def __init__(self, kind: Kind, config: Config, data: Data) -> None:
         refuse(kind, config)
-        self.config = config.model_copy(update={"attention": "fastest"})  # what a script gets
-        self.source = Training(config, data)  # rivals get their batches from our pipeline
+        # What a script gets.
+        self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
+        self.source = Training(self.config, data)  # rivals get their batches from our pipeline
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")
         model = kind.convert(self.source.model)
@@ -87,7 +89,7 @@ def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
 
 def compiles(name: str, config: Config) -> bool:
     """Whether a side's step is compiled."""
-    return KINDS[name].tuned if name in KINDS else config.compile
+    return KINDS[name].tuned if name in KINDS else step_compiles(config, device_of(config))
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:

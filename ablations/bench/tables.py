@@ -172,7 +172,7 @@ def model(found: Json) -> str:
         config["precision"],
         *(["compiled"] if config["compile"] else []),
         *([f"augment={config['augment']}"] if config["augment"] != "none" else []),
-        *([f"attention={config['attention']}"] if config["attention"] != "pinned" else []),
+        *([f"attention={config['attention']}"] if config["attention"] == "pinned" else []),
     ]
     images = f"{found['images']} images {side} x {side}"
     return ", ".join([config.get("model") or architecture(config), images, *how])

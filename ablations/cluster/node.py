@@ -100,6 +100,9 @@ class Lines:
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None: ...
     def idle(self, slot: int) -> None: ...
 
+    def compiling(self, slot: int, job: Job) -> None:
+        print(f"{store.now()} {job.id} compiling the first step", flush=True)
+
     def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
         print(f"{store.now()} {job.id} {event} {detail.get('cause', '')}", flush=True)
 

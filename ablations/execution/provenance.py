@@ -82,8 +82,9 @@ def kernel_choices(config: "Config", accelerator: str) -> dict[str, Any]:
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named
+    from vitcore.runtime.compile_cache import compiles
 
-    found = {"compile": config.compile, "attention": named(config, accelerator)}
+    found = {"compile": compiles(config, accelerator), "attention": named(config, accelerator)}
     found["matmul_precision"] = torch.get_float32_matmul_precision()
     if accelerator == "cuda":  # by default of convolutions alone
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}

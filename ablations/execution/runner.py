@@ -43,6 +43,9 @@ class Display(Protocol):
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         """Show a running trial. step: None until the first step is done."""
 
+    def compiling(self, slot: int, job: Job) -> None:
+        """The first step takes as long as the compiler."""
+
     def idle(self, slot: int) -> None: ...
     def over(self, job: Job, event: str, detail: Json) -> None: ...
     def say(self, text: str) -> None: ...
@@ -238,10 +241,14 @@ class Pool:
             self.hear(slot, event["line"])
         elif kind == "alive":
             pass
+        elif kind == "note":
+            self.warn_once(event["text"])
         elif kind == "died":
             self.bury(slot, event["code"])
         elif job is not None and kind == "progress":
             self.display.running(slot.number, job, event["step"], event["accuracy"])
+        elif job is not None and kind == "compiling":
+            self.display.compiling(slot.number, job)
         elif job is not None and kind == "waiting":
             self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
         elif job is not None and kind == "started":

@@ -38,6 +38,7 @@ from vitcore.runtime.memory import OutOfMemory
 from vitcore.training.init_from import is_trial
 from vitcore.training.loop import train
 from vitcore.training.run import Outcome
+from vitcore.training.step import ASKED, NONE
 
 Json = dict[str, Any]
 REPORT_SECONDS = 0.5
@@ -76,6 +77,13 @@ class Worker:
         if time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = time.monotonic()
             self.emit("progress", step=step, accuracy=accuracy)
+
+    def announce(self, facts: Json) -> None:
+        """Tell why steps are not computed as they are by default; the pool shows each reason once."""
+        if why := facts.get("compile_failed"):
+            self.emit("note", text=f"the model cannot be compiled here, so it is trained uncompiled: {why}")
+        if (graph := facts.get("cuda_graph", "")).startswith(NONE) and not graph.endswith(ASKED):
+            self.emit("note", text=f"a step is not one CUDA graph: {graph.removeprefix(NONE)}")
 
     def serve(self, job: Json) -> None:
         """Run one trial and emit the event of its end.
@@ -148,6 +156,8 @@ class Worker:
         before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
         attempt.write_env(provenance.environment_record(config, device, accelerator, self.plugins) | before)
         attempt.on_progress = self.report
+        attempt.on_compiling = lambda: self.emit("compiling")
+        attempt.on_record = self.announce
         return config
 
     def conclude(self, job: Json, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:

@@ -13,6 +13,7 @@ from results import store
 from results.store.planned import trained
 from vitcore.config import Config, merge
 from vitcore.data.splits import load
+from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import computing, device_of, hardware
 from vitcore.training.loop import Training
 
@@ -59,8 +60,9 @@ def step_time(config: Config, data_dir: Path | None) -> float:
 
 
 def with_steps(config: Config, steps: int) -> Config:
-    """The config with another number of steps; a step changes only in its learning rate."""
-    return Config(**merge(config.model_dump(), {"steps": steps}))
+    """The config with another number of steps: another learning rate, but compiled where it was."""
+    compile_ = compiles(config, device_of(config))
+    return Config(**merge(config.model_dump(), {"steps": steps, "compile": compile_}))
 
 
 def take_steps(training: Training, steps: int) -> None:

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 ENOUGH = 20  # at most so many past trials of an arm are read
 EACH, ALL = 3, 60  # past trials per other arm, and in total, for a rate
 # Settings that seconds per FLOP depend on most, besides the device.
-ALIKE = ("data", "threads", "precision", "compile")
+ALIKE = ("data", "threads", "precision")
 
 
 def mean_seconds(arm: Json, runs: Path, device: Device) -> float | None:
@@ -62,7 +62,8 @@ def sampled_rates(arms: Iterable[Json], runs: Path, device: Device) -> Iterator[
 
 def comparable_settings(config: Mapping[str, Any]) -> tuple[Any, ...]:
     """The settings that must be equal for times to be compared by FLOPs."""
-    return ranks(config), *(config.get(name) for name in ALIKE)
+    asked = config.get("compile") is True  # unlike the default, which was false in earlier versions
+    return ranks(config), asked, *(config.get(name) for name in ALIKE)
 
 
 def training_flops(flops: float, config: Mapping[str, Any]) -> float:

@@ -68,11 +68,7 @@ class Live:
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
-            compiles = job.config.get("compile", False)
-            note = "compiling the first step" if compiles else "starting"
-            self.progress.reset(line, description=label, total=None, note=note, visible=True)
-            if compiles and not self.console.is_terminal:
-                self.say(f"{label}: {note}")
+            self.progress.reset(line, description=label, total=None, note="starting", visible=True)
             return
         if self.first.get(slot, ("", 0))[0] != job.id:
             self.first[slot] = (job.id, step)
@@ -80,6 +76,12 @@ class Live:
         note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
         self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
         self.refresh()
+
+    def compiling(self, slot: int, job: Job) -> None:
+        """Show that the first step compiles; the line's clock shows for how long."""
+        self.progress.update(self.line(slot), note=(note := "compiling the first step"))
+        if not self.console.is_terminal:
+            self.say(f"{job.arm} seed {job.config['seed']}: {note}")
 
     def line(self, slot: int) -> TaskID:
         """The line of a worker, added if missing."""

@@ -409,6 +409,8 @@ class Attempt:
         self.trial = trial
         self.path = path
         self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
+        self.on_compiling: Callable[[], None] = lambda: None
+        self.on_record: Callable[[Json], None] = lambda facts: None
         self.weights_sha256: str | None = None
         self.env: Json = {}
         self.patience = Patience()  # with a full disk
@@ -440,6 +442,15 @@ class Attempt:
     def progress(self, step: int, accuracy: float | None) -> None:
         """Several times a second: told to whoever watches, not written."""
         self.on_progress(step, accuracy)
+
+    def compiling(self) -> None:
+        """Before a first step that compiles."""
+        self.on_compiling()
+
+    def record(self, facts: Json) -> None:
+        """Add to env.json how steps are computed."""
+        self.write_env({**self.env, **facts})
+        self.on_record(facts)
 
     def write_env(self, env: Json) -> None:
         """Where this attempt runs and, once that is decided, whose checkpoint it goes on from (none: its own, 0)."""

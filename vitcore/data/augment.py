@@ -56,7 +56,7 @@ class Drawn(Augment):
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         choices = self.choices(keys, images.shape[-1])
-        if images.device.type == "cpu" or not held(self, images):
+        if images.device.type == "cpu" or not held(self, images[0].numel()):
             return self.apply(images, choices, fixed=False)
         return self.apply(images, sent(choices, images.device), fixed=True)
 
@@ -73,14 +73,14 @@ class Drawn(Augment):
         raise NotImplementedError
 
 
-def held(augment: Augment, images: Tensor) -> TypeGuard[Drawn]:
-    """Whether a CUDA graph can hold what `augment` does to such images, and gains by it.
+def held(augment: Augment, size: int) -> TypeGuard[Drawn]:
+    """Whether a CUDA graph can hold what `augment` does to images of `size` bytes, and gains by it.
 
     Large images keep a GPU busy without a graph. An operation on some of them is cheaper than one on all.
     """
     if not isinstance(augment, Drawn) or type(augment).__call__ is not Drawn.__call__:
         return False
-    return not isinstance(augment, FullRange) or images[0].numel() < LARGE
+    return not isinstance(augment, FullRange) or size < LARGE
 
 
 class NoAugment(Augment):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -20,40 +21,61 @@ if TYPE_CHECKING:
 
     from vitcore.config import Config
 
-Box = tuple[slice, slice]  # rows, columns
+Edges = tuple[int, int, int, int]  # top, bottom, left, right
+NOWHERE = (0, 0, 0, 0)
 
 
 def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:
     """Images (B, C, H, W) and labels (B,) of the batch of `step`, mixed; targets (B, classes), each a distribution."""
+    return mixed(images, labels, config, draw(config, step, *images.shape[-2:]))
+
+
+def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
+    """The choices of a batch (6,), float64: each image's share of itself, its targets' share, a rectangle's edges."""
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < 0.5)
     alpha = config.cutmix if cut else config.mixup
     share = random.beta(alpha, alpha)
-    if cut:
-        images, share = cutmix(images, box(random, share, images.shape[-2], images.shape[-1]))
-    else:
-        images = mixup(images, share)
-    return images, mixup(F.one_hot(labels, config.classes).to(images.dtype), share)
+    if not cut:
+        return torch.tensor([share, share, *NOWHERE], dtype=torch.float64)
+    edges = box(random, share, rows, columns)
+    return torch.tensor([1, kept(edges, rows, columns), *edges], dtype=torch.float64)
 
 
-def mixup(x: Tensor, share: float) -> Tensor:
+def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and targets by the choices, which may be on any device: the host reads none of them."""
+    share, target_share = choices[:2].unbind()
+    partly = mixup(images, share) if config.mixup else images
+    if config.cutmix:
+        partly = cutmix(partly, images, choices[2:])
+    return partly, mixup(F.one_hot(labels, config.classes).to(images.dtype), target_share)
+
+
+def mixup(x: Tensor, share: Tensor) -> Tensor:
     """`share` of each and 1 - `share` of its partner."""
-    return x.lerp(x.flip(0), 1 - share)
+    return x.lerp(x.flip(0), (1 - share).to(x.dtype))
 
 
-def cutmix(images: Tensor, where: Box) -> tuple[Tensor, float]:
-    """A rectangle of each is its partner's; and what share of each is left."""
-    mixed = images.clone()
-    mixed[:, :, *where] = images.flip(0)[:, :, *where]
-    return mixed, 1 - mixed[0, 0][where].numel() / mixed[0, 0].numel()
+def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
+    """Images in which a rectangle of each is its partner's original."""
+    top, bottom, left, right = edges.unbind()
+    y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
+    inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
+    return originals.flip(0).where(inside, images)
 
 
-def box(random: RandomState, share: float, rows: int, columns: int) -> Box:
+def kept(edges: Edges, rows: int, columns: int) -> float:
+    """The share of an image outside of the rectangle."""
+    top, bottom, left, right = edges
+    return 1 - (bottom - top) * (right - left) / (rows * columns)
+
+
+def box(random: RandomState, share: float, rows: int, columns: int) -> Edges:
     """Of area 1 - `share`, its centre anywhere, cut off at the image's border."""
-    return side(random, share, rows), side(random, share, columns)
+    return *side(random, share, rows), *side(random, share, columns)
 
 
-def side(random: RandomState, share: float, size: int) -> slice:
+def side(random: RandomState, share: float, size: int) -> tuple[int, int]:
     length = int(size * math.sqrt(1 - share))
     centre = int(random.randint(0, size))
-    return slice(max(0, centre - length // 2), min(size, centre + (length + 1) // 2))
+    return max(0, centre - length // 2), min(size, centre + (length + 1) // 2)

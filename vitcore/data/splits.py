@@ -58,6 +58,11 @@ class Images:
     def __len__(self) -> int:
         return len(self.index)
 
+    @property
+    def side(self) -> int:
+        """Of an image as it is kept, in pixels."""
+        return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
+
     def to(self, device: torch.device, resident: bool = False) -> Images:
         """On that device, or to be streamed there."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to

@@ -1,8 +1,9 @@
-"""Which kernel computes attention: a rule on config and device, and the same for every arm of a study.
+"""Which kernel computes attention: a rule on config and device.
 
-Left to itself PyTorch takes, on a GPU, one kernel for attention alone, another one where something fixed is added to
-its logits, and a third where that is learned. The memory-efficient one is the only fused one with the gradient of what
-is added (torch 2.14, derivatives.yaml), so it is everybody's; attention=fastest leaves the choice to PyTorch.
+By default PyTorch chooses. On a GPU it takes one kernel for attention alone, another one where something fixed is added
+to the logits, and a third where that is learned: they differ in rounding, and in speed. The memory-efficient one is
+the only fused one with the gradient of what is added (torch 2.14, derivatives.yaml); attention=pinned is that in all
+arms.
 """
 
 from __future__ import annotations

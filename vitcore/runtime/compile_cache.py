@@ -10,12 +10,21 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 GRAPHS = 10_000  # of one function: PyTorch compiles 8 by itself, and would leave a worker's ninth arm as it is
+LONG = 1_000  # steps, from which on a GPU earns the minute that compiling takes
+
+
+def compiles(config: Config, device: str) -> bool:
+    """Whether the model is compiled on `device`, cuda or cpu; by default on a GPU where there are many steps."""
+    return device == "cuda" and config.steps >= LONG if config.compile == "auto" else config.compile
 
 
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:

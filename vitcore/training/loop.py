@@ -12,36 +12,32 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
 from functools import partial
-from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitcore.analysis.cost import measure
-from vitcore.data.augment import AUGMENT
-from vitcore.data.mixing import mix
+from vitcore.data.mixing import draw as mixing_of
 from vitcore.data.splits import Data, Images, Order, load
 from vitcore.data.stream import Stored
 from vitcore.interop.weight_files import read_tensors
 from vitcore.keyed_random import Indices, Keys, image_keys
-from vitcore.model.build import build, ties_images
 from vitcore.options import ConfigError
-from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.ema import Average
-from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.optimizers import OPTIMIZER, optimizer, set_rate
+from vitcore.training.optimizers import OPTIMIZER
 from vitcore.training.run import Memory, Outcome, Run, Status
 from vitcore.training.schedules import learning_rate
-from vitcore.training.transfer import Weights, take_over, weights_for
+from vitcore.training.step import Batch, Inputs, TrainStep
+from vitcore.training.transfer import Weights, weights_for
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -49,25 +45,7 @@ if TYPE_CHECKING:
 EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
 EVALUATION_BYTES = 2**26  # of them, on a CPU, which is no faster with more: 111 images of 224 pixels
 CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
-TIED = "batch norm ties the images of a batch together: lower batch"
 TICK = 0.25  # seconds between two reports of progress
-
-
-class Batch(NamedTuple):
-    """What one step sees.
-
-    images (B, C, H, W), standardised; targets: labels (B,), where images are mixed shares (B, classes), or as
-    the objective says; keys (B,), what random choices about each image are made of, where any are made.
-    """
-
-    images: Tensor
-    targets: Tensor
-    keys: Keys
-
-    def split(self, size: int) -> Iterator[Batch]:
-        """Micro-batches of `size` images, the last of what is left."""
-        keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
-        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 
 
 def train(
@@ -143,7 +121,12 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
         if now - shown >= TICK:
             run.progress(training.step, line.get("val_accuracy"))
             shown = now
+        if training.train_step.compiling:
+            run.compiling()
         training.advance()
+        if training.train_step.facts:
+            run.record(training.train_step.facts)
+            training.train_step.facts = {}
         if training.step in due:
             line = training.evaluate()
             run.log(line)
@@ -163,24 +146,16 @@ class Training:
 
     def __init__(self, config: Config, data: Data, start: Weights | None = None, ranks: Alone = ALONE) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
-        self.goal = OBJECTIVE[config.objective](config)
-        self.model = ranks.prepared(build(config)).to(self.device)
-        if start is not None:
-            take_over(self.model, start, config.init_from)
-        self.parameters = list(self.model.parameters())  # looked for once: it shows in a small step
-        self.replica = ranks.replica(self.model)
+        self.train_step = TrainStep(config, data, start, ranks)
+        self.goal, self.model = self.train_step.goal, self.train_step.model
+        self.optimizer = self.train_step.optimizer
         self.part = ranks.part(config.batch)
-        self.trained = compiled(self.model, attention=config.attention) if config.compile else self.model
-        self.augment = AUGMENT[config.augment](config)
-        self.optimizer = optimizer(self.model, config)
         own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else own
         self.order = Order(len(data.train), config.seed)
         # No bound method: what refers to itself stays in memory until Python happens to look for it.
         self.places = partial(places, self.order, config.batch, self.part)
         self.images = data.train.reader(self.places, config.steps)
-        self.micro_batch = min(config.micro_batch or config.batch, config.batch)
-        self.indivisible = TIED if ties_images(self.model) else ""
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.step = 0
@@ -190,34 +165,12 @@ class Training:
         self.seconds, self.mark = 0.0, time.perf_counter()
 
     def advance(self) -> None:
-        """One step: gradients, in the pieces that fit into memory, their global norm clipped, the optimiser."""
-        gradients = partial(self.gradients, self.batch())
-        loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
-        if self.config.clip_norm:
-            nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        set_rate(self.optimizer, learning_rate(self.step, self.config))
-        self.optimizer.step()
+        """Take one step."""
+        loss = self.train_step(self.draw(), learning_rate(self.step, self.config))
         self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
         if self.average:
             self.average.update(self.step)
-
-    def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Those of the mean loss over the whole batch; this rank's part of that loss. `size` images at a time."""
-        self.optimizer.zero_grad()
-        total = torch.zeros((), device=self.device)
-        for some in self.replica.each(batch.split(size)):
-            loss = self.replica.loss(self.objective, some)
-            if (share := self.ranks.count * len(some.images) / self.config.batch) != 1:
-                loss = loss * share  # with 1 it would show in a small model's step
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        return total
-
-    def objective(self, batch: Batch) -> Tensor:
-        """The mean loss over the images of `batch`."""
-        outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
-        return self.goal.loss(outputs, batch.targets)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Logits (B, classes), or as the objective says, in float32, whatever the precision on the way there."""
@@ -225,29 +178,25 @@ class Training:
 
     def batch(self) -> Batch:
         """This rank's part of the next step's batch, augmented and mixed."""
-        pixels, labels, keys = self.draw()
-        if keys is not None:
-            pixels = self.augment(pixels, keys)
-            keys = sent(keys, self.device)
-        images = self.data.standardise(pixels)
-        targets = self.goal.targets(pixels, labels, keys)
-        if self.config.mixup or self.config.cutmix:
-            images, targets = mix(images, targets, self.config, self.step)
-        return Batch(images, targets, keys)
+        return self.train_step.batch(self.train_step.sent(self.draw()))
 
-    def draw(self) -> tuple[Tensor, Tensor, Keys]:
-        """Read the next batch: bytes, labels, and the images' random keys (on the CPU) where anything needs them."""
+    def draw(self) -> Inputs:
+        """What the next step has of its own, drawn on the CPU."""
         config, train, places = self.config, self.data.train, self.places(self.step)
-        there = sent(torch.from_numpy(places), self.device)
-        pixels = self.images(self.step) if isinstance(train.pixels, Stored) else train.pixels[there]
-        labels = train.labels[there]
-        if not self.augment.cuts:
-            pixels = train.seen(pixels)
+        pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
+        mixing = None
+        if config.mixup or config.cutmix:
+            mixing = mixing_of(config, self.step, config.image_size, config.image_size)
+        return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
+
+    def keys(self, places: Indices) -> Keys:
+        """The random keys of the next step's images, on the CPU; None where nothing needs them."""
+        config = self.config
         noisy = config.dropout or config.attention_dropout or config.drop_path
         if not (config.augment != "none" or noisy or self.goal.keyed):
-            return pixels, labels, None
+            return None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
-        return pixels, labels, image_keys(config.seed, epochs, train.index[places])
+        return image_keys(config.seed, epochs, self.data.train.index[places])
 
     def evaluate(self) -> dict[str, Any]:
         """A line of metrics, from the validation images alone. Raises DivergedError."""
@@ -334,7 +283,7 @@ class Training:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
         tensors["losses"] = self.losses[: self.since]
         tensors["step"] = torch.tensor(self.step)
-        tensors["micro_batch"] = torch.tensor(self.micro_batch)
+        tensors["micro_batch"] = torch.tensor(self.train_step.micro_batch)
         tensors["suspicion"] = torch.tensor(astuple(self.suspicion))
         tensors["seconds"] = torch.tensor(self.seconds, dtype=torch.float64)
         return tensors
@@ -353,7 +302,7 @@ class Training:
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
         if "micro_batch" in tensors:  # from here on not in the checkpoints of earlier versions
-            self.micro_batch = min(self.micro_batch, int(tensors["micro_batch"]))
+            self.train_step.micro_batch = min(self.train_step.micro_batch, int(tensors["micro_batch"]))
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()
 
@@ -388,7 +337,7 @@ class Training:
             self.seconds,
             speed,
             diverged_at,
-            self.micro_batch if self.micro_batch < self.config.batch else 0,
+            self.train_step.micro_batch if self.train_step.micro_batch < self.config.batch else 0,
             self.suspicion.refuted_step or None,
         )
 

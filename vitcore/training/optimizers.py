@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from vitcore.options import ConfigError
 from vitcore.training import lion, schedule_free
@@ -39,9 +39,13 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step; each group takes its share."""
+    """Set the learning rate of the next step; each group takes its share. One that is a tensor stays where it is."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group["lr_scale"]
+        share = rate * group["lr_scale"]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(share)
+        else:
+            group["lr"] = share
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:

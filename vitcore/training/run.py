@@ -30,6 +30,12 @@ class Run(Protocol):
     def progress(self, step: int, accuracy: float | None) -> None:
         """Called several times a second; `accuracy` is the latest on the validation images."""
 
+    def compiling(self) -> None:
+        """Called before a first step that compiles the model, which may take a minute."""
+
+    def record(self, facts: dict[str, Any]) -> None:
+        """How steps are computed, once that is known: cuda_graph, compile, compile_seconds, compile_failed."""
+
 
 @dataclass
 class Memory:
@@ -39,6 +45,7 @@ class Memory:
     lines: list[dict[str, Any]] = field(default_factory=list)
     weights: bytes | None = None
     correct: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def checkpoint(self) -> bytes | None:
         newest = max(self.checkpoints, default=0)
@@ -59,6 +66,12 @@ class Memory:
 
     def progress(self, step: int, accuracy: float | None) -> None:
         pass
+
+    def compiling(self) -> None:
+        pass
+
+    def record(self, facts: dict[str, Any]) -> None:
+        self.facts |= facts
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def test_subnormal_numbers_are_zero_in_our_step(name: str) -> None:
     data, found = random_images(one), set[bool]()
     with device.computing(one):
         ours, theirs = Training(one, data), Rival(KINDS[name], one, data)
-        ours.trained = Probe(ours.model, found)
+        ours.train_step.trained = Probe(ours.model, found)
         ours.advance()
         assert found == {True}
         found.clear()
@@ -350,10 +350,10 @@ def test_input_is_measured_alone_and_beside_torchvision(monkeypatch: pytest.Monk
 
 def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
     """Random images as such, with their size, of a model of timm's too; one step is one."""
-    one = config(**COLOUR, compile=True, augment="flip-crop", attention="fastest").model_dump()
+    one = config(**COLOUR, compile=True, augment="flip-crop", attention="pinned").model_dump()
     assert tables.model({"config": one, "images": "random"}) == (
         "width 16, depth 2, heads 2, patch 4, position=1d, pool=cls, stem=patch, random images 16 x 16, batch 8, "
-        "float32, compiled, augment=flip-crop, attention=fastest"
+        "float32, compiled, augment=flip-crop, attention=pinned"
     )
     theirs = Config(model="timm/resnet18", batch=8, **COLOUR).model_dump()
     assert tables.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")

@@ -63,9 +63,9 @@ def test_no_line_is_wrapped_off_a_terminal() -> None:
 
 def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until its first step, each trial anew, on a terminal; a line where there is none."""
-    compiled, plain = (Job("id", {"seed": 0, "steps": 9, "compile": compile}, "arm", "") for compile in (True, False))
+    plain = compiled = Job("id", {"seed": 0, "steps": 9}, "arm", "")
     file = io.StringIO()
-    Live(Console(file=file), 2).running(0, compiled, None, None)
+    Live(Console(file=file), 2).compiling(0, compiled)
     assert "arm seed 0: compiling" in file.getvalue()
     now = 100.0
     display = Live(Console(file=io.StringIO(), force_terminal=True, width=120), 2)
@@ -73,6 +73,7 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
     display.running(0, plain, None, None)
     now = 200.0
     display.running(0, compiled, None, None)
+    display.compiling(0, compiled)
     now = 242.0
     assert re.search(r"arm seed 0 .*compiling.*0:00:42", drawn(display))
     display.running(0, compiled, 1, None)

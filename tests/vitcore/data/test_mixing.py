@@ -12,7 +12,7 @@ from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor
 
 from vitcore import Config
-from vitcore.data.mixing import box, cutmix, mix, mixup
+from vitcore.data.mixing import box, cutmix, kept, mix, mixup
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.training.loop import Training
@@ -61,8 +61,9 @@ def test_mixup_equals_timms(monkeypatch: pytest.MonkeyPatch, share: float, smoot
     monkeypatch.setattr(timm_mixup.np, "random", Prescribed(share))
     theirs = timm_mixup.Mixup(mixup_alpha=0.2, label_smoothing=smoothing, num_classes=10)
     their_images, their_targets = theirs(images.clone(), labels)
-    torch.testing.assert_close(mixup(images, share), their_images)
-    targets = mixup(F.one_hot(labels, 10).float(), share)
+    ours = torch.tensor(share, dtype=torch.float64)
+    torch.testing.assert_close(mixup(images, ours), their_images)
+    targets = mixup(F.one_hot(labels, 10).float(), ours)
     logits = torch.randn(8, 10)
     torch.testing.assert_close(
         F.cross_entropy(logits, targets, label_smoothing=smoothing), SoftTargetCrossEntropy()(logits, their_targets)
@@ -77,8 +78,9 @@ def test_cutmix_equals_timms(monkeypatch: pytest.MonkeyPatch, share: float, cent
     monkeypatch.setattr(timm_mixup.np, "random", Prescribed(share, *centre))
     theirs = timm_mixup.Mixup(mixup_alpha=0.0, cutmix_alpha=1.0, label_smoothing=0.0, num_classes=10)
     their_images, their_targets = theirs(images.clone(), labels)
-    ours, left = cutmix(images, box(Replayed(*centre), share, 9, 9))  # type: ignore[arg-type]
-    assert torch.equal(ours, their_images)
+    edges = box(Replayed(*centre), share, 9, 9)  # type: ignore[arg-type]
+    assert torch.equal(cutmix(images, images, torch.tensor(edges)), their_images)
+    left = torch.tensor(kept(edges, 9, 9), dtype=torch.float64)
     torch.testing.assert_close(mixup(F.one_hot(labels, 10).float(), left), their_targets)
 
 
@@ -131,8 +133,8 @@ def test_training_mixes_before_it_splits() -> None:
     mixed = whole.batch()
     assert mixed.targets.shape == (8, 10)
     torch.testing.assert_close(mixed.targets.sum(dim=1), torch.ones(8))
-    expected = whole.gradients(mixed, 8).item()
-    assert parts.gradients(parts.batch(), 3).item() == pytest.approx(expected, rel=1e-6)
+    expected = whole.train_step.gradients(mixed, 8).item()
+    assert parts.train_step.gradients(parts.batch(), 3).item() == pytest.approx(expected, rel=1e-6)
     for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
     whole.advance()
@@ -150,3 +152,26 @@ def test_odd_batch_leaves_its_middle_as_it_is() -> None:
     torch.testing.assert_close(mixed[3], images[3])
     assert targets[3].argmax() == labels[3]
     assert np.isclose(targets[3].max(), 1.0)
+
+
+@pytest.mark.parametrize("settings", [{"mixup": 0.3}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0}])
+def test_shares_as_tensors_give_the_bits_of_numbers(settings: dict[str, float]) -> None:
+    """Written out with Python's numbers and slices, over steps of both kinds."""
+    images, labels = batch()
+    config = tiny(**settings)
+    for step in range(20):
+        random = generator("mixing", 0, step)
+        cut = config.cutmix and (not config.mixup or random.random_sample() < 0.5)
+        alpha = config.cutmix if cut else config.mixup
+        share, expected = random.beta(alpha, alpha), images
+        if cut:
+            top, bottom, left, right = box(random, share, 9, 9)
+            expected = images.clone()
+            expected[:, :, top:bottom, left:right] = images.flip(0)[:, :, top:bottom, left:right]
+            share = 1 - (bottom - top) * (right - left) / 81
+        else:
+            expected = images.lerp(images.flip(0), 1 - share)
+        ours, targets = mix(images, labels, config, step)
+        one_hot = F.one_hot(labels, 10).float()
+        assert torch.equal(ours, expected)
+        assert torch.equal(targets, one_hot.lerp(one_hot.flip(0), 1 - share))

@@ -13,8 +13,9 @@ from vitcore import Config, train
 from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
-from vitcore.training.loop import Batch, Training
+from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.step import Batch
 
 
 def tiny(**settings: Any) -> Config:
@@ -70,7 +71,7 @@ def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
     batch = Batch(images.double(), targets.double(), keys)
     gradients = []
     for size in (24, 7):
-        training.gradients(batch, size)
+        training.train_step.gradients(batch, size)
         gradients.append([p.grad.clone() for p in training.model.parameters() if p.grad is not None])
     assert len(gradients[0]) == len(list(training.model.parameters()))
     for whole, parts in zip(*gradients, strict=True):
@@ -115,8 +116,9 @@ def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
     assert training.forward(batch.images).dtype == torch.float32
     assert seen == [torch.bfloat16]
     exact = Training(tiny(head_init="lecun-normal"), training.data)
-    assert training.objective(batch).item() == pytest.approx(exact.objective(batch).item(), rel=0.01)
-    training.gradients(batch, 24)
+    losses = [one.train_step.objective(batch).item() for one in (training, exact)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+    training.train_step.gradients(batch, 24)
     assert {p.grad.dtype for p in training.model.parameters() if p.grad is not None} == {torch.float32}
     training.measure(training.data.val)
     assert set(seen) == {torch.bfloat16}
@@ -138,7 +140,7 @@ def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch)
         asked.append(model)
         return compiled(model, backend="aot_eager", attention=attention)
 
-    monkeypatch.setattr(sys.modules["vitcore.training.loop"], "compiled", without_kernels)
+    monkeypatch.setattr(sys.modules["vitcore.training.step"], "compiled", without_kernels)
     settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}
     eager, graphs = Memory(), Memory()
     expected = train(tiny(**settings), eager).metrics

@@ -15,6 +15,7 @@ from results.tables.study_table import table
 from vitcore import Config, train
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.step import TrainStep
 
 K = 13  # the step, from 1, whose loss is not a number
 
@@ -30,18 +31,23 @@ def break_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
     def install(*steps: int) -> list[int]:
         due, spoilt = list(steps), []
-        honest = Training.gradients
+        honest, advance, now = TrainStep.gradients, Training.advance, [0]
 
-        def gradients(self: Training, *batch: Any) -> torch.Tensor:
+        def counted(self: Training) -> None:
+            now[0] = self.step + 1
+            advance(self)
+
+        def gradients(self: TrainStep, *batch: Any) -> torch.Tensor:
             loss = honest(self, *batch)
-            if due and self.step + 1 == due[0]:
+            if due and now[0] == due[0]:
                 spoilt.append(due.pop(0))
                 for parameter in self.model.parameters():
                     parameter.grad = torch.full_like(parameter, torch.nan)
                 return loss * torch.nan
             return loss
 
-        monkeypatch.setattr(Training, "gradients", gradients)
+        monkeypatch.setattr(Training, "advance", counted)
+        monkeypatch.setattr(TrainStep, "gradients", gradients)
         return spoilt
 
     return install

@@ -154,7 +154,7 @@ def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
     def full(batch: object, size: int) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(training, "gradients", full)
+    monkeypatch.setattr(training.train_step, "gradients", full)
     with pytest.raises(OutOfMemory, match=r"^out of memory at a batch of 10: batch norm ties .*: lower batch$"):
         training.advance()
 

@@ -127,7 +127,7 @@ def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
     assert whole.weights == halves.weights
     split, one = (Training(masked(micro_batch=size), load(config)) for size in (5, 0))
     batch = one.batch()
-    losses = [t.gradients(batch, size) for t, size in ((split, 5), (one, 16))]
+    losses = [t.train_step.gradients(batch, size) for t, size in ((split, 5), (one, 16))]
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-6)
 
 

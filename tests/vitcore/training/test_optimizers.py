@@ -236,12 +236,12 @@ def test_schedule_free_keeps_the_average() -> None:
     training = Training(config, load(config))
     for _ in range(3):
         training.advance()
-    before = [parameter.detach().clone() for parameter in training.parameters]
+    before = [parameter.detach().clone() for parameter in training.train_step.parameters]
     kept = safetensors.torch.load(training.weights())
     with training.average.in_place():
         assert all(torch.equal(p, kept[name]) for name, p in training.model.named_parameters())
-        assert not torch.equal(training.parameters[-2], before[-2])
-    assert all(torch.equal(*pair) for pair in zip(before, training.parameters, strict=True))
+        assert not torch.equal(training.train_step.parameters[-2], before[-2])
+    assert all(torch.equal(*pair) for pair in zip(before, training.train_step.parameters, strict=True))
 
 
 def test_schedule_free_refuses_another_average() -> None:

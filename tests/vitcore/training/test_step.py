@@ -1,0 +1,270 @@
+"""The step with fixed inputs, as a CUDA graph has it, held on a CPU: a capture is replaced by the call itself."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vitcore import Config, train
+from vitcore.data.augment import AUGMENT
+from vitcore.data.splits import load
+from vitcore.keyed_random import Keys
+from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
+from vitcore.runtime.compile_cache import compiles
+from vitcore.training import step
+from vitcore.training.loop import Training
+from vitcore.training.optimizers import optimizer
+from vitcore.training.run import Memory
+from vitcore.training.step import WARM_UP, TrainStep, why_eager
+
+STEPS = 12
+# A rate that float32 has exactly, as the graph's is: with others a step differs in its last bits.
+EXACT = {"schedule": "constant", "schedule.cooldown": 0.0, "warmup": 0.0, "lr": 2.0**-9}
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"augment": "flip-crop", "dropout": 0.1, "drop_path": 0.2},
+    {"augment": "flip-crop-randaugment", "mixup": 0.4, "cutmix": 1.0, "label_smoothing": 0.1},
+    {"position": "relative", "pool": "cls", "registers": 2, "ema": 0.99, "layer_decay": 0.5},
+    {"objective": "masked-patch"},
+    {"optimizer": "sgd", "micro_batch": 7, "clip_norm": 0.1, "augment": "trivial"},
+    {"stem": "conv", "stem.norm": "batch", "clip_norm": 0.0},
+]
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 2, "heads": 2, "pool": "gap", "steps": STEPS, "batch": 24, "evaluations": 3}
+    return Config(**(defaults | EXACT | settings))
+
+
+def called(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """A capture on a CPU: nothing is computed before the replay, whose results stay where they are."""
+    loss = torch.zeros(())
+    model = function.__self__  # type: ignore[attr-defined]
+    gradients = [torch.zeros_like(parameter) for parameter in model.parameters]
+    for parameter, gradient in zip(model.parameters, gradients, strict=True):
+        parameter.grad = gradient
+
+    def replay() -> None:
+        loss.copy_(function())
+        for parameter, gradient in zip(model.parameters, gradients, strict=True):
+            gradient.copy_(parameter.grad)
+
+    return replay, loss
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps are captured on this CPU; how often."""
+    captures: list[int] = []
+
+    def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        captures.append(1)
+        return called(function)
+
+    monkeypatch.setattr(step, "capture", capture)
+    monkeypatch.setattr(step, "aside", lambda device: nullcontext())
+    monkeypatch.setattr(step, "why_eager", lambda config, device, optimizer: why_eager(config, "cuda", optimizer))
+    return captures
+
+
+def finished(config: Config, **how: Any) -> Memory:
+    run = Memory()
+    assert train(config, run, **how).status == "finished"
+    return run
+
+
+def without_seconds(run: Memory) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.lines]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: list[int], settings: dict[str, Any]) -> None:
+    """The same weights and metrics to the bit: warm-up, capture, its check, and replays."""
+    config = tiny(**settings)
+    fixed = finished(config)
+    assert len(graphs) == 1
+    assert fixed.facts == {"cuda_graph": "the whole step"}
+    eager = finished(config.model_copy(update={"cuda_graph": "off"}))
+    assert fixed.weights == eager.weights
+    assert without_seconds(fixed) == without_seconds(eager)
+
+
+def test_nothing_but_its_inputs_changes_between_replays(graphs: list[int]) -> None:
+    """Every tensor that the graph reads or writes stays where it is in memory."""
+    training = Training(config := tiny(augment="flip-crop", mixup=0.2, ema=0.9), load(config))
+    seen = set()
+    for _ in range(STEPS):
+        training.advance()
+        if training.train_step.replay is not None:
+            training.measure(training.data.val)
+            held = [*training.train_step.state(), *(own for own in training.train_step.inputs if own is not None)]
+            rates = [group["lr"] for group in training.optimizer.param_groups]
+            seen.add(tuple(tensor.data_ptr() for tensor in [*held, *rates, training.train_step.loss]))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("at", [1, WARM_UP, WARM_UP + 1, STEPS - 1])
+def test_stopped_training_resumes_bit_exactly(graphs: list[int], at: int) -> None:
+    """During the warm-up, before and after the capture, which a resumed training makes anew."""
+    config = tiny(augment="flip-crop", mixup=0.2, ema=0.9)
+    whole, run, left = finished(config), Memory(), iter(range(at))
+    assert train(config, run, stop=lambda: next(left, None) is None).status == "stopped"
+    assert finished_from(run, config).weights == whole.weights
+
+
+def finished_from(run: Memory, config: Config) -> Memory:
+    assert train(config, run).status == "finished"
+    return run
+
+
+def test_a_step_that_cannot_be_captured_is_eager(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
+    """The same training to the bit, its reason on record, and not tried again."""
+
+    def refused(function: Callable[[], Tensor]) -> Any:
+        graphs.append(1)
+        raise RuntimeError("operation not permitted when stream is capturing\nCompile with ...")
+
+    monkeypatch.setattr(step, "capture", refused)
+    run = finished(tiny())
+    reason = "none: RuntimeError: operation not permitted when stream is capturing"
+    assert run.facts == {"cuda_graph": reason}
+    assert len(graphs) == 1
+    assert run.weights == finished(tiny(cuda_graph="off")).weights
+
+
+def test_a_value_of_the_host_in_the_graph_is_found(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
+    """A capture that repeats its own batch gives other gradients than an eager step: no step is taken by it."""
+
+    def frozen(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        taken: TrainStep = function.__self__  # type: ignore[attr-defined]
+        batch = taken.batch(taken.inputs)
+        replay, loss = called(function)
+
+        def frozen_replay() -> None:
+            with pytest.MonkeyPatch.context() as own:
+                own.setattr(taken, "batch", lambda inputs: batch)
+                replay()
+
+        return frozen_replay, loss
+
+    monkeypatch.setattr(step, "capture", frozen)
+    training = Training(config := tiny(head_init="lecun-normal"), load(config))
+    for _ in range(STEPS):
+        training.advance()
+    assert training.train_step.facts == {"cuda_graph": "none: its gradients differ from an eager step's"}
+    eager = Training(off := config.model_copy(update={"cuda_graph": "off"}), load(off))
+    for _ in range(STEPS):
+        eager.advance()
+    for ours, theirs in zip(training.model.parameters(), eager.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_an_augmentation_of_its_own_is_made_before_the_graph(
+    monkeypatch: pytest.MonkeyPatch, graphs: list[int]
+) -> None:
+    """A plug-in that reads values on the host trains as ever; the rest of the step is a graph."""
+
+    class Brightest(AUGMENT["none"]):  # type: ignore[misc]
+        def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+            return images.clamp(max=1 + int(keys.sum()) % 16)
+
+    monkeypatch.setitem(AUGMENT, "brightest", Brightest)
+    run = finished(tiny(augment="brightest"))
+    assert run.facts == {"cuda_graph": "the step after augmentation"}
+    assert run.weights == finished(tiny(augment="brightest", cuda_graph="off")).weights
+
+
+def test_out_of_memory_halves_the_micro_batch_before_the_capture(
+    monkeypatch: pytest.MonkeyPatch, graphs: list[int]
+) -> None:
+    """The graph is of the pieces that fitted; its training is that of the micro-batch asked for."""
+
+    class Scarce(ViT):
+        def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+            if len(images) > 6 and torch.is_grad_enabled() and not images.is_meta:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().forward(images, keys)
+
+    expected = finished(tiny(micro_batch=6))
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    run = Memory()
+    assert train(tiny(), run).micro_batch == 6
+    assert run.weights == expected.weights
+    assert run.facts == {"cuda_graph": "the whole step"}
+
+
+def test_a_divergence_is_found_at_its_step(graphs: list[int]) -> None:
+    """By the losses alone, which no step waits for."""
+    fixed, eager = (train(tiny(lr=2.0**99, cuda_graph=graph, steps=20), Memory()) for graph in ("auto", "off"))
+    assert (fixed.status, fixed.diverged_at_step) == ("diverged", eager.diverged_at_step)
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "reason"),
+    [
+        ({}, "cuda", ""),
+        ({"optimizer": "sgd"}, "cuda", ""),
+        ({}, "cpu", "a CPU has none"),
+        ({"cuda_graph": "off"}, "cuda", "cuda_graph=off"),
+        ({"gpus": 2}, "cuda", "gpus=2: gradients are exchanged between launches"),
+    ],
+)
+def test_the_rule_says_why_a_step_is_eager(settings: dict[str, Any], device: str, reason: str) -> None:
+    """By config, device and optimizer alone."""
+    config = tiny(**settings)
+    assert why_eager(config, device, optimizer(ViT(config), config)) == reason
+
+
+def test_an_optimizer_that_may_count_on_the_host_is_eager() -> None:
+    """A graph would repeat the count of its capture: only PyTorch's fused optimizers keep theirs on the device."""
+    own = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(1))])
+    assert why_eager(tiny(), "cuda", own) == "optimizer=adamw: not fused"
+
+
+def test_only_long_trials_on_a_gpu_are_compiled() -> None:
+    """Unless the config says otherwise; configs of earlier versions say true or false."""
+    found = {
+        (steps, device): compiles(tiny(steps=steps), device) for steps in (999, 1000) for device in ("cpu", "cuda")
+    }
+    assert [key for key, yes in found.items() if yes] == [(1000, "cuda")]
+    assert compiles(tiny(compile=True), "cpu")
+    assert not compiles(tiny(steps=1000, compile=False), "cuda")
+    with pytest.raises(ConfigError, match="compile=sometimes"):
+        tiny(compile="sometimes")
+
+
+class Uncompilable(torch.nn.Module):
+    """A model whose compiler is not there."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        raise self.error
+
+
+def test_a_model_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same training, with the reason on record."""
+    broken = Uncompilable(ValueError("Failed to find C compiler. Please specify via CC.\nmore"))
+    monkeypatch.setattr(step, "compiled", lambda model, attention: broken)
+    run = finished(tiny(compile=True))
+    assert run.facts.pop("compile_seconds") >= 0
+    reason = "ValueError: Failed to find C compiler. Please specify via CC."
+    assert run.facts == {"compile": False, "compile_failed": reason}
+    plain = finished(tiny(compile=False))
+    assert run.weights == plain.weights
+    assert np.array_equal(run.correct, plain.correct)
+
+
+def test_an_error_of_the_model_is_not_taken_for_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes again without the compiler, and ends the trial."""
+    monkeypatch.setattr(step, "compiled", lambda model, attention: Uncompilable(ValueError("no compiler")))
+    monkeypatch.setattr(ViT, "patches", lambda *_: (_ for _ in ()).throw(RuntimeError("shapes")))
+    with pytest.raises(RuntimeError, match="shapes"):
+        train(tiny(compile=True))

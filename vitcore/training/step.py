@@ -1,0 +1,322 @@
+"""One training step: augmentation, mixing, forward, loss, backward, clipping and the optimizer.
+
+A small model's step on a GPU is hundreds of kernels that take longer to launch than to run. So there the whole step is
+one CUDA graph: after a few eager steps it is captured, checked once against an eager step, and replayed. Whatever
+cannot be captured is trained by eager steps, and the reason is recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.data.augment import AUGMENT, Drawn, held
+from vitcore.data.mixing import mixed
+from vitcore.data.stream import Stored
+from vitcore.keyed_random import Keys
+from vitcore.model.build import Model, build, ties_images
+from vitcore.runtime.compile_cache import compiled, compiles
+from vitcore.runtime.cuda_graph import aside, capture
+from vitcore.runtime.device import in_precision, sent
+from vitcore.runtime.memory import out_of_memory
+from vitcore.training.objectives import OBJECTIVE
+from vitcore.training.optimizers import optimizer, set_rate
+from vitcore.training.transfer import Weights, take_over
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+    from vitcore.data.splits import Data
+    from vitcore.training.distributed import Alone
+
+WARM_UP = 4  # eager steps before the capture: libraries, autograd and the optimizer set themselves up
+TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # of the gradient's norm: equal kernels in another order
+NONE, ASKED = "none: ", "cuda_graph=off"  # how the record of a step without a graph begins, and one that was asked for
+TIED = "batch norm ties the images of a batch together: lower batch"
+
+
+class Inputs(NamedTuple):
+    """What one step has of its own; everything else stays where it is in memory.
+
+    places (B,): of the images in the training data. pixels (B, C, S, S): bytes of a stream, or augmented before.
+    keys (B,): of what is random about each image. choices (B, n): of the augmentation. mixing (6,): of the batch.
+    """
+
+    places: Tensor
+    pixels: Tensor | None = None
+    keys: Keys = None
+    choices: Tensor | None = None
+    mixing: Tensor | None = None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same of each tensor."""
+        return self._replace(**{name: function(own) for name, own in self._asdict().items() if own is not None})
+
+
+class Batch(NamedTuple):
+    """What the model sees in one step.
+
+    images (B, C, H, W), standardised; targets: labels (B,), where images are mixed shares (B, classes), or as
+    the objective says; keys (B,), what random choices about each image are made of, where any are made.
+    """
+
+    images: Tensor
+    targets: Tensor
+    keys: Keys
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Micro-batches of `size` images, the last of what is left."""
+        keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
+        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
+
+
+class TrainStep:
+    """The model, its optimizer, and what moves them by one step.
+
+    facts: how steps are computed, as far as that has been found out since they were last taken from here.
+    """
+
+    def __init__(self, config: Config, data: Data, start: Weights | None, ranks: Alone) -> None:
+        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
+        self.goal = OBJECTIVE[config.objective](config)
+        self.model: Model = ranks.prepared(build(config)).to(self.device)
+        if start is not None:
+            take_over(self.model, start, config.init_from)
+        self.parameters = list(self.model.parameters())  # looked for once: it shows in a small step
+        self.replica = ranks.replica(self.model)
+        self.compiling = compiles(config, self.device.type)
+        self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
+        self.augment = AUGMENT[config.augment](config)
+        self.side = data.train.side if self.augment.cuts else config.image_size
+        self.held = held(self.augment, config.channels * self.side**2)
+        self.beforehand = config.augment != "none" and not self.held
+        self.optimizer = optimizer(self.model, config)
+        self.micro_batch = min(config.micro_batch or config.batch, config.batch)
+        self.indivisible = TIED if ties_images(self.model) else ""
+        self.facts: dict[str, Any] = {}
+        self.eager = why_eager(config, self.device.type, self.optimizer)
+        self.fixed = self.device.type != "cpu" or not self.eager
+        self.warm, self.inputs = 0, Inputs(torch.empty(0))
+        self.replay: Callable[[], None] | None = None
+        self.loss = torch.empty(0)
+        if not self.eager:
+            for group in self.optimizer.param_groups:  # which the graph reads there
+                group["lr"] = torch.zeros((), device=self.device)
+        elif self.device.type == "cuda":
+            self.facts["cuda_graph"] = NONE + self.eager
+
+    def __call__(self, inputs: Inputs, rate: float) -> Tensor:
+        """Take one step at a learning rate; return this rank's part of its loss."""
+        if self.compiling:
+            return self.first(inputs, rate)
+        set_rate(self.optimizer, rate)
+        if self.eager:
+            return self.update(self.sent(inputs))
+        if self.warm == WARM_UP and self.replay is None:
+            return self.captured(inputs, rate)
+        self.fill(inputs)
+        if self.replay is None:
+            self.warm += 1
+            with aside(self.device):
+                return self.update(self.inputs)
+        self.replay()
+        return self.loss
+
+    def first(self, inputs: Inputs, rate: float) -> Tensor:
+        """The first step, in which the model is compiled. Where that fails, it is trained as it is."""
+        self.compiling, began = False, time.perf_counter()
+        try:
+            return self(inputs, rate)
+        except Exception as error:  # of whatever compilers are there; the model's own come again
+            if out_of_memory(error):
+                raise
+            self.trained = self.model
+            self.facts |= {"compile": False, "compile_failed": f"{type(error).__name__}: {first_line(error)}"}
+            return self(inputs, rate)
+        finally:
+            self.facts["compile_seconds"] = round(time.perf_counter() - began, 1)
+
+    # -- what a step computes ------------------------------------------------------------------------------------------
+
+    def update(self, inputs: Inputs) -> Tensor:
+        """Gradients, in the pieces that fit into memory, and the optimizer's step."""
+        gradients = partial(self.gradients, self.batch(inputs))
+        loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
+        self.move()
+        return loss
+
+    def update_as_captured(self) -> Tensor:
+        """The same in pieces of a fixed size: a graph cannot try smaller ones."""
+        loss = self.gradients(self.batch(self.inputs), self.micro_batch)
+        self.move()
+        return loss
+
+    def drawn(self, inputs: Inputs) -> Inputs:
+        """The same with what the augmentation draws, or with the images that it has changed."""
+        if inputs.keys is None or self.config.augment == "none":
+            return inputs
+        if self.held and isinstance(self.augment, Drawn):
+            return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
+        there = inputs._replace(places=sent(inputs.places, self.device))
+        return inputs._replace(pixels=self.augment(self.pixels(there), inputs.keys))
+
+    def batch(self, inputs: Inputs) -> Batch:
+        """This rank's part of the step's batch, augmented and mixed."""
+        if self.beforehand:
+            assert inputs.pixels is not None
+            pixels = inputs.pixels
+        else:
+            pixels = self.pixels(inputs)
+        if inputs.choices is not None:
+            assert isinstance(self.augment, Drawn)
+            pixels = self.augment.apply(pixels, inputs.choices, self.fixed)
+        labels = self.data.train.labels[inputs.places]
+        images = self.data.standardise(pixels)
+        targets = self.goal.targets(pixels, labels, inputs.keys)
+        if inputs.mixing is not None:
+            images, targets = mixed(images, targets, self.config, inputs.mixing)
+        return Batch(images, targets, inputs.keys)
+
+    def pixels(self, inputs: Inputs) -> Tensor:
+        """Bytes as the augmentation takes them."""
+        train = self.data.train
+        pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
+        assert pixels is not None
+        return pixels if self.augment.cuts else train.seen(pixels)
+
+    def gradients(self, batch: Batch, size: int) -> Tensor:
+        """Those of the mean loss over the whole batch; this rank's part of that loss. `size` images at a time."""
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for some in self.replica.each(batch.split(size)):
+            loss = self.replica.loss(self.objective, some)
+            if (share := self.ranks.count * len(some.images) / self.config.batch) != 1:
+                loss = loss * share  # with 1 it would show in a small model's step
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
+
+    def objective(self, batch: Batch) -> Tensor:
+        """The mean loss over the images of `batch`."""
+        outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
+        return self.goal.loss(outputs, batch.targets)
+
+    def move(self) -> None:
+        """Clip the gradients' global norm; take the optimizer's step."""
+        if self.config.clip_norm:
+            nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        self.optimizer.step()
+
+    # -- as one graph --------------------------------------------------------------------------------------------------
+
+    def captured(self, inputs: Inputs, rate: float) -> Tensor:
+        """Capture the step, and take this one by the graph if that agrees with an eager step, else by the latter."""
+        self.optimizer.zero_grad()
+        try:
+            with capturable(self.optimizer):
+                self.replay, self.loss = capture(self.update_as_captured)
+            gradients = [parameter.grad for parameter in self.parameters]
+            self.fill(inputs)  # other images than those of the capture
+            if self.agrees(self.replay, gradients):
+                self.facts["cuda_graph"] = "the step after augmentation" if self.beforehand else "the whole step"
+                return self.loss
+            self.give_up("its gradients differ from an eager step's")
+        except Exception as error:  # whatever cannot be captured; an error of the step's own comes again
+            self.give_up(f"{type(error).__name__}: {first_line(error)}")
+        set_rate(self.optimizer, rate)
+        return self.update(self.sent(inputs))
+
+    def agrees(self, replay: Callable[[], None], gradients: list[Tensor | None]) -> bool:
+        """Replay the graph; whether its `gradients` are those of an eager step from the same state.
+
+        They differ where a value of the host, or the batch of the capture, became a part of the graph. Then, and after
+        an error, the state is what it was.
+        """
+        state, agreed = self.state(), False
+        before = [tensor.clone() for tensor in state]
+        try:
+            with aside(self.device):
+                self.update(self.inputs)
+            expected = [parameter.grad for parameter in self.parameters]
+            put_back(state, before)
+            replay()
+            agreed = self.equal(gradients, expected)
+        finally:
+            if not agreed:
+                put_back(state, before)
+        return agreed
+
+    def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
+        """Whether they differ by rounding alone."""
+        if [one is None for one in gradients] != [other is None for other in expected]:
+            return False
+        ours, theirs = ([gradient for gradient in own if gradient is not None] for own in (gradients, expected))
+        off, whole = nn.utils.get_total_norm(torch._foreach_sub(ours, theirs)), nn.utils.get_total_norm(theirs)
+        return bool(off <= TOLERANCE[self.config.precision] * whole)
+
+    def state(self) -> list[Tensor]:
+        """All that a step changes."""
+        moments = (tensor for own in self.optimizer.state.values() for tensor in own.values())
+        return [*self.model.state_dict().values(), *(tensor for tensor in moments if isinstance(tensor, Tensor))]
+
+    def give_up(self, reason: str) -> None:
+        """Take eager steps from now on."""
+        self.replay, self.eager, self.inputs = None, reason, Inputs(torch.empty(0))
+        self.facts["cuda_graph"] = NONE + reason
+        self.optimizer.zero_grad()
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.0  # a number again, set at each step
+
+    def fill(self, inputs: Inputs) -> None:
+        """Put what this step has of its own where the graph reads it."""
+        if self.warm == 0:
+            self.inputs = inputs.map(lambda own: own.to(self.device, copy=True))
+            return
+        for fixed, own in zip(self.inputs, inputs, strict=True):
+            if fixed is not None and own is not None:
+                fixed.copy_(own.pin_memory() if own.device != self.device else own, non_blocking=True)
+
+    def sent(self, inputs: Inputs) -> Inputs:
+        """The same, on the device."""
+        return inputs.map(partial(sent, device=self.device))
+
+
+def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer) -> str:
+    """Why a step is not one CUDA graph; "" where that is tried."""
+    reasons = {
+        "a CPU has none": device != "cuda",
+        ASKED: config.cuda_graph == "off",
+        f"gpus={config.gpus}: gradients are exchanged between launches": config.gpus > 1,
+        # Others may count their steps on the host, and a graph would repeat the number of its capture.
+        f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
+    }
+    return next((reason for reason, true in reasons.items() if true), "")
+
+
+@contextmanager
+def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Tell PyTorch's optimizers, which refuse a capture by themselves. A fused one computes the same with it."""
+    told = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in told:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in told:
+            group["capturable"] = False
+
+
+def put_back(tensors: list[Tensor], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
