@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitcore.data.files import read_regular
+
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     Part = tuple[Bytes, list[int]]
 
+LARGEST = 1 << 28  # bytes of a file; the published ones have at most 154 million
 # What an array is pickled with; NumPy 2 moved its first.
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -49,7 +52,7 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
 
 def read_batch(path: Path, md5: str) -> dict[str, Any]:
     """The arrays and labels of one file. Raises ValueError where its md5 sum differs, or it holds anything else."""
-    content = path.read_bytes()
+    content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
     try:

@@ -61,6 +61,17 @@ class Shard(Options):
     sha256: Sum
 
 
+class Begun(Options):
+    """What a pack was begun with: the options, and the digest of its source."""
+
+    version: int = 1  # which did not say so
+    name: str
+    size: Count
+    crop: Count
+    format: Format
+    source: Sum
+
+
 class Manifest(Options):
     """What a pack holds: `train` images, then `test` ones, (size, size, channels) each.
 

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import threading
+import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.data.datasets import BUILT_IN, Bytes, moments
+from vitcore.data.datasets import BUILT_IN, Bytes, first_line, moments
 from vitcore.data.decode import is_grey, squared
+from vitcore.data.files import read_regular
 from vitcore.data.pack import (
     BEGUN,
     INDEX,
@@ -32,6 +34,7 @@ from vitcore.data.pack import (
     NAME,
     RECORD,
     VERSION,
+    Begun,
     Channels,
     Format,
     Manifest,
@@ -50,6 +53,7 @@ LOOKED_AT = 64  # images for their colour: a set of photographs has grey ones, a
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
 QUALITY = 95  # of JPEG
+LARGEST_NOTE = 2**26  # bytes of what is written beside a shard while others are not there
 SHARDS = 64  # at least, where there are as many images: several cores work, and little is lost when killed
 SHARD_BYTES = 2**30  # at most
 FILES = 512  # shards at most, all of which stay open
@@ -202,10 +206,20 @@ def stored(folder: Path, name: str) -> dict[str, Any]:
         known = manifest(folder, name)
         return {"size": known.size, "crop": known.image_size, "format": known.format}
     try:
-        begun = json.loads((folder / BEGUN).read_bytes())
-    except OSError:
+        begun = read_begun(folder)
+    except FileNotFoundError:
         return {}
-    return {key: begun[key] for key in ("size", "crop", "format")}
+    return begun.model_dump(include={"size", "crop", "format"})
+
+
+def read_begun(folder: Path) -> Begun:
+    """What a pack was begun with. Raises FileNotFoundError; ConfigError for a damaged note."""
+    try:
+        return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{folder / BEGUN}: damaged ({first_line(error)}): remove {folder}, and pack anew") from None
 
 
 @contextlib.contextmanager
@@ -221,14 +235,15 @@ def alone(folder: Path) -> Iterator[None]:
 
 def begin(folder: Path, source: Source, options: dict[str, Any]) -> None:
     """Raises ValueError where another pack was begun here."""
-    wanted = {"version": VERSION, **options, "source": source.digest}
+    wanted = Begun(version=VERSION, **options, source=source.digest)
     path = folder / BEGUN
     if not path.exists():
-        write(path, json.dumps(wanted, indent=1).encode())
-    there = json.loads(path.read_bytes())
+        write(path, wanted.model_dump_json(indent=1).encode())
+    there = read_begun(folder)
     if there != wanted:
-        key = next(key for key in wanted if there.get(key) != wanted[key])
-        other = {"source": "of other images", "version": "of another format"}.get(key, f"with {key}={there.get(key)}")
+        begun, asked = there.model_dump(), wanted.model_dump()
+        key = next(key for key in asked if begun[key] != asked[key])
+        other = {"source": "of other images", "version": "of another format"}.get(key, f"with {key}={begun[key]}")
         raise ValueError(f"{folder}: a pack {other} was begun here: finish that, or remove the folder")
 
 
@@ -256,7 +271,7 @@ def write_shard(
     path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
 ) -> Note:
     """Its entry in the manifest, with the records (n,) and counts (C, 256) of its bytes; written unless it is there."""
-    beside = path.with_suffix(".npz")
+    beside, train = path.with_suffix(".npz"), part[0] < source.train
     if not (path.exists() and beside.exists()):
         partial = path.with_suffix(".part")
         records, counts, total = write_images(partial, source, part, options, channels, advance)
@@ -266,9 +281,25 @@ def write_shard(
         rename(partial, path)
     else:
         advance(len(part))
-    with ONE_PARSER, np.load(beside, allow_pickle=False) as kept:
-        entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=str(kept["sha256"]))
-        return {"shard": entry, "records": kept["records"], "counts": kept["counts"], "train": part[0] < source.train}
+    records, counts, total = read_note(beside, len(part), channels)
+    entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total)
+    return {"shard": entry, "records": records, "counts": counts, "train": train}
+
+
+def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, str]:
+    """The records (n,), counts (C, 256) and sha256 written beside a shard. Raises ValueError for anything else."""
+    try:
+        content = io.BytesIO(read_regular(path, LARGEST_NOTE))
+        with zipfile.ZipFile(content) as archive:
+            whole = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+        with ONE_PARSER, np.load(content, allow_pickle=False) as note:
+            records, counts, total = note["records"], note["counts"], str(note["sha256"])
+    except Exception as error:  # a damaged zip raises whatever its parts do
+        raise ValueError(f"{path}: damaged ({error}): remove it, and the same `ablate data pack` goes on") from None
+    whole &= (records.dtype, records.shape) == (RECORD, (images,)) and counts.shape == (channels, 256)
+    if not (whole and counts.dtype == np.int64):
+        raise ValueError(f"{path}: is not of this pack: remove it, and the same `ablate data pack` goes on")
+    return records, counts, total
 
 
 def write_images(

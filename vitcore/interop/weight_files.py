@@ -5,6 +5,8 @@ import re
 import safetensors.torch
 from torch import Tensor
 
+from vitcore.data.files import open_regular
+
 RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
@@ -14,8 +16,9 @@ def read_tensors(payload: bytes) -> dict[str, Tensor]:
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """The tensors in a file. Raises OSError and SafetensorError."""
-    return renamed(safetensors.torch.load_file(path))
+    """The tensors in a file. Raises OSError, also for a pipe or a device; SafetensorError."""
+    with open_regular(path):
+        return renamed(safetensors.torch.load_file(path))
 
 
 def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

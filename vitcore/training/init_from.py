@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vitcore.data.files import open_regular
 from vitcore.options import ConfigError
 
 NONE = "none"
@@ -37,12 +38,12 @@ def fingerprint(init_from: str) -> Any:
         return init_from
     try:
         about = os.stat(init_from)
+        return {"sha256": sha256(init_from, about.st_size, about.st_mtime_ns)}
     except OSError as error:
         raise ConfigError(f"init_from={init_from}: {error.strerror}") from None
-    return {"sha256": sha256(init_from, about.st_size, about.st_mtime_ns)}
 
 
 @cache  # once a file: a plan asks for every trial
 def sha256(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

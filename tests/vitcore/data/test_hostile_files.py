@@ -1,0 +1,96 @@
+"""Pipes, bombs and damaged notes where weights and packs are read: one line, and nobody waits."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitcore.data import cifar, pack_writer
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
+from vitcore.options import ConfigError
+from vitcore.training import init_from, transfer
+
+OPTIONS = Options(8, 8)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, suffix: str) -> None:
+    """Their fingerprint is not waited for, nor their content."""
+    path = tmp_path / f"weights{suffix}"
+    os.mkfifo(path)
+    readers: list[Callable[[str], object]] = [init_from.fingerprint, transfer.read]
+    for read in readers:
+        with pytest.raises(ConfigError, match=r"init_from=.*weights.*: Not a regular file"):
+            read(str(path))
+
+
+def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    """As any other damaged file."""
+    os.mkfifo(tmp_path / "data_batch_1")
+    with pytest.raises(OSError, match="Not a regular file"):
+        cifar.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pack whose writing ended before the manifest."""
+    for part, label, name in ((part, label, name) for part in ("train", "test") for label in "ab" for name in "12"):
+        (tmp_path / "images" / part / label).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "images" / part / label / f"{name}.png")
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_writer, "finish", end)
+        with pytest.raises(KeyboardInterrupt):
+            pack("photos", find_source(str(tmp_path / "images"), None), tmp_path, OPTIONS)
+    return tmp_path / "photos"
+
+
+def go_on(begun: Path) -> Path:
+    return pack("photos", find_source(str(begun.parent / "images"), None), begun.parent, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "1" * 5000, "[" * 100_000, '{"version": 2, "name": "photos", "size": "8"}', "pipe"]
+)
+def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
+    """Whether the command asks for its options or goes on with it."""
+    (begun / "begun.json").unlink()
+    if content == "pipe":
+        os.mkfifo(begun / "begun.json")
+    else:
+        (begun / "begun.json").write_text(content)
+    for act in (lambda: go_on(begun), lambda: pack_writer.stored(begun, "photos")):
+        with pytest.raises(ConfigError, match=r"begun\.json: damaged .*remove .*photos"):
+            act()
+
+
+def test_a_damaged_note_beside_a_shard_is_named(begun: Path) -> None:
+    """Torn, of other arrays, compressed, a pipe; whole again, packing goes on."""
+    path = begun / "shard-00000.npz"
+    whole = path.read_bytes()
+    with np.load(io.BytesIO(whole)) as kept:
+        arrays = dict(kept)
+    compressed, others = io.BytesIO(), io.BytesIO()
+    np.savez_compressed(compressed, **arrays)
+    np.savez(others, **arrays | {"counts": np.zeros(3)})
+    for content in (b"", whole[:-9], compressed.getvalue(), others.getvalue()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"shard-00000\.npz: .*remove it"):
+            go_on(begun)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=r"shard-00000\.npz: .*Not a regular file"):
+        go_on(begun)
+    path.unlink()
+    path.write_bytes(whole)
+    assert json.loads((go_on(begun) / "manifest.json").read_text())["train"] == 4
