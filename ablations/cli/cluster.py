@@ -1,7 +1,6 @@
 """`ablate submit`, `cancel`: trials on a SLURM cluster."""
 
 import shlex
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,8 +53,8 @@ def submit(
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
-    if submitting.left(plans, place) and (warning := submitting.preflight(chosen, place.runs)):
-        print(f"ablate: {warning}", file=sys.stderr)
+    if submitting.left(plans, place):
+        submitting.preflight(chosen, place.runs)
     guards.ensure_writable(place.runs)
     for plan in plans:
         jobs.write(place.runs, plan)

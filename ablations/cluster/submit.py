@@ -50,12 +50,13 @@ def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -
         raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
 
 
-def preflight(profile: profiles.Profile, runs: Path) -> str:
-    """Why SLURM would start no job of the profile now; '' where it would. Raises ValueError naming a wrong key."""
+def preflight(profile: profiles.Profile, runs: Path) -> None:
+    """Warns if SLURM could start no job of the profile now. Raises ValueError naming a wrong key."""
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)
-    return check(profile)
+    if warning := check(profile):
+        print(f"ablate: {warning}", file=sys.stderr)
 
 
 def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:

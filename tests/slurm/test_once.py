@@ -39,7 +39,9 @@ def leave(folder, number):
 PAIRS = """
 import os, sys
 import sklearn.datasets, submitit.slurm.slurm
-from ablations import campaign, cli, plan, submitting
+from ablations import cli
+from ablations.cluster import submit
+from ablations.planning import plan
 
 split = sys.argv.index("--")
 failed = 0

@@ -11,7 +11,7 @@ import torch
 from small_study import SUBMIT, command, logs, on, results, trials, write
 
 from results import store
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster, processes, until
 
 ONE_NODE = "{partition: main, gpus: 2, cpus: 2, memory: 4G, time: 5}"
 TWO_NODES = "{partition: main, nodes: 2, gpus: 1, cpus: 1, memory: 2G, time: 5}"
@@ -64,19 +64,26 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Clu
     for victim in ("ablations.execution.rank", "ablations.execution.worker"):
         saved = set(runs.glob("trials/*/attempts/*/checkpoints/*"))
         until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
-        (pid,) = running(victim)
+        (pid,) = running(cluster, victim)
         os.kill(pid, signal.SIGKILL)
     until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 300)
     causes = [store.read_json(path)["cause"] for path in runs.glob("trials/*/attempts/*/failure.json")]
     assert len(causes) == 1
     assert causes[0].startswith("RankLost: rank 1 was lost")
-    assert not running("ablations.execution.rank")
+    assert not running(cluster, "ablations.execution.rank")
 
 
-def running(module: str) -> list[int]:
-    """The Python processes of a module of ours."""
-    found = subprocess.run(["pgrep", "-f", f"^[^ ]*python[^ ]* -P -m {module}"], capture_output=True, text=True)
-    return [int(line) for line in found.stdout.split()]
+def running(cluster: Cluster, module: str) -> list[int]:
+    """The cluster's Python processes of a module of ours."""
+    return [one.pid for one in processes.owned(cluster.folder) if command_line(one.pid)[1:4] == ["-P", "-m", module]]
+
+
+def command_line(pid: int) -> list[str]:
+    """The command line of a process; [] if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
 
 
 def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, cluster: Cluster) -> None:

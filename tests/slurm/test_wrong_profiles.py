@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from in_process import called
 
+from ablations.cluster import submit as submitting
 from slurm.devcluster import Cluster
 
 STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [1d, none]}}"
@@ -113,6 +114,21 @@ def test_profile_of_drained_nodes_is_submitted_with_a_warning(
     assert "2 submitted" in output
     assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
     assert not any(f"{key}=" in errors for key in GOOD)
+
+
+def test_check_of_drained_nodes_warns_before_it_waits(
+    tmp_path: Path, submit: Submit, drained: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning of `submit`, printed before the job is handed over."""
+
+    def no_wait(*_: object) -> dict[str, str]:
+        return {"gpu": "not tried"}
+
+    monkeypatch.setattr(submitting, "answer", no_wait)
+    (tmp_path / "p.yaml").write_text("".join(f"{key}: {value}\n" for key, value in GOOD.items()))
+    status, output, errors = called(monkeypatch, "profile", "check", "p.yaml")
+    assert (status, output, errors.count("\n")) == (1, "FAILED  gpu: not tried\n", 1)
+    assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
 
 
 def test_wrong_setting_is_named_where_the_nodes_are_drained_too(

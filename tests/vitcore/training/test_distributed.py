@@ -288,7 +288,7 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
 HANGING = """
 import sys, time
 from pathlib import Path
-from ablations import ranks
+from ablations.execution import rank_processes as ranks
 from vitcore import Config
 ranks.GRACE_SECONDS = 0.5
 config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)
