@@ -16,4 +16,6 @@ def to_install(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return ""
-    return f"this needs {package}, which is not installed: pip install 'vit-ablations[{EXTRAS[package]}]'"
+    extra = EXTRAS[package]
+    size = " (about 6 GB, most of it PyTorch)" if extra == "train" else ""
+    return f"this needs {package}, which is not installed: pip install 'vit-ablations[{extra}]'{size}"

@@ -56,13 +56,11 @@ def pack(
     data_dir: options.DataDir = None,
     size: Annotated[
         int | None,
-        typer.Option(
-            metavar="PIXELS", help="The side of the stored squares, which crops are cut from.  [default: 256]"
-        ),
+        typer.Option(metavar="PIXELS", help="The side of the stored squares.  [default: the images' own, at most 256]"),
     ] = None,
     crop: Annotated[
         int | None,
-        typer.Option(metavar="PIXELS", help="The side of the middle square that tests see.  [default: 7/8 of size]"),
+        typer.Option(metavar="PIXELS", help="The middle square that tests see.  [default: all; 7/8 of 256]"),
     ] = None,
     format: Annotated[
         PackFormat | None,
@@ -83,17 +81,20 @@ def pack(
     """
     from vitcore.data.pack import MANIFEST, find
     from vitcore.data.pack_sources import find_source
-    from vitcore.data.pack_writer import chosen
+    from vitcore.data.pack_writer import chosen, enlarged, own_size
     from vitcore.data.pack_writer import pack as pack_anew
 
     asked = {"size": size, "crop": crop, "format": format.value if format else None}
     home, threads = data_home(data_dir), jobs or machine.cores()
     folder = (find(name) if data_dir is None else None) or home / name
-    how = chosen(name, folder, {key: value for key, value in asked.items() if value is not None})
     found_source = find_source(source, home)
+    given = {key: value for key, value in asked.items() if value is not None}
+    how = chosen(name, folder, given, own_size(found_source))
     if (folder / MANIFEST).is_file():
         repair_data(name, folder, found_source, threads)
         return
+    if warning := enlarged(found_source, how.size):
+        print(f"ablate: {warning}", file=sys.stderr)
     with progress("images", len(found_source.labels)) as advance:
         print(pack_anew(name, found_source, home, how, threads, advance))
 

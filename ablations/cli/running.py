@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +55,7 @@ def run(
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     todo = jobs.jobs(plans, arm)
     ensure_trainable(todo, plans, place, max_hours)
+    warn_of_enlarged(job.config for job in todo)
     for planned in plans:
         jobs.write(place.runs, planned)
     tally = train_here(todo, place, workers, publishing(plans, arm, place.runs))
@@ -75,6 +76,15 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
     guards.ensure_writable(place.runs)
     if place.checkpoints:
         guards.ensure_scratch(place.checkpoints)
+
+
+def warn_of_enlarged(configs: Iterable[Json]) -> None:
+    """Says on standard error which images are smaller than what models see of them."""
+    from ablations.study.confounds import enlarged
+
+    seen = sorted({(config["data"], config["image_size"]) for config in configs})
+    for line in dict.fromkeys(note for data, size in seen for note in enlarged(data, size)):
+        print(f"ablate: {line}", file=sys.stderr)
 
 
 def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
@@ -139,6 +149,7 @@ def train(
     guards.ensure_gpus(todo)
     guards.ensure_memory(todo)
     guards.ensure_writable(place.runs)
+    warn_of_enlarged([job.config])
     tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:

@@ -33,6 +33,24 @@ def called(name: str) -> str:
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
+def seen(plan: Json) -> str:
+    """Train, validation and test images of a trial, classes, native and trained size, tokens of the models."""
+    data = plan["data"]
+    baseline = next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
+    config, tokens = baseline["config"], sorted({arm["tokens"] for arm in plan["arms"] if "tokens" in arm})
+    validation = round(config["val_fraction"] * data["train"])
+    train = round(config["data_fraction"] * (data["train"] - validation))
+    folds = f" (one of {data['folds']} folds)" if data["folds"] else ""
+    counted = f"{' to '.join(map(str, (tokens[0], tokens[-1])[: len(tokens)]))} tokens" if tokens else ""
+    parts = [
+        f"{data['name']}: about {train:,} images to train, {validation:,} to validate, {data['test']:,} to test{folds}",
+        f"{data['classes']:,} classes",
+        f"{data['image_size']} pixels wide, seen at {config['image_size']}",
+        counted,
+    ]
+    return ", ".join(filter(None, parts))
+
+
 def told(data: Json) -> str:
     """ "pets: 240 images to train on and 60 to test on, 10 classes" """
     images = f"{data['train']:,} images to train on and {data['test']:,} to test on"

@@ -7,7 +7,7 @@ from typing import Any
 from ablations.execution import retry
 from ablations.execution.cleaning import Keep, trials_with_kept_weights
 from ablations.execution.machine import cores, default_workers, gpus
-from ablations.planning import data_summary, estimate, past_trials, resolution
+from ablations.planning import cheaper, data_summary, estimate, past_trials, resolution
 from ablations.planning.jobs import jobs
 from ablations.planning.step_times import Device
 from results import store, units
@@ -76,7 +76,8 @@ def render(view: Json, plan: Json) -> str:
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
-    lines += [f"  data    {data_summary.told(plan['data'])}"] if "data" in plan else []  # not in plans of before
+    lines += [f"  data    {data_summary.seen(plan)}"] if "data" in plan else []  # not in plans of before
+    lines += [f"  cheaper {line}" for line in cheaper.told(view, plan)]
     lines += [f"  note    {note}" for note in plan.get("notes", [])]
     lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
     notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}

@@ -1,7 +1,9 @@
 """Showing progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
 
+import math
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +27,34 @@ class Bars(Progress):
         if self.above is not None:
             yield self.above
         yield from super().get_renderables()
+
+
+@dataclass
+class Pace:
+    """What the first trial of a run shows: the time to its first step, of a step, and of all trials, said once."""
+
+    began: dict[int, float] = field(default_factory=dict)  # by slot
+    first: dict[int, tuple[int, float]] = field(default_factory=dict)  # the first report of a trial: step, when
+    said: bool = False
+
+    def begin(self, slot: int) -> None:
+        self.began[slot] = time.monotonic()
+        self.first.pop(slot, None)
+
+    def of(self, slot: int, step: int, steps: int, trials: int, at_once: int) -> str:
+        """The line to say at this report of a step; "" where there is none to say."""
+        now = time.monotonic()
+        before, when = self.first.setdefault(slot, (step, now))
+        if self.said or step <= before or slot not in self.began:
+            return ""
+        self.said = True
+        seconds = (now - when) / (step - before)
+        trial = when - self.began[slot] + seconds * (steps - before)
+        several = f", about {clock(trial * math.ceil(trials / at_once))} for {trials} trials" if trials > 1 else ""
+        return (
+            f"first step after {when - self.began[slot]:.1f} s, then {1000 * seconds:.3g} ms a step: "
+            f"{clock(trial)} a trial{several}"
+        )
 
 
 class Live:
@@ -53,6 +83,7 @@ class Live:
         self.progress.above = above
         self.all = self.progress.add_task("trials", total=max(total, 1), note="")
         self.lines: dict[int, TaskID] = {}
+        self.pace = Pace()
 
     def __enter__(self) -> "Live":
         self.progress.start()
@@ -68,8 +99,11 @@ class Live:
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
+            self.pace.begin(slot)
             self.progress.reset(line, description=label, total=None, note="starting", visible=True)
             return
+        if told := self.pace.of(slot, step, steps, self.total, len(self.lines)):
+            self.say(f"{label}: {told}")
         if self.first.get(slot, ("", 0))[0] != job.id:
             self.first[slot] = (job.id, step)
         self.partial[slot] = (step - self.first[slot][1]) / steps

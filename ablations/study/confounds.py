@@ -39,11 +39,14 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
-    """A note if images are enlarged beyond their stored size; folders are read at the requested size."""
+    """A note if images are enlarged beyond their stored size, or of a folder beyond its first image."""
     about = describe(data)
-    if data.startswith(FOLDER) or size <= about.image_size:
+    if size <= about.image_size:
         return
-    stored = f"of them that {data} is packed with" if "pack" in about.fingerprint else f"that {data} has"
+    if data.startswith(FOLDER):
+        stored = "that the first image of the folder has"
+    else:
+        stored = f"of them that {data} is packed with" if "pack" in about.fingerprint else f"that {data} has"
     yield f"images of {size} px are enlarged from the {about.image_size} px {stored}"
 
 

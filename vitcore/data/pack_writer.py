@@ -16,10 +16,11 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,7 @@ from vitcore.options import ConfigError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-LOOKED_AT = 64  # images for their colour: a set of photographs has grey ones, a grey set has no coloured one
+LOOKED_AT = 64  # images for their size and color: a set of photographs has grey ones, a grey set has no colored one
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
 QUALITY = 95  # of JPEG
@@ -182,8 +183,8 @@ def check_name(name: str) -> None:
         raise ConfigError(f"a pack '{name}': {why}")
 
 
-def chosen(name: str, folder: Path, given: Mapping[str, Any]) -> Options:
-    """How images are to be stored: as `given`; what is not, as in the pack that is there or was begun, else by default.
+def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, Any] = MappingProxyType({})) -> Options:
+    """How images are to be stored: as `given`; else as in the pack that is there or was begun; else as `own_size` says.
 
     Raises ConfigError for what cannot be, and where `given` is not what is there.
     """
@@ -195,9 +196,40 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any]) -> Options:
                 f"--{key} {value}: {folder} is packed with --{key} {there[key]}: give the other one another NAME, or "
                 "remove that folder first"
             )
-    options = Options(**{**there, **given})
+    options = Options(**{**({} if "size" in given else own), **there, **given})
     check(name, options)
     return options
+
+
+def own_size(source: Source) -> dict[str, int]:
+    """Options that enlarge no image: the smallest shorter side of those looked at, and no crop, below 256 pixels."""
+    side = min(shorter_sides(source))
+    return {"size": side, "crop": side} if side < Options.size else {}
+
+
+def enlarged(source: Source, size: int) -> str:
+    """A warning where images are smaller than what is stored of them; "" where none looked at is."""
+    sides = shorter_sides(source)
+    small = [side for side in sides if side < size]
+    if not small:
+        return ""
+    return (
+        f"{len(small)} of {len(sides)} images looked at are enlarged to --size {size}, the smallest from {min(small)} "
+        "pixels: no detail is gained, and every epoch costs more"
+    )
+
+
+def shorter_sides(source: Source) -> list[int]:
+    sides = []
+    for place in looked_at(source):
+        with picture(source, place) as one:
+            sides.append(min(one.size))
+    return sides
+
+
+def looked_at(source: Source) -> Iterable[int]:
+    """Some images, evenly spaced."""
+    return dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist())
 
 
 def stored(folder: Path, name: str) -> dict[str, Any]:
@@ -260,7 +292,7 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 
 def channels_of(source: Source) -> Channels:
     """One where all are grey of those looked at, evenly spaced."""
-    for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist()):
+    for place in looked_at(source):
         with picture(source, place) as one:
             if not is_grey(one):
                 return 3

@@ -429,3 +429,18 @@ def test_a_mistake_of_ours_is_one_line_and_a_log(
     assert "unexpected KeyError" in told
     assert str(log) in told
     assert "in broken" in log.read_text()
+
+
+def test_the_pace_is_said_once_with_what_it_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step, a step, a trial, all trials; nothing more for later trials."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    file = io.StringIO()
+    display = Live(Console(file=file), 4)
+    job = Job("id", {"seed": 0, "steps": 100}, "arm", "")
+    for step, when in ((None, 100.0), (1, 103.0), (11, 105.0), (21, 107.0)):
+        now = when
+        display.running(0, job, step, None)
+    (line,) = file.getvalue().splitlines()
+    assert "first step after 3.0 s" in line
+    assert "200 ms a step: 0:23 a trial, about 1:31 for 4 trials" in line

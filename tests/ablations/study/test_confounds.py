@@ -16,6 +16,7 @@ from ablations.study.study import Design, packaged, read_recipe, read_study
 from vitcore import ViT
 from vitcore.analysis.cost import initial_weights
 from vitcore.config import Config
+from vitcore.data.lookup import describe
 
 SMALL: dict[str, Any] = {"data": "digits", "width": 16, "depth": 2, "heads": 2, "patch": 4}
 VARIED = [
@@ -128,10 +129,13 @@ def test_enlarging_small_images_is_footnoted(tmp_path: Path) -> None:
     assert plan["caveats"] == [f"In evaluations, {line.format(32)}."]
 
 
-def test_a_folder_is_read_at_the_size_asked_for(tmp_path: Path) -> None:
-    """Its photographs have any size, and nothing is said of them."""
+def test_enlarging_the_images_of_a_folder_is_said(tmp_path: Path) -> None:
+    """Its photographs have any size: the first stands for them."""
     folder = photographs(tmp_path / "pets", {"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/dog": 1})
-    assert not list(confounds.enlarged(f"imagefolder:{folder}", 512))
+    side = describe(f"imagefolder:{folder}").image_size
+    assert not list(confounds.enlarged(f"imagefolder:{folder}", side))
+    (line,) = confounds.enlarged(f"imagefolder:{folder}", 512)
+    assert line == f"images of 512 px are enlarged from the {side} px that the first image of the folder has"
 
 
 def test_a_bias_in_the_attention_is_footnoted(tmp_path: Path) -> None:

@@ -617,3 +617,16 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
         assert status == 0, errors
         (config,) = Path(name).glob("trials/*/config.json")
         assert json.loads(config.read_text())["config"]["data"] == meant
+
+
+def test_a_pack_keeps_the_size_of_small_images(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, home: Path, tmp_path: Path
+) -> None:
+    """Unless told: then what is enlarged is said, with how many and from what."""
+    status, _, errors = called(monkeypatch, "data", "pack", "own", str(folder))
+    known = manifest(home / "own", "own")
+    assert (status, errors.strip()) == (0, "")
+    assert (known.size, known.image_size) == (16, 16)
+    status, _, errors = called(monkeypatch, "data", "pack", "large", str(folder), "--size", "32")
+    assert (status, manifest(home / "large", "large").size) == (0, 32)
+    assert "24 of 24 images looked at are enlarged to --size 32, the smallest from 16 pixels" in errors

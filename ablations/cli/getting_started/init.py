@@ -1,0 +1,76 @@
+"""`ablate init`: a recipe for somebody's own images."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablations.cli import options
+
+if TYPE_CHECKING:
+    from ablations.study.init_recipe import Choice
+
+
+def init(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A folder with a folder of images for each class; or a pack's folder."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The recipe.  [default: NAME.yaml, of the folder's name]"),
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Train a small grid of rates and widths first, and take the best.")
+    ] = False,
+    runs: options.Runs = None,
+    workers: options.Workers = None,
+) -> None:
+    """Write a recipe for your own images.
+
+    Looks at every image: sizes, channels, classes, splits, broken files. Chooses image size, patch, model, steps, rates
+    and margin by rules, and writes the reason beside each number. Then says how to go on.
+
+    Examples:
+        ablate init ~/photos
+        ablate init ~/photos --out photos.yaml --tune
+    """
+    from ablations.execution import machine
+    from ablations.study import init_recipe
+    from ablations.study.init_survey import survey
+
+    found = survey(path)
+    target = out or Path(f"{recipe_name(found.name)}.yaml")
+    if target.exists():
+        raise ValueError(f"{target}: exists already; --out names another file")
+    if target.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"--out {target}: a recipe is a .yaml file")
+    print("\n".join(found.told()), flush=True)
+    device = init_recipe.GPU if machine.gpus() else init_recipe.CPU
+    measured: dict[str, Choice] = {}
+    if tune:
+        from ablations.cli.getting_started.tune import measure  # late: torch
+
+        measured = measure(found, device, runs, workers)
+    target.write_text(init_recipe.rendered(found, device, measured))
+    print(f"\nwrote {target}: each number has its reason beside it\n\n{next_commands(target)}")
+
+
+def recipe_name(name: str) -> str:
+    """A file's name of letters, digits, _ and -."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "recipe"
+
+
+def next_commands(target: Path) -> str:
+    recipe = shlex.quote(str(target))
+    study = "position-embedding --arm 'position=[n12]*'"
+    return "\n".join(
+        [
+            "go on with:",
+            f"  ablate plan position-embedding --recipe {recipe} --probe",
+            f"  ablate run {study} --recipe {recipe}",
+            f"  ablate report position-embedding --recipe {recipe}",
+        ]
+    )

@@ -1,0 +1,67 @@
+"""`ablate init --tune`: a small grid of rates and widths, trained before a recipe is written."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from ablations.cli import guards
+from ablations.cli.directories import make_place
+from ablations.cli.running import finish, train_here
+from ablations.planning.jobs import Job
+from ablations.study import init_recipe
+from ablations.study.init_recipe import Choice
+from ablations.study.init_survey import Survey
+from results import store
+from vitcore.analysis.cost import measure as model_cost
+from vitcore.config import Config
+from vitcore.identity import trial_id
+
+Json = dict[str, Any]
+SHORTER = 4  # the grid is trained for this part of the recipe's steps
+LEAST_STEPS = 100
+
+
+def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
+    """The best rate and width by validation accuracy, with one seed. Test images are not looked at."""
+    settings = {one.key: one.value for one in init_recipe.choices(found, device)}
+    jobs = grid(settings | {"data": found.data})
+    place = make_place(runs, None, None)
+    guards.ensure_data(jobs, place)
+    guards.ensure_memory(jobs)
+    guards.ensure_writable(place.runs)
+    print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
+    finish(train_here(jobs, place, workers), len(jobs))
+    reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
+    for (lr, width), value in reached.items():
+        print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")
+    lr, width = max(reached, key=lambda key: reached[key])
+    rates, widths = (sorted({pair[place] for pair in reached}) for place in (0, 1))
+    measured = f"best of {len(reached)} pairs, {100 * reached[lr, width]:.1f}% validation accuracy, one seed"
+    return {
+        "lr": Choice("lr", lr, f"{measured}{at_edge(lr, rates)}"),
+        "width": Choice("width", width, f"as for lr{at_edge(width, widths)}"),
+    }
+
+
+def grid(settings: Json) -> list[Job]:
+    """Three rates, a half-decade apart, by two widths."""
+    steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
+    rates = init_recipe.rates(settings["lr"])[1:4]
+    pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
+    configs = [Config(**{**settings, "lr": lr, "width": width, "steps": steps}) for lr, width in pairs]
+    return [grid_job(config) for config in configs]
+
+
+def grid_job(config: Config) -> Job:
+    name = f"lr={config.lr:g},width={config.width}"
+    return Job(trial_id(config), config.model_dump(), name, "tune", cost=dict(model_cost(config)))
+
+
+def accuracy(runs: Path, job: Job) -> float:
+    """Of the validation images; 0 of a trial that diverged."""
+    result = store.trial(runs, job.id).state().result
+    return float(result["metrics"].get("val_accuracy") or 0.0) if result else 0.0
+
+
+def at_edge(value: float, tried: list[float]) -> str:
+    return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

@@ -1,0 +1,170 @@
+"""The rules by which `ablate init` chooses the numbers of a recipe, each with its reason. All of them are here.
+
+They are for a first result in minutes to hours, not for the best accuracy: a grid of at most 8 x 8 patches on a CPU, a
+small ViT, some tens of epochs. Whoever knows better edits the file.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ablations.study.init_survey import Survey
+
+CPU, GPU = "a CPU", "a GPU"
+GRID = {CPU: 8, GPU: 14}  # patches a side, at most
+LARGEST = {CPU: 64, GPU: 224}  # pixels a side, at most
+FEW = 16  # pixels a side up to which the grid is 4 x 4: patches of one pixel say little
+MODELS = ((10_000, 64, 4), (100_000, 128, 6))  # training images up to -> width, depth
+LARGE = (192, 12)  # ViT-Ti
+HEAD = 32
+EPOCHS = 30
+STEPS = {CPU: (500, 5_000), GPU: (1_000, 50_000)}
+RATE, RATE_WIDTH = 2e-3, 64  # AdamW's for that width; it falls with the root of the width
+END = "...\n"  # of a YAML document that is one plain value
+DISAGREE, Z90 = 0.1, 1.645  # share of test images on which equal arms differ; of a 90% interval
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting and why it is what it is."""
+
+    key: str
+    value: Any
+    reason: str
+
+
+def choices(found: Survey, device: str) -> list[Choice]:
+    """The settings of a recipe's config for these data."""
+    return [*model(found, device), *training(found, device)]
+
+
+def model(found: Survey, device: str) -> Iterator[Choice]:
+    patch, size = patch_and_size(found.side, device)
+    grid = size // patch
+    width, depth = next(((w, d) for most, w, d in MODELS if found.train <= most), LARGE)
+    size_reason = f"more is slow on {device}" if found.side > LARGEST[device] else "their own size, or just below"
+    yield Choice("image_size", size, size_reason)
+    yield Choice("patch", patch, f"{grid} x {grid} = {grid * grid} tokens: positions matter, and steps are quick")
+    yield Choice("width", width, f"for {found.train:,} training images; larger ones learn them by heart")
+    yield Choice("depth", depth, "as for the width")
+    yield Choice("heads", max(1, width // HEAD), f"of width {min(width, HEAD)} each")
+    yield Choice("position", "1d", "the paper's")
+    yield Choice("pool", "gap", "no class token to train")
+
+
+def patch_and_size(side: int, device: str) -> tuple[int, int]:
+    """The patch, and the image size that is a multiple of it."""
+    most = min(side, LARGEST[device])
+    grid = 4 if most <= FEW else GRID[device]
+    patch = max(1, round(most / grid))
+    return patch, max(1, most // patch) * patch
+
+
+def training(found: Survey, device: str) -> Iterator[Choice]:
+    batch = next(size for size in (128, 64, 32, 16, 8) if found.train >= 16 * size or size == 8)
+    steps, why = length(found.train, batch, device)
+    yield Choice("augment", "crop", "small shifts; flip-crop where a mirrored image has the same class")
+    yield Choice("steps", steps, why)
+    yield Choice("batch", batch, "at least 16 steps an epoch" if batch > 8 else "few images")
+    width = next(one.value for one in model(found, device) if one.key == "width")
+    yield Choice("lr", rate(width), f"AdamW's usual one for width {width}; --tune measures it")
+    yield Choice("warmup", 0.1, "of the steps")
+    yield Choice("weight_decay", 0.05, "the usual one")
+    yield Choice("label_smoothing", 0.1, "helps where images are few")
+
+
+def length(train: int, batch: int, device: str) -> tuple[int, str]:
+    """The steps, a round number, and why."""
+    low, high = STEPS[device]
+    wanted = EPOCHS * 0.9 * train / batch
+    steps = round_two(min(high, max(low, wanted)))
+    epochs = f"{steps * batch / (0.9 * train):.0f} epochs"
+    if wanted < low:
+        return steps, f"{epochs}: below {low:,} steps verdicts are about speed"
+    return steps, f"{epochs}" + (f"; {EPOCHS} would take {round_two(wanted):,} steps" if wanted > high else "")
+
+
+def rate(width: int) -> float:
+    return float(f"{RATE * math.sqrt(RATE_WIDTH / width):.2g}")
+
+
+def round_two(number: float) -> int:
+    """Two digits are enough."""
+    return int(float(f"{number:.2g}"))
+
+
+def margin(found: Survey) -> Choice:
+    """What equal arms can be shown to lie within, given the test images."""
+    half = Z90 * math.sqrt(DISAGREE / found.test)
+    value = max(0.01, math.ceil(200 * half) / 200)
+    return Choice(
+        "margin",
+        value,
+        f"{100 * value:g} points: {found.test:,} test images cannot show less, if equal arms differ on a tenth",
+    )
+
+
+def axes(settings: dict[str, Any], found: Survey) -> Iterator[Choice]:
+    """What studies take from the recipe."""
+    patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
+    patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
+    yield Choice("patch", patches, "half and twice the patch")
+    yield Choice("lr", rates(settings["lr"]), "half-decades each way")
+    smallest = min(found.classes.values())
+    fractions = [share for share in (0.1, 0.3, 1.0) if 0.9 * share * smallest >= 1]
+    yield Choice("data_fraction", fractions, "each keeps an image of every class")
+    yield Choice("image_size", [size, 2 * size], "twice the tokens a side; says where it enlarges")
+    yield Choice("width", [width // 2, width, 2 * width], "half and twice")
+    yield Choice("depth", [max(1, depth // 2), depth, 2 * depth], "half and twice")
+    yield Choice("mlp_ratio", [1.0, 2.0, 4.0, 8.0], "the default is 4")
+    yield Choice("stem", ["resnet-small"], "for hybrid studies")
+
+
+def rates(middle: float) -> list[float]:
+    return [float(f"{middle * 10**power:.2g}") for power in (-1, -0.5, 0, 0.5, 1)]
+
+
+def rendered(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
+    """The YAML file. tuned: choices that were measured, by key, which take the place of the rules'."""
+    config = [tuned.get(one.key, one) for one in choices(found, device)]
+    settings = {one.key: one.value for one in config}
+    if settings["width"] % settings["heads"]:
+        raise ValueError(f"heads={settings['heads']} does not divide width={settings['width']}")
+    head = [
+        f"# A recipe for {found.name}, by `ablate init`; its rules are for {device}. Change whatever you know better."
+    ]
+    head += [f"#   {line}" for line in found.told()]
+    description = (
+        f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes. A ViT of width "
+        f"{settings['width']} and depth {settings['depth']} on {settings['image_size']} pixels."
+    )
+    return "\n".join(
+        [
+            *head,
+            line("description", description),
+            "config:",
+            "  " + line("data", found.data),
+            *columns(config),
+            line("seeds", 5) + "  # fewer resolve only very large differences",
+            "axes:  # the values that studies ask for",
+            *columns(list(axes(settings, found))),
+            *columns([margin(found)], indent=""),
+            "",
+        ]
+    )
+
+
+def columns(some: list[Choice], indent: str = "  ") -> list[str]:
+    """A line each, the reasons below one another."""
+    texts = [indent + line(one.key, one.value) for one in some]
+    width = max(map(len, texts))
+    return [f"{text:{width}}  # {one.reason}" for text, one in zip(texts, some, strict=True)]
+
+
+def line(key: str, value: Any) -> str:
+    """As YAML writes it, on one line."""
+    written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True)
+    return f"{key}: {written.removesuffix(END).strip()}"

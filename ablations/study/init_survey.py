@@ -1,0 +1,117 @@
+"""What there is to know of somebody's images before a recipe is written for them: a folder of images, or a pack."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vitcore.data.decode import eight_bits, is_grey, open_image
+from vitcore.data.imagefolder import list_flat, list_parts
+from vitcore.data.pack import MANIFEST, manifest
+
+SMALLEST_CLASS = 2  # images to train and validate on
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Images, their split, classes and sizes; `data` is how a config names them.
+
+    sides: the shorter side of every image that can be read (of a pack one value). broken: files that cannot be read.
+    """
+
+    data: str
+    name: str
+    train: int
+    test: int
+    own_split: bool  # train/ and test/ are given; else a fifth of each class is the test set
+    classes: dict[str, int]  # training images, validation included, by class
+    channels: int
+    sides: Sequence[int]
+    broken: Sequence[str]
+
+    @property
+    def side(self) -> int:
+        """The shorter side that nine in ten images have at least."""
+        return int(np.percentile(self.sides, 10, method="lower"))
+
+    def told(self) -> list[str]:
+        """The lines that a person reads."""
+        counts = sorted(self.classes.values())
+        low, high = min(self.sides), max(self.sides)
+        split = "train/ and test/ as given" if self.own_split else "a fifth of each class is the test set"
+        lines = [
+            f"images   {self.train:,} to train and validate, {self.test:,} to test ({split})",
+            f"classes  {len(counts):,}, of {counts[0]:,} to {counts[-1]:,} training images each",
+            f"size     {low} to {high} pixels (shorter side); nine in ten have at least {self.side}",
+            f"color    {'gray' if self.channels == 1 else 'RGB'}",
+        ]
+        if self.broken:
+            some = "; ".join(self.broken[:NAMED])
+            lines.append(f"broken   {len(self.broken)} files, which `ablate run` refuses: remove them: {some}")
+        return lines
+
+
+def survey(path: Path) -> Survey:
+    """Looks at every image. Raises ValueError for what is no data set, and for classes too small to split."""
+    return of_pack(path) if (path / MANIFEST).is_file() else of_folder(path)
+
+
+def of_pack(path: Path) -> Survey:
+    known = manifest(path, path.name)
+    labels = np.load(path / "index.npy", allow_pickle=False)["label"][: known.train]
+    counts = np.bincount(labels, minlength=len(known.classes)).tolist()
+    classes = dict(zip(known.classes, counts, strict=True))
+    return Survey(known.name, known.name, known.train, known.test, True, classes, known.channels, [known.size], [])
+
+
+def of_folder(path: Path) -> Survey:
+    if not path.is_dir():
+        raise ValueError(f"{path}: no such folder")
+    own_split = (path / "train").is_dir()
+    listing = list_parts(path) if own_split else list_flat(path)
+    counts = np.bincount(listing.labels[listing.train], minlength=len(listing.classes)).tolist()
+    classes = dict(zip(listing.classes, counts, strict=True))
+    refuse_small(path, classes)
+    with ThreadPoolExecutor() as pool:
+        looked = dict(zip(listing.files, pool.map(look, listing.files), strict=True))
+    broken = [f"{file.relative_to(path)}: {why}" for file, why in looked.items() if isinstance(why, str)]
+    sides = {file: side for file, side in looked.items() if isinstance(side, int)}
+    if not sides:
+        raise ValueError(f"{path}: none of its {len(looked)} images can be read ({broken[0]})")
+    with open_image(next(iter(sides))) as first:
+        channels = 1 if is_grey(first) else 3  # as vitcore.data.imagefolder says of a folder
+    folder = path.resolve()
+    return Survey(
+        data=f"imagefolder:{folder}",
+        name=folder.name,
+        train=len(listing.train),
+        test=len(listing.test),
+        own_split=own_split,
+        classes=classes,
+        channels=channels,
+        sides=list(sides.values()),
+        broken=broken,
+    )
+
+
+def refuse_small(path: Path, classes: dict[str, int]) -> None:
+    small = [f"{name} ({count})" for name, count in classes.items() if count < SMALLEST_CLASS]
+    if small:
+        more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
+        raise ValueError(
+            f"{path}: too few training images in {len(small)} of {len(classes)} classes: "
+            f"{', '.join(small[:NAMED])}{more}; each needs {SMALLEST_CLASS}, one to train and one to validate on"
+        )
+
+
+def look(file: Path) -> int | str:
+    """The shorter side of an image, which is decoded whole; or why it cannot be."""
+    try:
+        with open_image(file) as image:
+            eight_bits(image).load()
+            return min(image.size)
+    except Exception as error:  # whatever Pillow's many decoders raise
+        return str(error)

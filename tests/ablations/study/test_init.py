@@ -1,0 +1,98 @@
+"""`ablate init`: what it sees in a folder, the recipe that follows by its rules, and the commands it names."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process import called
+from PIL import Image
+
+from ablations.study import init_recipe
+from ablations.study.init_recipe import CPU, GPU, patch_and_size
+from ablations.study.init_survey import survey
+from ablations.study.study import Design, read_recipe, read_study
+from vitcore.config import Config
+
+
+def photos(folder: Path, count: int = 12, side: int = 20, classes: tuple[str, ...] = ("cat", "dog")) -> Path:
+    """Colored noise, `count` images a class, a little wider than high."""
+    random = np.random.default_rng(0)
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = random.integers(0, 256, (side, side + 4, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every number has its reason beside it; the config is valid and never enlarges; the commands are as printed."""
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "my photos")
+    status, output, errors = called(monkeypatch, "init", "my photos")
+    assert (status, errors) == (0, "")
+    text = (tmp_path / "my-photos.yaml").read_text()
+    for line in re.findall(r"^(?:  \w+|seeds|margin): .*$", text, re.MULTILINE):
+        assert "  # " in line or line.startswith("  data:")
+    recipe = read_recipe("my-photos.yaml")
+    config = Config(**recipe.config)
+    assert config.image_size <= 20
+    assert config.data == f"imagefolder:{(tmp_path / 'my photos').resolve()}"
+    assert recipe.margin is not None
+    for study in ("position-embedding", "patch-size", "data-fraction", "hybrid-stem"):
+        assert Design(read_study(study), recipe, {}).arms
+    commands = [shlex.split(line) for line in output.splitlines() if line.startswith("  ablate ")]
+    assert [words[1] for words in commands] == ["plan", "run", "report"]
+    status, _, errors = called(monkeypatch, "init", "my photos")
+    assert (status, "exists already" in errors) == (2, True)
+
+
+def test_broken_and_odd_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file that is no image is reported and not counted as a size; gray images are of one channel."""
+    folder = photos(tmp_path / "pets")
+    (folder / "cat" / "0.png").write_bytes(b"nothing")
+    found = survey(folder)
+    assert len(found.broken) == 1
+    assert found.broken[0].startswith("cat/0.png: ")
+    assert (found.train + found.test, found.channels, found.side) == (24, 3, 20)
+    assert (tmp_path / "runs").exists() is False
+
+
+def test_every_class_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """At once, with its count, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    folder = photos(tmp_path / "pets")
+    photos(folder, count=1, classes=("rare", "rarer"))
+    status, _, errors = called(monkeypatch, "init", "pets")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert "rare (" in errors
+    assert "rarer (" in errors
+    assert not (tmp_path / "pets.yaml").exists()
+
+
+@pytest.mark.parametrize("side", [8, 16, 20, 28, 30, 32, 64, 100, 256, 500])
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> None:
+    """A grid of at least 4 x 4 and at most the rule's, plus what rounding adds."""
+    patch, size = patch_and_size(side, device)
+    assert size % patch == 0
+    assert size <= min(side, init_recipe.LARGEST[device])
+    assert 4 <= size // patch <= init_recipe.GRID[device] + 7
+
+
+def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rates and widths are judged on validation images alone."""
+    from ablations.cli.getting_started import tune
+
+    monkeypatch.chdir(tmp_path)
+    best = (init_recipe.rates(2e-3)[3], 128)
+    monkeypatch.setattr(tune, "train_here", lambda jobs, place, workers: None)
+    monkeypatch.setattr(tune, "finish", lambda summary, asked: None)
+    monkeypatch.setattr(tune, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
+    found = survey(photos(tmp_path / "pets"))
+    chosen = tune.measure(found, CPU, None, None)
+    assert (chosen["lr"].value, chosen["width"].value) == best
+    assert "edge" in chosen["lr"].reason
+    assert "width: 128" in init_recipe.rendered(found, CPU, chosen)
