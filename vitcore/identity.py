@@ -1,6 +1,6 @@
-"""What makes two trials the same trial: the id is a hash of the resolved config.
+"""The identity of a trial: its id is a hash of the resolved config.
 
-Left out are fields at their neutral value (so that adding a field orphans no result), how it runs, and paths.
+Fields at their neutral value are left out, so that adding a field orphans no result; so are paths and how a trial runs.
 Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in tests/vitcore/test_identity.py.
 """
 
@@ -61,7 +61,7 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """The fields that make the trial what it is, as plain JSON values."""
+    """The fields that identify a trial, as plain JSON values."""
     fields = {
         name: value
         for name, value in (dict(config) | {"options": options(config)}).items()
@@ -83,13 +83,13 @@ def without_architecture(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_place(config: Config) -> str:
-    """Where the chosen position enters unless told otherwise."""
+    """The default site of the chosen position."""
     places = POSITION[config.position].places
     return places[0] if places else ""
 
 
 def options(config: Config) -> dict[str, Any]:
-    """The options of the chosen variants that are not at their neutral value."""
+    """The options of the chosen variants that differ from their neutral value."""
     neutral = {
         f"{slot}.{option}": value
         for slot, variants in VARIANTS.items()
@@ -99,18 +99,18 @@ def options(config: Config) -> dict[str, Any]:
 
 
 def digest(fields: dict[str, Any]) -> str:
-    """12 hex digits of the canonical JSON of `fields`."""
+    """12 hex digits of the sha256 of the canonical JSON of `fields`."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def trial_id(config: Config) -> str:
-    """The name of the trial's folder: equal configs have equal ids, however they were spelt."""
+    """The id of a trial: equal configs have equal ids, however they were spelled."""
     return digest(identity(config))
 
 
 def arm_key(config: Config) -> str:
-    """What the trials of one arm share: the identity without the seeds."""
+    """The identity without seeds, which the trials of an arm share."""
     return digest(unseeded(config))
 
 
@@ -121,9 +121,9 @@ def unseeded(config: Config) -> dict[str, Any]:
 def trial_ids(
     config: Config, seeds: Iterable[int], data_seed: int | None, starts: Mapping[int, str] | None = None
 ) -> Iterator[str]:
-    """The trial's id with each of these seeds, of which nothing else in the identity depends but where it starts.
+    """The ids of a trial with each of these seeds.
 
-    data_seed: where one is written; None: it is the seed, and so neutral. starts: by seed, the trial to start from.
+    data_seed: if written in the config; None: equal to the seed, and so neutral. starts: seed -> trial to start from.
     """
     shared = unseeded(config)
     for seed in seeds:

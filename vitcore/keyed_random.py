@@ -25,7 +25,7 @@ def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
 
 
 def code(site: str) -> int:
-    """32 bits that stand for a place in the model."""
+    """A 32-bit code for a place in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
 
 
@@ -35,12 +35,12 @@ def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
 
 
 def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """One of 0 .. limit - 1 for each element of each image: (B, elements), int64."""
+    """An integer in [0, limit) for each element of each image: (B, elements), int64."""
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
 def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """`below`, of keys on the CPU: for a few elements NumPy is through before PyTorch has begun."""
+    """As `below`, for keys on the CPU: faster with NumPy for a few elements."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
     found = spread(low, high, mixed(elements))
@@ -48,19 +48,19 @@ def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
-    """All values of an int32 alike for each element of each image: (B, elements)."""
+    """A uniform int32 for each element of each image: (B, elements)."""
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), mix(each))
 
 
 @cache
 def mixed(elements: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The elements of an image, for few that are decided in every step."""
+    """The mixed numbers of an image's elements, cached for few elements."""
     return mix(np.arange(elements, dtype=np.int32))
 
 
 def spread(low: Array, high: Array, each: Array) -> Array:
-    """The halves of keys (B,) and the elements of an image, mixed, all int32: (B, elements)."""
+    """Mix the halves of keys (B,) with element numbers, all int32: (B, elements)."""
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + each)
 
@@ -79,7 +79,7 @@ def mix(x: Array) -> Array:
 
 
 def mix64(x: Words) -> Words:
-    """The same for 64 bits: the finaliser of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
+    """As `mix`, for 64 bits: the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Options: frozen records that refuse what they do not know. ConfigError: one line for whoever wrote the setting."""
+"""Options: frozen records that refuse unknown keys. ConfigError: one line for whoever wrote a setting."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 
 class ConfigError(ValueError):
-    """What a user wrote cannot be: one line that names the key, the value and what is allowed."""
+    """An invalid setting: one line that names the key, the value and what is allowed."""
 
 
 class Options(BaseModel):
-    """Base of the options that one variant alone understands, declared beside its class.
+    """Base class of the options of a variant, declared beside its class.
 
     Values are plain JSON (a list, not a tuple). Equal records have equal JSON: an int in a float's field becomes a
-    float, in the defaults too, and -0.0 becomes 0.0.
+    float, and -0.0 becomes 0.0.
     """
 
     model_config = ConfigDict(
@@ -61,14 +61,14 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def unsigned_zeros(value: Any) -> Any:
-    """-0.0, alone or in a list, becomes 0.0: they are equal, their JSON is not."""
+    """Replace -0.0 by 0.0, alone or in a list: they are equal, but their JSON is not."""
     if isinstance(value, list):
         return [unsigned_zeros(one) for one in value]
     return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """', did you mean ...?' or nothing."""
+    """', did you mean ...?' or ""."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 

@@ -1,4 +1,4 @@
-"""What `model=` may name: a size of this package's ViT, or a reference model of timm's."""
+"""Named sizes for `model=`: this package's ViTs, and reference models of timm."""
 
 from typing import Any
 
@@ -42,17 +42,17 @@ ARCHITECTURE = (
 
 
 def is_reference(model: object) -> bool:
-    """Whether it is a classifier of timm's, not a size of ours."""
+    """Whether the name is a timm model, not a size of ours."""
     return str(model).startswith(REFERENCE)
 
 
 def of_architecture(key: str) -> bool:
-    """Whether it is a setting, or an option of one, that a reference model brings itself."""
+    """Whether a setting, or an option of one, is fixed by a reference model."""
     return key.partition(".")[0] in ARCHITECTURE
 
 
 def sizes(model: object) -> dict[str, Any]:
-    """'S/16' -> width, depth, heads, mlp_ratio, patch; nothing for '', no name."""
+    """'S/16' -> width, depth, heads, mlp_ratio, patch; empty for ''."""
     if model == "":
         return {}
     name, slash, patch = str(model).partition("/")

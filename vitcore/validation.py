@@ -1,4 +1,4 @@
-"""What makes a Config complete and possible: its parts, their options, and sizes that fit together."""
+"""Completing and validating a Config: its parts, their options, and sizes that fit together."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PATCHES = 2**16  # of an image: attention has the square of that in entries
 
 
 def complete_parts(config: Config) -> None:
-    """Fill in `init_from`, `options` and `position_at` of a new Config; ConfigError for what cannot be built.
+    """Fill in `init_from`, `options` and `position_at` of a new Config. Raises ConfigError.
 
-    Only Config itself calls this, before anyone else holds the record.
+    Called by Config alone, before the record is shared.
     """
     if not config.model:
         check_sizes(config)
@@ -106,9 +106,9 @@ def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> di
 
 
 def place_of_position(config: Config) -> str:
-    """Where the position enters: as written, or the kind's first place; '' for a kind that has no choice.
+    """The site of the position: as written, or the kind's first; '' for a kind without a choice.
 
-    position=none ignores what is written, which still has to be a place of some kind.
+    position=none ignores the value, which still has to be a site of some kind.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))
@@ -131,7 +131,7 @@ def divisors(number: int, near: int) -> list[int]:
 
 
 def check_reference(config: Config) -> None:
-    """Raises ConfigError, before anything trains, for a model that timm does not have or these images do not fit."""
+    """Raises ConfigError for a timm model that does not exist or does not fit these images."""
     import timm  # late: takes seconds
 
     name = config.model.removeprefix(REFERENCE)

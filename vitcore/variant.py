@@ -1,4 +1,4 @@
-"""Variant: what every entry of every dictionary has in common, be it a position embedding or an optimiser."""
+"""Variant: the common base of every entry of every dictionary."""
 
 from __future__ import annotations
 

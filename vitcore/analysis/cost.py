@@ -1,4 +1,4 @@
-"""What a model costs before it is built: parameters and FLOPs, on the meta device."""
+"""The cost of a model before it is built: parameters and FLOPs, on the meta device."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """What Cost has; nothing is allocated."""
+    """The cost of a config's model as a dictionary of Cost's fields. Allocates nothing."""
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
     return asdict(measured[key])
 
 
 def remember(config: Config, cost: Mapping[str, Any]) -> None:
-    """What `measure` said of the model elsewhere."""
+    """Store the cost of a model that was measured elsewhere."""
     measured.setdefault(model_key(config), Cost(**cost))
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """How each parameter is drawn, by name; None for a reference model. Nothing is allocated."""
+    """How each parameter is drawn, by name; None for a reference model. Allocates nothing."""
     if (key := model_key(config)) not in drawings:
         drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]
 
 
 def bias_of(config: Config) -> Bias:
-    """What is added to the attention's logits, by whether it has a gradient; "" for nothing, and for reference models.
+    """The kind of bias added to the attention's logits: "learned", "fixed" or "" for none and for reference models.
 
-    Asked of a few patches, as a kind gives any number of them the same.
+    Measured with few patches: a kind gives any number of patches the same.
     """
     if config.model:
         return ""
@@ -91,7 +91,7 @@ def on_meta(config: Config) -> Model:
 
 
 def count(config: Config) -> Cost:
-    """Runs one image through the model on the meta device."""
+    """Run one image through the model on the meta device."""
     model = on_meta(config)
     with torch.device("meta"):
         images = torch.empty(1, config.channels, config.image_size, config.image_size)

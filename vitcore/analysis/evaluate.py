@@ -1,4 +1,4 @@
-"""What is computed from the weights of a finished trial, later: its model, and its accuracy at another resolution."""
+"""Evaluating a finished trial later: its model from its weights, and its accuracy at another resolution."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ if TYPE_CHECKING:
 
 
 def restored(config: Config, weights: bytes) -> Model:
-    """The trained model, in evaluation mode, on the device of `config`; `weights` are safetensors."""
+    """The trained model in evaluation mode, on the device of `config`. weights: safetensors."""
     model = build(config)
     model.load_state_dict(read_tensors(weights))
     return model.to(device_of(config)).eval()
 
 
 def seen_by(model: Model, data_dir: Path | None = None) -> Data:
-    """The images of the model's trial, on the model's device. Raises ValueError as `vitcore.data.splits.load`."""
+    """The data of the model's trial, on the model's device. Raises ValueError as `vitcore.data.splits.load`."""
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
 @torch.no_grad()
 def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """`function` of n images, standardised, a batch at a time, in the precision that was trained in."""
+    """Apply `function` to n standardized images, batch by batch, in the precision of the training."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, float]:
-    """test_accuracy@SIZE and test_loss@SIZE: the test images at another size, made from the originals, or as packed.
+    """test_accuracy@SIZE and test_loss@SIZE on test images resized from the originals, or from the pack.
 
-    Standardised with the statistics of the size that was trained on. Raises ValueError for a size that the model does
-    not take.
+    Standardized with the statistics of the training size. Raises ValueError if the model does not accept the size.
     """
     check_size(model.config, size)
     if not OBJECTIVE[model.config.objective].labels:
@@ -61,7 +60,7 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
 
 
 def check_size(config: Config, size: int) -> None:
-    """Raises ConfigError where a model of `config` does not take images of `size`; nothing is allocated."""
+    """Raises ConfigError if a model of `config` does not accept images of `size`. Allocates nothing."""
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     with torch.device("meta"):

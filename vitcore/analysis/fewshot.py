@@ -32,7 +32,7 @@ EPSILON = 1e-5  # added to the deviation of each feature
 
 @dataclass(frozen=True)
 class Probe:
-    """Features to scores: what standardises them, (D,), and weights (D + 1, K), the bias last; float64."""
+    """A linear probe: statistics that standardize features (D,), and weights (D + 1, K) with the bias last; float64."""
 
     mean: Tensor
     std: Tensor
@@ -47,7 +47,7 @@ class Probe:
         return cls(mean, std, ridge(with_bias((features - mean) / std), targets, l2))
 
     def scores(self, features: Tensor) -> Tensor:
-        """(n, K) of features (n, D)."""
+        """The probe's scores (n, K) of features (n, D)."""
         return with_bias((features.double() - self.mean) / self.std) @ self.weights
 
 
@@ -56,7 +56,7 @@ def with_bias(x: Tensor) -> Tensor:
 
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """argmin |x w - y|^2 + l2 |w|^2 for x (n, D), y (n, K): by whichever of the two Gram matrices is smaller."""
+    """argmin |x w - y|^2 + l2 |w|^2 for x (n, D), y (n, K), using the smaller of the two Gram matrices."""
     n, width = x.shape
     if n >= width:
         primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
@@ -67,7 +67,7 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 
 @dataclass(frozen=True)
 class FewShot:
-    """metrics: fewshotK_accuracy, the mean over draws; draws: each one's. notes: which shots are left out, and why."""
+    """metrics: fewshotK_accuracy, the mean over draws; draws: the value of each; notes: omitted shots and why."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     draws: dict[str, list[float]] = field(default_factory=dict)
@@ -101,11 +101,11 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Where the first `count` images of each class stand in a random order, (count * K,)."""
+    """Indices of the first `count` images of each class in a random order, (count * K,)."""
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """What the head's last layer reads (n, D), on the CPU."""
+    """The input (n, D) of the head's last layer, on the CPU."""
     return batched(model.features, model.config, data, images).cpu()

@@ -50,7 +50,7 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Of filters (D, C, P, P): the first COMPONENTS directions of their largest variance, of length 1."""
+    """Principal directions (COMPONENTS, ...) of filters (D, C, P, P), each of length 1."""
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     count = min(COMPONENTS, flat.shape[1], max(1, len(flat) - 1))
@@ -65,7 +65,7 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer did with a batch: its attention weights (B, H, T, T), its bias (B, H, T, T) or none."""
+    """The attention weights (B, H, T, T) of one layer for a batch, and its bias (B, H, T, T), if any."""
 
     weights: Tensor
     bias: Tensor | None
@@ -73,7 +73,7 @@ class Layer:
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
-    """Every layer's attention for standardised images (B, C, H, W)."""
+    """The attention of every layer for standardized images (B, C, H, W)."""
     found: list[Layer] = []
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -88,7 +88,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
 @contextmanager
 def hooked(modules: Sequence[nn.Module], look: Callable[[nn.Module, tuple[Any, ...]], None]) -> Iterator[None]:
-    """`look` is called before each of the modules, for as long as this lasts."""
+    """Call `look` before each of the modules within the block."""
     handles = [module.register_forward_pre_hook(look) for module in modules]
     try:
         yield
@@ -98,7 +98,7 @@ def hooked(modules: Sequence[nn.Module], look: Callable[[nn.Module, tuple[Any, .
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Pixels between the centres of any two patches (N, N)."""
+    """Distances in pixels between the centers of any two patches (N, N)."""
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
@@ -136,13 +136,13 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """The share of each patch (B, N) in what the pooling reads: the class token, or else the mean of the patches."""
+    """The share of each patch (B, N) in what the pooling reads: the class token, or the mean of the patches."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
 def rollout_of(model: ViT) -> str:
-    """What `looked_at` shows, in words: a pooling with weights of its own is not followed into."""
+    """A sentence saying what `looked_at` shows: a pooling with weights is not followed into."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     if model.pool.plain:
         return shown
@@ -169,7 +169,7 @@ class Similarity:
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
-    """One for each site at which the model's position acts. bias (N, N), centre_bias (L, H, N): see `Sums`."""
+    """The similarity maps of each site at which the model's position acts."""
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
     turned = [rotated(model, layer, grid) for layer in range(count)]
@@ -185,21 +185,21 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """From maps (L', H', N, N); layers that are all alike are one, and so are heads."""
+    """A Similarity from maps (L', H', N, N); equal layers are merged, and so are equal heads."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
 
 
 def middle(grid: Grid) -> int:
-    """The patch in the middle, in raster order."""
+    """The index of the patch in the middle, in raster order."""
     rows, columns = grid
     return (rows // 2) * columns + columns // 2
 
 
 @torch.no_grad()
 def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | None:
-    """What the position adds to the patches (N, D) as they enter `layer`; None where that is nothing."""
+    """What the position adds to the patches (N, D) as they enter `layer`; None if nothing."""
     parameter = next(position.parameters(), None)
     nothing = torch.zeros(1, math.prod(grid), width, device=None if parameter is None else parameter.device)
     vectors = position.tokens(nothing, layer, grid)[0].double().cpu()
@@ -280,13 +280,13 @@ def summary(config: Config) -> list[dict[str, Any]]:
 
 
 def within(flops: Mapping[str, int], prefix: str) -> int:
-    """Those of the modules right inside of one that is never called itself, as of a position."""
+    """The submodules of a module that is never called itself, such as a position."""
     inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
     return sum(count for name, count in inside.items() if "." not in name)
 
 
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    """In the order of the forward pass: the model's own parts, the encoder's by block."""
+    """The model's parts in the order of the forward pass, the encoder by block."""
     yield "stem", model.stem
     yield "position", model.position
     if model.encoder.embedding_norm is not None:
@@ -304,7 +304,7 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 
 @dataclass
 class Sums:
-    """What is summed up over batches: attention distance (L, H), bias (N, N) and of the middle query (L, H, N)."""
+    """Sums over batches: attention distance (L, H), bias (N, N), and bias of the middle query (L, H, N)."""
 
     images: int = 0
     distance: Tensor | None = None
@@ -332,14 +332,14 @@ def plus(total: Tensor | None, more: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Inside:
-    """arrays: what the figures draw, by name. facts: plain JSON that says what they are."""
+    """The result of `inspect`. arrays: data of the figures by name; facts: plain JSON describing them."""
 
     arrays: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """All of the above for a model in evaluation mode and that many of its test images, in a fixed random order."""
+    """Compute everything above for a model in evaluation mode and so many random test images (fixed order)."""
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

@@ -1,7 +1,6 @@
-"""Pieces of stored images at another size: random boxes, and the middle. Bytes in, bytes out, on any device.
+"""Crops of stored images: random boxes and the middle square. Bytes to bytes, on any device.
 
-Stored images (B, C, S, S) have their channels last in memory, which is what a CPU resizes fastest; pieces have them
-first, as other data do.
+Stored images (B, C, S, S) are channels-last, which a CPU resizes fastest; crops are channels-first.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ GROUP = 64  # images resized at once on a GPU, for the memory that it takes
 
 
 class Window(NamedTuple):
-    """What evaluation sees of a stored image: its middle square, `crop` pixels wide, as `size` pixels."""
+    """What evaluation sees of a stored image: its middle square of `crop` pixels, resized to `size`."""
 
     crop: int
     size: int
@@ -76,7 +75,7 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """The same, of boxes on the images' device: resampling a box is linear, and rows and columns are independent."""
+    """Crops as matrix products, with boxes on the images' device: resampling is linear and separable."""
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
@@ -86,9 +85,9 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
-    """How much of each of `side` pixels is in each of `size` outputs (B, size, side): triangles as wide as an output.
+    """The weight of each of `side` pixels in each of `size` outputs (B, size, side): triangles as wide as an output.
 
-    start, length: (B,), of the box.
+    start, length: of the box, (B,).
     """
     scale = (length / size)[:, None, None]
     centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

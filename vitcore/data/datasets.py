@@ -27,11 +27,11 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class About:
-    """What there is to know of a dataset before any image is read.
+    """The facts about a dataset that are known before any image is read.
 
-    `fingerprint` identifies the images, in plain JSON values. With `folds`, each seed tests one fold of all
-    images; without, the data have a test set of their own. `mean` and `std` are of the stored bytes, a value
-    a channel; None where they are to be computed from the training images. `levels`: how many values a byte takes.
+    fingerprint: identifies the images, in plain JSON values. folds: each seed tests one fold of all images; without
+    folds the data have a test set. mean, std: of the stored bytes, per channel; None: computed from the training
+    images. levels: number of values of a byte.
     """
 
     image_size: int
@@ -47,19 +47,19 @@ class About:
 
     @property
     def split(self) -> dict[str, Any]:
-        """How the test images come about, as plan.json records it."""
+        """The kind of split, as plan.json records it."""
         if self.folds:
             return {"kind": "folds", "folds": self.folds, "images": self.train_size + self.test_size}
         return {"kind": "official", "images": self.test_size}
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """The optimiser steps of `epochs` passes over the training part, at least one."""
+        """The optimizer steps of `epochs` passes over the training part, at least one."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A dataset as stored, never written to: images (M, C, H, W), labels (M,), and its own split."""
+    """A dataset as stored, read-only: images (M, C, H, W), labels (M,), and its own split."""
 
     images: Bytes
     labels: Indices
@@ -68,9 +68,9 @@ class Raw:
 
 
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """The first class that cannot be split, and its count; "" where all can.
+    """The first class with too few images to split, and its count; "" if all have enough.
 
-    Training and validation take an image of each class: without one the class would never be learned.
+    Training and validation need an image of each class, or it would never be learned.
     """
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
@@ -84,7 +84,7 @@ def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
 
 
 def of_bytes(*intensities: float) -> tuple[float, ...]:
-    """Statistics published for intensities in [0, 1], in bytes."""
+    """Convert statistics for intensities in [0, 1] to bytes."""
     return tuple(255 * value for value in intensities)
 
 
@@ -168,7 +168,7 @@ def read_digits() -> Raw:
 
 
 def digits_file() -> Path:
-    """Of scikit-learn, which is not imported for it: that takes as long as a fourth of a trial on them."""
+    """The path of scikit-learn's data file. Importing scikit-learn would take as long as a quarter of a trial."""
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
@@ -201,7 +201,7 @@ def read_cifar(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]
 
 
 def read_mnist(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
-    """Images (M, 1, 28, 28) and labels to train on, then those to test."""
+    """Training and test images (M, 1, 28, 28) with their labels."""
     import torchvision.datasets
 
     dataset = getattr(torchvision.datasets, TORCHVISION[name])
@@ -211,7 +211,7 @@ def read_mnist(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]
 
 
 def verify_archive(dataset: Any) -> None:
-    """Checks the MNISTs' archives, where they are kept: torchvision reads what was unpacked from them."""
+    """Check the MNISTs' archives if they are kept: torchvision reads the unpacked files."""
     from torchvision.datasets.utils import check_md5
 
     for archive, md5 in dataset.resources:
@@ -221,9 +221,9 @@ def verify_archive(dataset: Any) -> None:
 
 
 def download(name: str, data_dir: Path) -> None:
-    """Fetches a built-in dataset into `data_dir`: the only function here that uses the network.
+    """Download a built-in dataset into `data_dir`. The only function here that uses the network.
 
-    Raises ValueError for a name that has nothing to fetch, and where the download fails.
+    Raises ValueError for a dataset without a download, and if the download fails.
     """
     if name not in TORCHVISION:
         raise ValueError(f"nothing to download for '{name}': one of {', '.join(TORCHVISION)}")
@@ -241,7 +241,7 @@ def download(name: str, data_dir: Path) -> None:
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel, of how often it has each byte (C, 256); a deviation of 0 is 1."""
+    """Mean and deviation of each channel from histograms of bytes (C, 256); a deviation of 0 becomes 1."""
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
@@ -249,7 +249,7 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """Where downloaded data lie: `data_dir`, or else the environment's ABLATE_DATA."""
+    """The folder of downloaded data: `data_dir`, else ABLATE_DATA."""
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -260,23 +260,22 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Where the pack `name` may lie; the first folder that holds one counts.
+    """The folders that may hold the pack `name`; the first that holds one counts.
 
-    Where ABLATE_PACKS says, by which a command tells its own processes where it found or copied each; in `data_dir`; in
-    the folder that ABLATE_DATA names; in those of ABLATE_MORE_DATA, which commands set too. Raises ValueError for an
-    ABLATE_PACKS or ABLATE_MORE_DATA that is none.
+    In order: ABLATE_PACKS (set by commands for their own processes), `data_dir`, ABLATE_DATA, and ABLATE_MORE_DATA
+    (set by commands too). Raises ValueError for an invalid ABLATE_PACKS or ABLATE_MORE_DATA.
     """
     own = own_packs().get(name)
     return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
 
 
 def above(data_dir: Path | None = None) -> list[Path]:
-    """The folders that packs lie in under their names."""
+    """The folders that hold packs under their names."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 
 def own_packs() -> dict[str, str]:
-    """What ABLATE_PACKS, a JSON object, says: name -> folder. Raises ValueError."""
+    """The content of ABLATE_PACKS, a JSON object: name -> folder. Raises ValueError."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -284,7 +283,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """What ABLATE_MORE_DATA, a JSON list, says. Raises ValueError."""
+    """The content of ABLATE_MORE_DATA, a JSON list. Raises ValueError."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Decoding images that somebody else made: known formats, a bounded size, values of a known range."""
+"""Decoding images from untrusted files: known formats, a bounded size, values in a known range."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GREY = ("1", "L", *SIXTEEN_BITS, "I", "F")
 
 
 def open_image(file: Path) -> Image:
-    """Open an image file, whose pixels are decoded later. Raises ValueError."""
+    """Open an image file without decoding its pixels. Raises ValueError."""
     try:
         content = read_regular(file, LARGEST)
     except OSError as error:
@@ -31,7 +31,7 @@ def open_image(file: Path) -> Image:
 
 
 def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
-    """The image that a file's content is, whose pixels are decoded later. Raises ValueError."""
+    """Open an image from a file's content without decoding its pixels. Raises ValueError."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -42,9 +42,9 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
 
 
 def squared(image: Image, size: int, channels: int) -> Bytes:
-    """Its shorter side resized to `size` and the middle square cut out, as (size, size) or (size, size, 3).
+    """Resize the shorter side to `size` and crop the middle square: (size, size) or (size, size, 3).
 
-    Raises ValueError where it cannot be decoded.
+    Raises ValueError if the image cannot be decoded.
     """
     from PIL import Image, ImageOps
 
@@ -58,9 +58,9 @@ def squared(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """The image with values from 0 to 255: those of 16 bits are scaled, where Pillow alone would clip them.
+    """Convert an image to values from 0 to 255. 16-bit values are scaled; Pillow alone would clip them.
 
-    Raises ValueError for values whose range no file format states.
+    Raises ValueError for values whose range the file format does not state.
     """
     from PIL import Image
 
@@ -73,7 +73,7 @@ def eight_bits(image: Image) -> Image:
 
 
 def is_grey(image: Image) -> bool:
-    """Whether it has one channel."""
+    """Whether an image has one channel."""
     return image.mode in GREY
 
 

@@ -1,4 +1,4 @@
-"""Reading files that somebody else may have made: regular ones up to a size, so that nothing blocks or floods."""
+"""Reading untrusted files: regular files up to a size, so that no read blocks or fills the memory."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from os import PathLike
 
 
 def open_regular(path: PathLike[str] | str) -> BufferedReader:
-    """Open a regular file to read its bytes. Raises OSError for anything else, without waiting for a pipe's writer."""
+    """Open a regular file for reading. Raises OSError for anything else, without blocking on a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -17,7 +17,7 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
-    """The bytes of a regular file. Raises OSError, also where there are more than `largest`."""
+    """The bytes of a regular file. Raises OSError, also if there are more than `largest` bytes."""
     with open_regular(path) as file:
         content = file.read(largest + 1)
     if len(content) > largest:

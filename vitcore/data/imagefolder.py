@@ -27,7 +27,7 @@ TEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a folder in sorted order, training files first, and what they are."""
+    """The images of a folder in sorted order, training files first, with labels."""
 
     files: tuple[Path, ...]
     labels: Indices
@@ -38,7 +38,7 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Reads every byte, once a process. The image size is the shorter side of the first image."""
+    """The facts about a folder; reads every byte once per process. Size: the first image's shorter side."""
     listing = list_folder(root)
     try:
         with open_image(listing.files[0]) as first:
@@ -56,7 +56,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Every image, its shorter side resized to `size` and the middle square cut out."""
+    """Every image, its shorter side resized to `size` and the middle square cropped."""
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):
@@ -65,7 +65,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decodes every image, on all cores. Raises ConfigError with the first that cannot be, and how many there are."""
+    """Decode every image on all cores. Raises ConfigError with the first broken one and their number."""
     from vitcore.options import ConfigError
 
     with ThreadPoolExecutor() as pool:
@@ -76,7 +76,7 @@ def check_images(root: Path, channels: int) -> None:
 
 
 def failure(file: Path, channels: int) -> str:
-    """Why an image cannot be read; "" where it can."""
+    """Why an image cannot be read; "" if it can."""
     try:
         read_image(file, 1, channels)
     except ValueError as error:
@@ -85,7 +85,7 @@ def failure(file: Path, channels: int) -> str:
 
 
 def list_folder(root: Path) -> Listing:
-    """Raises ConfigError for a folder that is missing, or has no classes, or a class with too few images."""
+    """List a folder. Raises ConfigError if it is missing, has no classes, or has a class with too few images."""
     if not root.is_dir():
         refuse(root, "no such folder")
     listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
@@ -95,7 +95,7 @@ def list_folder(root: Path) -> Listing:
 
 
 def list_parts(root: Path) -> Listing:
-    """A folder for training, and one for testing."""
+    """List a folder with a training and a test part."""
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
         refuse(root, "has train/ but neither test/ nor val/ beside it")
@@ -110,7 +110,7 @@ def list_parts(root: Path) -> Listing:
 
 
 def list_flat(root: Path) -> Listing:
-    """One set of class folders: the last fifth of each class, in a fixed random order, is the test set."""
+    """List a flat set of class folders. The last fifth of each class, in a fixed random order, is the test set."""
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
@@ -126,7 +126,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Every file in a folder and those inside of it. Raises ConfigError for one that cannot be read."""
+    """All files below a folder. Raises ConfigError for a folder that cannot be read."""
 
     def unreadable(error: OSError) -> NoReturn:
         refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")
@@ -158,7 +158,7 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:
-    """sha256 over relative paths and contents: what the folder is called does not matter."""
+    """sha256 over relative paths and contents; the folder's own name does not matter."""
     total = hashlib.sha256()
     for file in files:
         total.update(file.relative_to(root).as_posix().encode() + b"\0")

@@ -1,4 +1,4 @@
-"""What the name of data stands for: a built-in dataset, a folder of images, a pack. Reading this loads no torch."""
+"""Looking up data by name: a built-in dataset, a folder of images or a pack. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STATED: dict[str, About] = {}  # packs that are not there, as somebody states th
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """What `name` stands for: a built-in dataset, 'imagefolder:PATH', or a pack (vitcore.data.datasets.data_homes).
+    """The facts about a built-in dataset, 'imagefolder:PATH' or a pack (vitcore.data.datasets.data_homes).
 
-    No file of built-in data is read. Raises ConfigError for an unknown name, and for a folder that is no dataset.
+    Reads no file of built-in data. Raises ConfigError for an unknown name or an invalid folder.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -37,12 +37,12 @@ def describe(name: str, data_dir: Path | None = None) -> About:
 
 
 def unpacked(name: str) -> str:
-    """What to do about a pack that is not there."""
+    """Say how to make a missing pack."""
     return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
 
 
 def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
-    """Where the pack lies that `name` stands for; None for other data."""
+    """The folder of the pack of this name; None for other data."""
     return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
 
 

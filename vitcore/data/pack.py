@@ -73,10 +73,10 @@ class Begun(Options):
 
 
 class Manifest(Options):
-    """What a pack holds: `train` images, then `test` ones, (size, size, channels) each.
+    """The content of a pack: `train` training images, then `test` test images, (size, size, channels) each.
 
-    `image_size` is the side of the middle square that evaluation sees, and the default of config.image_size. mean, std:
-    of the training images' bytes, a value a channel.
+    image_size: side of the middle square that evaluation sees, and the default of config.image_size. mean, std: of
+    the training images' bytes, per channel.
     """
 
     version: Literal[2] = VERSION
@@ -116,7 +116,7 @@ class Manifest(Options):
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of all of it."""
+        """sha256 of the whole manifest."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
     @property
@@ -125,7 +125,7 @@ class Manifest(Options):
 
     @property
     def bytes(self) -> int:
-        """On disk."""
+        """Size on disk."""
         return sum(shard.bytes for shard in self.shards)
 
     def about(self) -> About:
@@ -142,28 +142,28 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """The folder of the pack of this name, where there is a manifest; see `vitcore.data.datasets.data_homes`."""
+    """The folder of a pack, if there is a manifest; see `vitcore.data.datasets.data_homes`."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
 def names(data_dir: Path | None = None) -> list[str]:
-    """Of the packs that `find` could find."""
+    """The names of the packs that `find` can find."""
     own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
     there = (path.parent.name for folder in above(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
     return list(dict.fromkeys([*own, *there]))
 
 
 def lacking(folder: Path) -> str:
-    """What is to be said of a folder in which a pack was looked for and not found."""
+    """Describe a folder in which a pack was not found."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
     return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
 
 
 def manifest(folder: Path, name: str) -> Manifest:
-    """Raises ConfigError, with the file, for one that is damaged or of another pack."""
+    """Read a manifest. Raises ConfigError naming the file if it is damaged or of another pack."""
     path = folder / MANIFEST
     try:
         status = path.stat()
@@ -195,7 +195,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def opened(folder: Path, fingerprint: str) -> Pack:
-    """The pack in `folder`, which `manifest` has read. Raises ValueError naming the file that is damaged."""
+    """Open the pack in `folder` with this manifest. Raises ValueError naming a damaged file."""
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
@@ -204,7 +204,7 @@ def opened(folder: Path, fingerprint: str) -> Pack:
 
 
 class Pack:
-    """A pack whose files are of the right sizes, and its images. Raises ValueError naming each file that is not."""
+    """An open pack. Raises ValueError naming each file of a wrong size."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -223,7 +223,7 @@ class Pack:
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """The images at `places` (B,) of the pack, into (B, S, S, C); by any thread. Raises ValueError if damaged."""
+        """Read the images at `places` (B,) into (B, S, S, C), from any thread. Raises ValueError if damaged."""
         for row in np.argsort(places, kind="stable"):  # in the order of the disk
             self.read_one(int(places[row]), into[row])
 
@@ -246,7 +246,7 @@ class Pack:
         return self.folder / self.manifest.shards[shard].file
 
     def file(self, shard: int) -> int:
-        """Its descriptor, open as long as the process lives."""
+        """The shard's file descriptor, open as long as the process lives."""
         with self.lock:
             if shard not in self.files:
                 with open_regular(self.path(shard)) as file:
@@ -257,7 +257,7 @@ class Pack:
 
 
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
-    """A JPEG as (S, S, C). Raises ValueError for one of another size, before its pixels are decoded."""
+    """A JPEG as (S, S, C). Raises ValueError before decoding if it has another size."""
     size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
         if image.size != (size, size):
@@ -274,7 +274,7 @@ def channels_last(pixels: Bytes) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Raises ValueError where it is not the one that the manifest was written with, or contradicts it."""
+    """Read the index. Raises ValueError if it is not the manifest's or contradicts it."""
     path = folder / INDEX
     try:
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
@@ -291,7 +291,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 
 def parse_index(content: bytes) -> Records:
-    """The records of an .npy file, of which nothing is allocated that its header claims. Raises ValueError."""
+    """The records of an .npy file, without trusting its header. Raises ValueError."""
     file = io.BytesIO(content)
     try:
         np.lib.format.read_magic(file)
@@ -307,7 +307,7 @@ def parse_index(content: bytes) -> Records:
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
-    """Raises ValueError unless there is one for each image, end to end in its shard, with the label of a class."""
+    """Raises ValueError unless there is one record per image, end to end in its shard, with a valid label."""
     if len(records) != manifest.images:
         raise ValueError(f"{len(records):,} records for {manifest.images:,} images")
     if (label := int(records["label"].max())) >= len(manifest.classes):
@@ -324,7 +324,7 @@ def check_records(records: Records, manifest: Manifest) -> None:
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Raises ValueError naming the first shard that is missing, cut short or not this pack's."""
+    """Raises ValueError naming the first shard that is missing, truncated or of another pack."""
     for shard in manifest.shards:
         path = folder / shard.file
         try:
@@ -336,7 +336,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Reads all of a pack: each damaged file's name, and a line on it. `advance` is told of all of its bytes."""
+    """Read a whole pack; return damaged file -> description. advance: called with the numbers of bytes read."""
     found = {}
     try:
         read_index(folder, manifest)
@@ -349,7 +349,7 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
 
 
 def damage(path: Path, shard: Shard, advance: Callable[[int], object]) -> str:
-    """A line on what is wrong with a shard, or nothing; `advance` counts its bytes, those too that are not there."""
+    """What is wrong with a shard, or "". advance: called with its bytes, also for missing ones."""
     left = shard.bytes
 
     def count(size: int) -> None:

@@ -1,11 +1,11 @@
-"""What can be packed: a folder of images, tar files, or a dataset as timm reads it.
+"""Sources of packs: a folder of images, tar files, or a dataset of timm.
 
-    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone, of which a fifth is the test
-    SOURCE.tar                 the same inside; a class may be a tar itself, as in ImageNet's ILSVRC2012_img_train.tar
-    SOURCE/train.tar, val.tar  (or test.tar) such a file a part
-    timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), its splits train and validation
+    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone, a fifth of which is the test
+    SOURCE.tar                 the same inside; a class may be a tar, as in ImageNet's ILSVRC2012_img_train.tar
+    SOURCE/train.tar, val.tar  (or test.tar) one tar per part
+    timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
-Tars are read in place, and so may not be compressed as a whole.
+Tars are read in place; compressed ones are not supported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TESTS = ("test", "val", "validation")
 
 @dataclass(frozen=True)
 class Source:
-    """Images in their order: `train` of them to train, then those to test. names say which one an image is."""
+    """Images in order: `train` training images, then test images. names: what identifies each image."""
 
     classes: tuple[str, ...]
     labels: Indices
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """Of what is to be read: another one is another pack."""
+        """A digest of what will be read: another digest means another pack."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
         for name in self.names:
             total.update(name.encode() + b"\0")
@@ -55,7 +55,7 @@ class Source:
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:
-    """Raises ValueError, naming the source, for what is none of the above, and for a class of too few images."""
+    """Find the source of that name. Raises ValueError for none of the above, or a class of too few images."""
     found = read_source(source, data_dir)
     if why := too_small(found.labels, np.arange(found.train), found.classes):
         raise ValueError(f"source {source}: {why}")
@@ -82,7 +82,7 @@ def read_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """What data=imagefolder:ROOT reads."""
+    """The images that data=imagefolder:ROOT reads."""
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
@@ -101,7 +101,7 @@ def from_folder(root: Path) -> Source:
 
 @dataclass(frozen=True)
 class Member:
-    """An image inside of a tar: its path there, and which bytes of the file it is."""
+    """An image in a tar: its path, and its range of bytes in the file."""
 
     path: PurePosixPath
     file: Path
@@ -111,7 +111,7 @@ class Member:
 
 @dataclass
 class Section(io.RawIOBase):
-    """A part of a file, as a file."""
+    """A range of a file, as a file."""
 
     file: Any
     offset: int
@@ -141,7 +141,7 @@ class Section(io.RawIOBase):
 
 
 def members(path: Path) -> list[Member]:
-    """The images in a tar, and in the tars inside of it, each as if in a folder of that tar's name."""
+    """The images in a tar and in tars inside it, each as if in a folder of that tar's name."""
     with open_regular(path) as file:
         return list(inside(path, file, 0, path.stat().st_size, PurePosixPath()))
 
@@ -164,14 +164,14 @@ def inside(path: Path, file: Any, offset: int, size: int, folder: PurePosixPath)
 
 
 def replaced(member: Member, part: str) -> Member:
-    """As if the tar were the folder `part`."""
+    """Member paths as if the tar were the folder `part`."""
     return Member(
         PurePosixPath(part) / member.path.parent.name / member.path.name, member.file, member.offset, member.size
     )
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """By the folder that each image is in, and the one above, which may be a part. Raises ValueError."""
+    """A source from members: class by folder, part by the folder above. Raises ValueError."""
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
@@ -212,7 +212,7 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Those of timm's datasets that have a length and random access, which those of webdataset and TFDS have not."""
+    """A source from a timm dataset with a length and random access (not webdataset or TFDS)."""
     from timm.data.dataset_factory import create_dataset
 
     parts = []
@@ -239,9 +239,9 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Decoded from timm's own reader, where the dataset has one.
+    """An image from timm's own reader, if the dataset has one.
 
-    The dataset itself opens any format, clips values of 16 bits and takes the next image for an unreadable one.
+    The dataset itself opens any format, clips 16-bit values and skips unreadable images.
     """
     found = getattr(dataset, "reader", dataset)[place][0]
     if not hasattr(found, "read"):
@@ -252,7 +252,7 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    """From a list of labels or timm's own reader, where the dataset has one: else the image is decoded for it."""
+    """A label from a list or timm's own reader, if there is one; else the image is decoded for it."""
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])
     found, label, *_ = getattr(dataset, "reader", dataset)[place]
@@ -261,7 +261,7 @@ def label_of(dataset: Any, place: int) -> int:
 
 
 def classes_of(dataset: Any, count: int) -> tuple[str, ...]:
-    """Names in the order of the labels, or the numbers where there are none."""
+    """Class names in the order of labels; numbers if there are no names."""
     known = getattr(getattr(dataset, "reader", dataset), "class_to_idx", None)
     if not known or len(known) != count:
         return tuple(map(str, range(count)))

@@ -1,8 +1,8 @@
-"""Writing a pack (vitcore/data/pack.py): once, on several cores, and to be continued wherever it was killed.
+"""Writing a pack (vitcore/data/pack.py) once, on several cores, resumable after a kill at any point.
 
-A shard is written under another name, synchronised and renamed, its sums in a file beside it before that; the manifest
-comes last. What is in a shard depends on the source and the options alone, so that a pack is the same however often it
-was interrupted and on however many cores it was made.
+A shard is written under another name, synchronized and renamed; its checksums are in a file beside it before that. The
+manifest comes last. A shard's content depends on the source and the options alone: interruptions and the number of
+cores do not change a pack.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def repair(
     jobs: int = 1,
     advance: Callable[[int], object] = lambda images: None,
 ) -> None:
-    """Writes the `damaged` files of a finished pack again, from the source that it was made of.
+    """Write the `damaged` files of a finished pack again from its source.
 
-    The manifest stays as it is, and so does every id of a trial. Raises ValueError where a file would not be what the
-    manifest holds the sum of, because the source is another one now: that file is not replaced then.
+    The manifest and all trial ids stay. Raises ValueError if a file would differ from the manifest's checksum because
+    the source has changed; that file is not replaced.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -163,13 +163,13 @@ def repair(
 
 
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """The shards that a repair makes again: all JPEGs without an index, as nothing else tells where images end."""
+    """The shards that a repair writes again: all JPEG shards if there is no index, which says where images end."""
     whole = INDEX in damaged and manifest.format == "jpeg"
     return [shard for shard in manifest.shards if whole or shard.file in damaged]
 
 
 def check(name: str, options: Options) -> None:
-    """Raises ConfigError naming what cannot be."""
+    """Raises ConfigError naming an invalid option."""
     check_name(name)
     if options.size < 1:
         raise ConfigError(f"--size {options.size}: at least 1")
@@ -184,9 +184,9 @@ def check_name(name: str) -> None:
 
 
 def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, Any] = MappingProxyType({})) -> Options:
-    """How images are to be stored: as `given`; else as in the pack that is there or was begun; else as `own_size` says.
+    """The options of a pack: the given ones, completed from the existing or unfinished pack, else by default.
 
-    Raises ConfigError for what cannot be, and where `given` is not what is there.
+    Raises ConfigError for invalid options, and for options that contradict the existing pack.
     """
     check_name(name)
     there = stored(folder, name)
@@ -233,7 +233,7 @@ def looked_at(source: Source) -> Iterable[int]:
 
 
 def stored(folder: Path, name: str) -> dict[str, Any]:
-    """Size, crop and format of a pack that is there or was begun; nothing where there is none. Raises ConfigError."""
+    """Size, crop and format of an existing or unfinished pack; empty if there is none. Raises ConfigError."""
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)
         return {"size": known.size, "crop": known.image_size, "format": known.format}
@@ -256,7 +256,7 @@ def read_begun(folder: Path) -> Begun:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One writer a pack, whose lock goes with its process. Raises ValueError where there is another."""
+    """Lock: one writer per pack; the lock ends with its process. Raises ValueError if there is another writer."""
     with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -266,7 +266,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, source: Source, options: dict[str, Any]) -> None:
-    """Raises ValueError where another pack was begun here."""
+    """Begin a pack. Raises ValueError if another one was begun in the folder."""
     wanted = Begun(version=VERSION, **options, source=source.digest)
     path = folder / BEGUN
     if not path.exists():
@@ -280,7 +280,7 @@ def begin(folder: Path, source: Source, options: dict[str, Any]) -> None:
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
-    """Which images each shard holds; training and test images share none."""
+    """The images of each shard; training and test images share none."""
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
     ends = (range(source.train), range(source.train, count))
@@ -291,7 +291,7 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 
 
 def channels_of(source: Source) -> Channels:
-    """One where all are grey of those looked at, evenly spaced."""
+    """1 if a sample of evenly spaced images is all gray, else 3."""
     for place in looked_at(source):
         with picture(source, place) as one:
             if not is_grey(one):
@@ -302,7 +302,7 @@ def channels_of(source: Source) -> Channels:
 def write_shard(
     path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
 ) -> Note:
-    """Its entry in the manifest, with the records (n,) and counts (C, 256) of its bytes; written unless it is there."""
+    """Write a shard unless it exists; return its manifest entry, records (n,) and byte counts (C, 256)."""
     beside, train = path.with_suffix(".npz"), part[0] < source.train
     if not (path.exists() and beside.exists()):
         partial = path.with_suffix(".part")
@@ -337,7 +337,7 @@ def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, 
 def write_images(
     path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
 ) -> tuple[Records, Counts, str]:
-    """The images of a shard, end to end: their records (n,), how often each channel has each byte (C, 256), sha256."""
+    """Write the images of a shard; return records (n,), byte counts (C, 256) and sha256."""
     records, counts, total = np.zeros(len(part), RECORD), np.zeros((channels, 256), np.int64), hashlib.sha256()
     with open(path, "wb", opener=no_follow) as file:
         for row, place in enumerate(part):
@@ -362,7 +362,7 @@ def rewrite_shard(
     sha256: str,
     advance: Callable[[int], object],
 ) -> Records:
-    """Its records; it takes the place of what is there once its sum is the one that the manifest has."""
+    """Write a shard again and return its records; it replaces the old one if its checksum is the manifest's."""
     partial = path.with_suffix(".part")
     records, _, found = write_images(partial, source, part, options, manifest.channels, advance)
     refuse_others(path, found, sha256)
@@ -371,7 +371,7 @@ def rewrite_shard(
 
 
 def reread(path: Path, source: Source, part: range) -> Records:
-    """The records of a whole shard of bytes, whose images are of one size."""
+    """The records of an intact shard of bytes, whose images have one size."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
@@ -380,7 +380,7 @@ def reread(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raises ValueError where what was made again is not what was packed."""
+    """Raises ValueError if a rewritten shard is not what was packed."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(
@@ -389,14 +389,14 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 
 
 def image(source: Source, place: int, size: int, channels: int) -> Bytes:
-    """As (size, size, C). Raises ValueError naming it."""
+    """An image as (size, size, C). Raises ValueError naming it."""
     with picture(source, place) as one:
         return channels_last(squared(one, size, channels))
 
 
 @contextlib.contextmanager
 def picture(source: Source, place: int) -> Iterator[Image]:
-    """An image of the source, open. Raises ValueError naming it for whatever is wrong with it."""
+    """Open an image of the source. Raises ValueError naming it if anything is wrong."""
     try:
         with source.open(place) as one:
             yield one
@@ -416,7 +416,7 @@ def compressed(pixels: Bytes) -> bytes:
 
 
 def finish(folder: Path, name: str, source: Source, options: Options, channels: Channels, notes: list[Note]) -> None:
-    """Index and manifest; what only a continuation needs is removed after them."""
+    """Write index and manifest, then remove what only resuming needs."""
     index = saved(np.concatenate([note["records"] for note in notes]))
     write(folder / INDEX, index)
     mean, std = moments(sum(note["counts"] for note in notes if note["train"]))
@@ -441,7 +441,7 @@ def finish(folder: Path, name: str, source: Source, options: Options, channels: 
 
 
 def saved(records: Records) -> bytes:
-    """As a file of NumPy's."""
+    """An array as the bytes of an .npy file."""
     written = io.BytesIO()
     np.save(written, records)
     return written.getvalue()
@@ -451,12 +451,12 @@ def saved(records: Records) -> bytes:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """An opener for `open`: the file may not be a link, which leads out of the pack. Raises OSError."""
+    """An opener for `open` that refuses links, which could lead out of the pack. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def write(path: Path, content: bytes) -> None:
-    """All of it, or nothing."""
+    """Write a file whole or not at all."""
     partial = path.with_suffix(".new")
     with open(partial, "wb", opener=no_follow) as file:
         file.write(content)
@@ -470,7 +470,7 @@ def synchronise(file: Any) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """And the folder knows it, whatever happens to the machine."""
+    """Rename a file and synchronize its folder."""
     old.rename(new)
     folder = os.open(new.parent, os.O_RDONLY)
     try:

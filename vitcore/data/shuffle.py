@@ -1,7 +1,6 @@
 """Random orders and draws as pure functions of a key, the same on every machine and in every version.
 
-NumPy promises that seed sequences and the raw output of PCG64 never change; it promises nothing of its
-`permutation`.
+NumPy guarantees seed sequences and the raw output of PCG64, but not its `permutation`.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ def order(n: int, *key: object) -> Indices:
 
 
 def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
-    """`places` of each class in a random order of its own; `labels` are those of all images."""
+    """The places of each class, in a random order each. labels: of all images."""
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
@@ -28,9 +27,9 @@ def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
 
 
 def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """The first `share` of each class, in a random order, and the rest. A larger share contains a smaller one.
+    """Split into the first `share` of each class in a random order, and the rest. Larger shares contain smaller.
 
-    At least one image of each class is in the first part, and one in the rest where the class has two.
+    The first part has at least one image per class; the rest too, if the class has two.
     """
     groups = by_class(labels, places, *key)
     cuts = [max(1, round(share * len(group))) for group in groups]
@@ -47,6 +46,6 @@ def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
 
 
 def generator(*key: object) -> np.random.RandomState:
-    """Draws from distributions. It is NumPy's legacy generator: its streams, and its alone, are promised for ever."""
+    """A generator of draws: NumPy's legacy one, whose streams alone are guaranteed forever."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return np.random.RandomState(np.frombuffer(digest, np.uint32))

@@ -1,7 +1,7 @@
-"""Data: which images train, validate and test a trial, in which order.
+"""The training, validation and test images of a trial, and the order in which they are seen.
 
-`load` never touches the network. Every choice (fold, validation, subset, order) is a pure function of a seed and of
-what it is for.
+`load` never uses the network. Every choice (fold, validation, subset, order) is a pure function of a seed and its
+purpose.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = ["Data", "Images", "Order", "check", "download", "load"]
 
 @dataclass(frozen=True)
 class Images:
-    """Some of a dataset: bytes (n, C, H, W), labels (n,), and where each stands in the whole dataset (n,).
+    """Images of a dataset: bytes (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
 
-    Of packs, `pixels` have their channels last in memory or are stored on disk; `window` is what evaluation sees.
+    Of packs, `pixels` are channels-last in memory or stay on disk; `window` is what evaluation sees.
     """
 
     pixels: Tensor | Stored
@@ -64,22 +64,22 @@ class Images:
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
-        """On that device, or to be streamed there."""
+        """These images on a device, or streamed to it."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
     def at(self, places: Indices | slice) -> Images:
-        """Those at some places, in that order."""
+        """The images at these indices, in that order."""
         where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """What evaluation sees of images as they are kept."""
+        """Stored images as evaluation sees them."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """As evaluation sees them, in memory, `size` at a time."""
+        """Batches of `size` images as evaluation sees them, in memory."""
         if not isinstance(self.pixels, Stored):
             return map(self.seen, torch.split(self.pixels, size))
         count = -(-len(self) // size)
@@ -87,7 +87,7 @@ class Images:
         return (self.seen(read(number)) for number in range(count))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
-        """Of a batch's number, from 0 to count - 1 and best in this order, to its images as they are kept."""
+        """A function: batch number (0 to count - 1, best in this order) -> stored images."""
         kept = self.pixels
         if isinstance(kept, Stored):
             return Ahead(lambda number: kept[places(number)], count)
@@ -96,7 +96,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Data:
-    """What one trial sees, and the statistics (1, C, 1, 1) that standardise it."""
+    """The images of a trial, and the statistics (1, C, 1, 1) that standardize them."""
 
     train: Images
     val: Images
@@ -109,7 +109,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Images that fit are kept there (vitcore.runtime.memory.room), others streamed; both give the same batches."""
+        """The data on a device: kept there if they fit (runtime.memory.room), else streamed; the batches are equal."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -117,7 +117,7 @@ class Data:
 
 
 def check(config: Config) -> None:
-    """Raises ConfigError where `config` has other channels or classes than its data, of which no image is read.
+    """Raises ConfigError if `config` has other channels or classes than its data. Reads no image.
 
     A Config alone may have them: the weights of a model for other data are still a model.
     """
@@ -130,12 +130,11 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """The images of one trial, on the CPU. Downloaded data and packs lie in `data_dir`, or else where ABLATE_DATA says.
+    """The images of a trial, on the CPU. data_dir: where downloads and packs are; default: ABLATE_DATA.
 
-    Validation is carved out of the training images before the fraction is taken and is the same at every
-    fraction; a smaller fraction is inside a larger; all are balanced over the classes. Images are resized
-    where `config.image_size` is not theirs. Raises ValueError where data are missing, damaged, or not what
-    `config` says.
+    Validation images are set aside before the fraction is taken and are the same at every fraction. A smaller fraction
+    is a subset of a larger one; all are balanced over the classes. Images are resized to `config.image_size`. Raises
+    ValueError if data are missing, damaged or unlike `config`.
     """
     check(config)
     about = describe(config.data, data_dir)
@@ -159,7 +158,7 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
 
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
-    """Of which no image has been read yet."""
+    """The images of a pack; none is read yet."""
     pack = opened(folder, about.fingerprint["sha256"])
     known = pack.manifest
     window = Window(known.image_size, config.image_size)
@@ -184,10 +183,10 @@ def read(name: str, home: Path | None, size: int) -> Raw:
 def split(
     labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
 ) -> tuple[Indices, Indices, Indices]:
-    """Where the training, validation and test images of one trial stand in the dataset, whose own two parts are given.
+    """Indices of the training, validation and test images of a trial; given are the dataset's own two parts.
 
-    With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition, so that any five seeds
-    from a multiple of five test every image once.
+    With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition: five seeds from a multiple of
+    five test every image once.
     """
     seed = config.data_seed
     if fold_count:
@@ -204,7 +203,7 @@ def part(raw: Raw, index: Indices) -> Images:
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel over the dataset's own training images: one for all trials."""
+    """Mean and deviation of each channel over all training images of the dataset, the same for all trials."""
     channels = range(raw.images.shape[1])
     return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
@@ -215,10 +214,10 @@ def resize(images: np.ndarray, size: int) -> np.ndarray:
 
 
 class Order:
-    """The training images in the order they are seen: one random permutation an epoch, end to end.
+    """The order of the training images: one random permutation per epoch, end to end.
 
-    Batches are always full, so one may span two epochs. A pure function of (seed, epoch, place), so there is
-    nothing to save.
+    Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, place), so
+    that there is nothing to save.
     """
 
     def __init__(self, n: int, seed: int) -> None:
@@ -226,7 +225,7 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """The images seen as number `start`, `start + 1`, ... `start + count - 1` of the training."""
+        """The indices of the images number `start` to `start + count - 1` of the training."""
         taken = []
         while count:
             epoch, first = divmod(start, self.n)
@@ -236,7 +235,7 @@ class Order:
         return np.concatenate(taken)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """In which epoch each of them is seen."""
+        """The epoch in which each of them is seen."""
         return np.arange(start, start + count) // self.n
 
     def permutation(self, epoch: int) -> Indices:

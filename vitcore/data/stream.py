@@ -1,4 +1,4 @@
-"""Images that stay on disk: read when they are asked for, by threads that are some batches ahead."""
+"""Images that stay on disk, read by threads some batches ahead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 512  # images read at a time where all are wanted
 
 @dataclass(frozen=True)
 class Stored:
-    """Those at `places` (n,) of a pack, to be read as bytes (n, C, S, S) on `device`, channels last in memory."""
+    """The images at `places` (n,) of a pack, read on demand as bytes (n, C, S, S) on `device`, channels-last."""
 
     pack: Pack
     places: Indices
@@ -32,23 +32,23 @@ class Stored:
         return len(self.places)
 
     def __getitem__(self, chosen: slice | Indices) -> Stored:
-        """Some of them, still unread."""
+        """A subset, still unread."""
         return replace(self, places=self.places[chosen])
 
     @property
     def nbytes(self) -> int:
-        """Once read."""
+        """Bytes once read."""
         return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
         return replace(self, device=device)
 
     def read(self) -> Tensor:
-        """All of them, ready to be used. Raises ValueError naming a shard that is damaged."""
+        """Read all of them. Raises ValueError naming a damaged shard."""
         return self.begin().end()
 
     def begin(self) -> Reading:
-        """Read, and on the way to the device, in a stream of its own; from any thread."""
+        """Read, and start copying to the device in a stream of its own; from any thread."""
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
@@ -59,7 +59,7 @@ class Stored:
             return Reading(channels_first(there), torch.cuda.current_stream(self.device).record_event())
 
     def resident(self, device: torch.device) -> Tensor:
-        """All of them, a chunk at a time, so that the host never holds more than a few of those."""
+        """Read all of them in chunks, so that the host holds only a few."""
         whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
         chunks = -(-len(self) // CHUNK)
         reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
@@ -70,18 +70,18 @@ class Stored:
 
 
 def channels_first(images: Tensor) -> Tensor:
-    """(n, S, S, C), as they are stored, seen as (n, C, S, S)."""
+    """Stored images (n, S, S, C) viewed as (n, C, S, S)."""
     return images.permute(0, 3, 1, 2)
 
 
 class Reading(NamedTuple):
-    """Images that the device may still be copying."""
+    """Images that may still be on their way to the device."""
 
     images: Tensor
     copied: torch.cuda.Event | None
 
     def end(self) -> Tensor:
-        """For the current stream of the calling thread, which waits for the copy; the thread does not."""
+        """Let the calling thread's current stream wait for the copy; the thread itself does not wait."""
         if self.copied is not None:
             stream = torch.cuda.current_stream(self.images.device)
             stream.wait_event(self.copied)
@@ -90,9 +90,9 @@ class Reading(NamedTuple):
 
 
 class Ahead:
-    """Batch after batch, each begun `AHEAD` batches before it is asked for; in another order too, then unprepared.
+    """Batches, each begun `AHEAD` batches before it is asked for; in another order they are not prefetched.
 
-    batches: what number 0, 1, ... count - 1 is made of. What is read never depends on when.
+    batches: batch number -> its images. What is read never depends on timing.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:

@@ -1,4 +1,4 @@
-"""torch.compile for a process that trains many models, and where it keeps what it made."""
+"""torch.compile for processes that train many models, and its cache on disk."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 
 
 def use_private_cache() -> None:
-    """Keeps what is compiled in this user's own cache folder, unless TORCHINDUCTOR_CACHE_DIR names another.
+    """Keep compiled code in the user's own cache folder, unless TORCHINDUCTOR_CACHE_DIR names another.
 
-    PyTorch unpickles and loads what it finds there, so nobody else may write to it. By itself it uses a folder of /tmp
-    whose name anybody can guess, and then writes that name into the environment.
+    PyTorch unpickles and loads what it finds there, so nobody else may write to it. Its own default is a folder in /tmp
+    with a predictable name.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):
@@ -66,9 +66,9 @@ def cache_home() -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """`path`, made with mode 0700 where it is not there.
+    """Create `path` with mode 0700 if missing.
 
-    Raises ValueError where it is another user's, a link or no folder, or others may write to it; OSError.
+    Raises ValueError if it is another user's, a link, no folder, or writable by others; OSError.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)

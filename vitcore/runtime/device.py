@@ -26,7 +26,7 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """With the number of this process's GPU: a thread of its own would begin at GPU 0."""
+    """The device with the number of this process's GPU: a new thread would use GPU 0."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
@@ -45,7 +45,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def hardware(config: Config) -> str:
-    """What a trial runs on, by its maker's name."""
+    """The maker's name of the hardware that a trial runs on."""
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
@@ -66,7 +66,7 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
 
 @contextmanager
 def computing(config: Config) -> Iterator[None]:
-    """The process as a training of `config` has it: with its threads, and for good with the memory it frees."""
+    """Set up the process for a training of `config`: threads, and keeping freed memory."""
     keep_freed()
     with flushing(True), torch_threads(config.threads):
         yield
@@ -90,7 +90,7 @@ def flushing(on: bool) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """PyTorch's threads on the CPU: more of them change the last bits of a sum, so a trial says how many."""
+    """Set PyTorch's CPU threads: their number changes the last bits of sums, so it is part of a config."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Out of memory: the same work in smaller pieces. And how much memory images may take."""
+"""Handling out-of-memory errors by smaller pieces of work, and the memory that images may take."""
 
 import ctypes
 import gc
@@ -28,11 +28,11 @@ NO_PRIMITIVE = "could not create a primitive"  # oneDNN's, where its code finds 
 
 
 class OutOfMemory(RuntimeError):
-    """The smallest piece that may be does not fit: one image, unless they are tied to each other."""
+    """The smallest possible piece of work does not fit into memory."""
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether smaller pieces may help."""
+    """Whether an error means that memory ran out, so that smaller pieces may help."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without one there is always room for code
@@ -40,9 +40,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
-    """`work(size)`, and the size at which it fitted: halved, from `size` on, each time that memory runs out.
+    """Run `work(size)`, halving the size each time memory runs out; return the result and the size that fits.
 
-    Raises OutOfMemory at 1, and at once where the work is `indivisible`, which says why.
+    Raises OutOfMemory at size 1, or at once if `indivisible` says why the work cannot be divided.
     """
     while True:
         try:
@@ -61,10 +61,10 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
 
 
 def keep_freed() -> None:
-    """Memory that is freed stays with this process, for its next tensors.
+    """Keep freed memory in this process for its next tensors.
 
-    glibc gives blocks of 32 MB and more back to the kernel, which has to zero their pages when the next is asked for.
-    Other C libraries have no such setting.
+    glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again. Other C libraries have no
+    such setting.
     """
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
@@ -73,7 +73,7 @@ def keep_freed() -> None:
 
 
 def release() -> None:
-    """Return the GPU's cached blocks, which other processes may need; do nothing where none was used."""
+    """Return the GPU's cached blocks to other processes, if any GPU was used."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         gc.collect()  # a compiled model refers to itself and holds its tensors until then
         torch.cuda.empty_cache()
@@ -87,8 +87,7 @@ def capacity(device: torch.device) -> float:
 
 
 def room(device: torch.device) -> float:
-    """Bytes of images that may stay in the device's memory: a quarter of a GPU's; of the host's a quarter over all
-    cores, for there may be a worker on each."""
+    """Bytes of images that may stay in memory: a quarter of a GPU's; on the host a quarter shared by all cores."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 
 

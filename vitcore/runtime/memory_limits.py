@@ -1,4 +1,4 @@
-"""The memory that this process may use, and the least that a training needs. Reading this loads no torch."""
+"""The memory that this process may use, and the least that a training needs. Importing this loads no torch."""
 
 import os
 import resource
@@ -14,7 +14,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Mapping[str, Any]) -> int:
-    """What a step of one image needs at least: weights, gradients, moments, averages, and the input of each block.
+    """The least memory for a step of one image: weights, gradients, moments, averages and block inputs.
 
     config: by field; cost: of its model (vitcore.analysis.cost.Cost).
     """
@@ -24,7 +24,7 @@ def least_bytes(config: Mapping[str, Any], cost: Mapping[str, Any]) -> int:
 
 
 def check_memory(config: Mapping[str, Any], cost: Mapping[str, Any], limit: float) -> None:
-    """Raises ConfigError where a training cannot fit into `limit` bytes, before anything is allocated."""
+    """Raises ConfigError if a training cannot fit into `limit` bytes, before anything is allocated."""
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)
@@ -35,7 +35,7 @@ def check_memory(config: Mapping[str, Any], cost: Mapping[str, Any], limit: floa
 
 
 def host_limits() -> Iterator[float]:
-    """What the machine has, and what the process is allowed: by its limits, and by its control groups, as SLURM's."""
+    """Bytes of the machine's memory and of each limit on this process, control groups included."""
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield from process_limits()
     with suppress(OSError):
@@ -46,14 +46,14 @@ def host_limits() -> Iterator[float]:
 
 
 def process_limits() -> Iterator[float]:
-    """ulimit -v and -d, where they are set: of a process's addresses, and of those for its own data."""
+    """ulimit -v and -d, if set, in bytes."""
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             yield limit
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Of a control group and those that it is in: version 2, or version 1."""
+    """The limits of this control group and its parents, version 1 or 2, in bytes."""
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The CPU of this machine. Reading this loads no torch."""
+"""The CPU of this machine. Importing this loads no torch."""
 
 import platform
 from contextlib import suppress
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """By its maker's name."""
+    """The maker's name of the CPU."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

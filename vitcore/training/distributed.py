@@ -1,8 +1,8 @@
-"""One training in several processes, each on a part of every batch: `gpus=N`, by PyTorch's DistributedDataParallel.
+"""Training in several processes, each on a part of every batch: `gpus=N`, using DistributedDataParallel.
 
-All hold the same model, optimiser and average, and take the same steps. The first one alone reads and writes, and its
-word counts where a clock or a signal decides. What `vitcore.train` asks of its ranks is what `Alone` answers for one
-process; `Several` answers for many. NCCL carries what is on GPUs, gloo what is on the host.
+All ranks hold the same model, optimizer and average, and take the same steps. Rank 0 alone reads and writes, and
+decides wherever a clock or a signal matters. `Alone` implements the interface for one process, `Several` for many.
+NCCL carries tensors on GPUs, gloo those on the host.
 """
 
 from __future__ import annotations
@@ -37,40 +37,40 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 
 
 class Alone:
-    """One process, which has all of every batch."""
+    """The interface for a single process, which has all of every batch."""
 
     rank, count = 0, 1
 
     def prepared(self, model: Model) -> Model:
-        """The model as its layers have to be among so many ranks."""
+        """The model with the layers that several ranks need."""
         return model
 
     def replica(self, model: Model) -> Replica[Any]:
-        """What takes the gradients of the model."""
+        """The object that computes a model's gradients."""
         return Replica()
 
     def part(self, batch: int) -> Places:
-        """Which places of a batch are this rank's, in ascending order."""
+        """The indices of a batch that belong to this rank, in ascending order."""
         return EVERY
 
     def share(self, images: int) -> slice:
-        """Which of so many images this rank evaluates."""
+        """The images that this rank evaluates."""
         return EVERY
 
     def gathered(self, mine: Tensor, images: int) -> Tensor:
-        """What each rank has (some, D) of its share, together (images, D)."""
+        """The shares (some, D) of all ranks, concatenated (images, D)."""
         return mine
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Over the ranks."""
+        """The mean over the ranks."""
         return tensor
 
     def agreed(self, decide: Callable[[], bool]) -> bool:
-        """What the first rank decides, at the same step of all."""
+        """The decision of rank 0, at the same step of all ranks."""
         return decide()
 
     def told(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """What the first rank reads."""
+        """What rank 0 reads, on all ranks."""
         return read()
 
 
@@ -78,14 +78,14 @@ class Replica(Generic[Batch]):
     """The model of one process, as it computes the loss of a batch."""
 
     def fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """`work(size)`, and the size at which it fitted into memory: see vitcore.runtime.memory."""
+        """Run `work(size)` and return the size that fits into memory; see vitcore.runtime.memory."""
         return shrinking(work, size, indivisible)
 
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
         return objective(batch)
 
     def each(self, pieces: Iterable[Batch]) -> Iterable[Batch]:
-        """The micro-batches of a step: a backward pass follows each."""
+        """The micro-batches of a step, each followed by a backward pass."""
         return pieces
 
 
@@ -93,7 +93,7 @@ ALONE = Alone()
 
 
 class Several(Alone):
-    """One of `count` processes, which have found each other."""
+    """One of `count` connected processes."""
 
     def __init__(self, rank: int, count: int, device: torch.device) -> None:
         self.rank, self.count, self.device = rank, count, device
@@ -111,14 +111,14 @@ class Several(Alone):
         return Distributed(self, model)
 
     def part(self, batch: int) -> Places:
-        """Pairs of a place and its mirror image, so that both of a pair that mixup or cutmix mixes are here."""
+        """The indices of this rank: pairs of mirrored places, so that both images that mixup mixes are here."""
         half = batch // 2
         first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
         middle = [half] if batch % 2 and after == half else []
         return np.concatenate([np.arange(first, after), middle, np.arange(batch - after, batch - first)]).astype(int)
 
     def share(self, images: int) -> slice:
-        """Of fewer images than ranks, all: each rank evaluates them."""
+        """The images that this rank evaluates; all of them if there are fewer images than ranks."""
         if images < self.count:
             return EVERY
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
@@ -149,24 +149,23 @@ class Several(Alone):
         return content.numpy().tobytes()
 
     def first_says(self, number: int) -> int:
-        """On the host: no GPU is waited for."""
+        """Rank 0's value, sent over the host: no GPU is waited for."""
         said = torch.tensor(number)
         dist.broadcast(said, 0)
         return int(said)
 
     def least(self, number: int) -> int:
-        """Of what the ranks say."""
+        """The minimum over the ranks."""
         said = torch.tensor(number)
         dist.all_reduce(said, dist.ReduceOp.MIN)
         return int(said)
 
 
 class Distributed(Replica[Batch]):
-    """One of the equal models of several ranks: the gradients of a step are their mean, exchanged during the last
-    backward pass.
+    """A replica whose gradients are averaged over the ranks during the last backward pass.
 
-    Ranks that wait for each other must all fit into memory. So the first step is tried before, without an exchange,
-    until all do: later ones are of the same size. This also shows which parameters the loss does not use.
+    All ranks must fit into memory, since they wait for each other. So the first step is tried without communication
+    until all fit; later steps have the same size. This also shows which parameters the loss does not use.
     """
 
     def __init__(self, ranks: Several, model: Model) -> None:
@@ -185,7 +184,7 @@ class Distributed(Replica[Batch]):
             raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
 
     def tried(self, work: Callable[[int], Result], size: int) -> int:
-        """The largest halving of `size` that fits everywhere."""
+        """The largest halving of `size` that fits on every rank."""
         while (fitting := self.ranks.least(largest(work, size))) < size:
             size = fitting
         return size
@@ -216,7 +215,7 @@ def largest(work: Callable[[int], object], size: int) -> int:
 
 
 class Objective(nn.Module):
-    """What DistributedDataParallel wraps: its `forward` prepares the exchange, whatever the loss calls of the model."""
+    """The module that DistributedDataParallel wraps: its `forward` prepares the gradient exchange."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -228,9 +227,9 @@ class Objective(nn.Module):
 
 @contextmanager
 def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Several]:
-    """One of `count` ranks, inside; all of them come and go together.
+    """Join `count` ranks within the block; all enter and leave together.
 
-    After an error nobody waits for the others, who may be gone.
+    After an error no rank waits for the others, which may be gone.
     """
     cuda = device.type == "cuda"
     if cuda:
@@ -252,7 +251,7 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
 
 
 def check_ranks(config: Config) -> None:
-    """Raises ConfigError where so many ranks cannot share a batch; nothing is allocated."""
+    """Raises ConfigError if so many ranks cannot share a batch. Allocates nothing."""
     if config.gpus == 1:
         return
     if config.batch < 2 * config.gpus:
@@ -267,11 +266,11 @@ def check_ranks(config: Config) -> None:
 
 
 def refuse_tied(count: int, device: str) -> None:
-    """PyTorch has batch norm over several processes for GPUs only. Raises ConfigError."""
+    """Raises ConfigError for batch norm, which PyTorch synchronizes on GPUs only."""
     if device == "cpu":
         raise ConfigError(f"gpus={count}: batch norm ties the images of a batch together: on CPUs gpus=1")
 
 
 def exchange_failed(error: BaseException) -> bool:
-    """Whether it says that another rank is gone, or hangs."""
+    """Whether an exception says that another rank is gone or hangs."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and bool(EXCHANGE.search(str(error))))

@@ -1,4 +1,4 @@
-"""A divergence is verified once: hardware that computes wrongly looks the same, until it computes again."""
+"""Verifying a divergence once: faulty hardware looks the same until the steps are recomputed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VERIFICATIONS = 3  # where the steps are not reproducible, so many divergences a
 
 
 class DivergedError(Exception):
-    """The loss, or what the weights make of the validation images, is no longer a number."""
+    """The loss, or the output for the validation images, is no longer finite."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")
@@ -17,9 +17,9 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A divergence to be verified: all is done again from the last checkpoint, every step looked at.
+    """A divergence to verify: training repeats from the last checkpoint and checks every step.
 
-    step: where it was seen; 0: none. refuted_step: one that did not come back: the hardware is suspect.
+    step: where it was seen, 0: none. refuted_step: a loss that was NaN and finite when recomputed: faulty hardware.
     """
 
     step: int = 0
@@ -30,7 +30,7 @@ class Suspicion:
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """To another step; where there was one, it did not come back."""
+        """The suspicion at another step; an earlier one is thereby refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

@@ -1,4 +1,4 @@
-"""An average of the weights over training, which is what is evaluated and kept (arXiv 1806.05594; Polyak's average)."""
+"""An average of the weights over training, which is evaluated and kept (arXiv 1806.05594; Polyak averaging)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class Average:
-    """a <- d a + (1 - d) w after each step, over parameters and buffers alike; whole numbers are copied.
+    """a <- d a + (1 - d) w after each step, for parameters and buffers; integers are copied.
 
-    d = min(decay, (1 + t) / (10 + t)) after t steps, as tf.train.ExponentialMovingAverage has it, so that a short
-    training is not an average over its initial values.
+    d = min(decay, (1 + t) / (10 + t)) after t steps, as in tf.train.ExponentialMovingAverage, so that a short training
+    does not average over its initial values.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -22,12 +22,12 @@ class Average:
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
 
     def follow(self, model: nn.Module) -> None:
-        """The model whose weights are averaged has them elsewhere now."""
+        """Follow a model whose weights have moved in memory."""
         self.live = list(model.state_dict().values())
 
     @torch.no_grad()
     def update(self, steps: int) -> None:
-        """After so many steps."""
+        """Update the average after this many steps."""
         decay = min(self.decay, (1 + steps) / (10 + steps))
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         torch._foreach_lerp_(mean, live, 1 - decay)
@@ -38,7 +38,7 @@ class Average:
     @contextmanager
     @torch.no_grad()
     def in_place(self) -> Iterator[None]:
-        """Inside, the model's weights are the averaged ones."""
+        """Put the averaged weights into the model within the block."""
         own = [tensor.clone() for tensor in self.live]
         copy(self.mean, self.live)
         try:

@@ -1,4 +1,4 @@
-"""What `init_from` may name: another trial or a file. Reading this loads no torch."""
+"""Values of `init_from`: another trial or a file. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIAL = re.compile("[0-9a-f]{12}")
 
 
 def checked(init_from: str) -> str:
-    """none, a trial's id, or a file's absolute path, which need not be there. Raises ConfigError for anything else."""
+    """Check and normalize: none, a trial's id, or an absolute path (which may be missing). Raises ConfigError."""
     if init_from == NONE or is_trial(init_from):
         return init_from
     if not init_from.endswith(FILES):
@@ -28,12 +28,12 @@ def checked(init_from: str) -> str:
 
 
 def is_trial(init_from: str) -> bool:
-    """Whether it is the id of a trial, whose weights lie in a run directory."""
+    """Whether the value is the id of a trial in a run directory."""
     return TRIAL.fullmatch(init_from) is not None
 
 
 def fingerprint(init_from: str) -> Any:
-    """What stands for it in an identity: the trial's id, or the file's sha256. Raises ConfigError for no such file."""
+    """What represents it in an identity: the trial's id or the file's sha256. Raises ConfigError if it is missing."""
     if init_from == NONE or is_trial(init_from):
         return init_from
     try:

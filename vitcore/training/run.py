@@ -1,4 +1,4 @@
-"""What a training writes to, and how it ended."""
+"""What a training writes to, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """Where a training writes. The results' store has one on disk; `Memory` is one that keeps everything."""
+    """The interface that a training writes to; results.store has one on disk, `Memory` keeps everything."""
 
     def checkpoint(self) -> bytes | None:
-        """The newest valid checkpoint; the run has cut its metrics to the lines up to that step."""
+        """The newest valid checkpoint; the run has truncated its metrics to that step."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
     def log(self, line: dict[str, Any]) -> None:
-        """A line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, val_accuracy, lr."""
+        """Write a line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, val_accuracy, lr."""
 
     def save_weights(self, payload: bytes) -> None:
-        """The final weights, as safetensors."""
+        """Save the final weights, as safetensors."""
 
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """For each test image its place in the whole dataset, and whether it was right."""
+        """Save the index of each test image in the whole dataset, and whether it was right."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Called several times a second; `accuracy` is the latest on the validation images."""
+        """Report progress several times a second; accuracy: the latest on the validation images."""
 
     def compiling(self) -> None:
         """Called before a first step that compiles the model, which may take a minute."""

@@ -1,7 +1,6 @@
-"""Weights to start from (`init_from`): another trial's, or a file's, taken over into a model of another head and grid.
+"""Starting from other weights (`init_from`): another trial's or a file's, for a model with another head and grid.
 
-The body is taken over whole, and what does not fit is an error; the head never is: it starts as the config says, which
-unless told otherwise is one linear layer at zero, as the paper fine-tunes (arXiv 2010.11929, sections 3.2 and B.1.1).
+The body is copied whole, and a mismatch is an error. The head is never copied: it starts as the config says.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LEFT_BEHIND = ("head.", "objective.")  # what belongs to what was learned before
 
 
 def read(path: str) -> Weights:
-    """The weights in a file: safetensors under our names, or a .npz of the paper's code. Raises ConfigError."""
+    """The weights in a file: safetensors with our names, or a .npz of the papers' code. Raises ConfigError."""
     from vitcore.interop.convert import load_npz  # late: of no use to most trainings
 
     try:
@@ -40,9 +39,9 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """What a training starts from; None: from its initial values. `parent`: safetensors of the trial that is named.
+    """The weights that a training starts from; None: initial values. parent: safetensors of the named trial.
 
-    Raises ConfigError where they are not there.
+    Raises ConfigError if they are missing.
     """
     if config.init_from == NONE:
         return None
@@ -55,9 +54,9 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 
 @torch.no_grad()
 def take_over(model: Model, weights: Weights, source: str) -> None:
-    """Copies the body of `weights` into `model`; learned positions of another grid are interpolated (section 3.2).
+    """Copy the body of `weights` into `model`, interpolating learned positions (arXiv 2010.11929, section 3.2).
 
-    Raises ConfigError naming the parameter that is missing, is too much, or does not fit.
+    Raises ConfigError naming a parameter that is missing, unknown or of another shape.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body(model.state_dict()), body(weights)
@@ -76,12 +75,12 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
 
 
 def body(weights: Weights) -> dict[str, Tensor]:
-    """Everything but the head, and but what an objective added."""
+    """All parameters but those of the head and the objective."""
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raises ConfigError where `config` cannot start from the weights that `parent` leaves; nothing is allocated."""
+    """Raises ConfigError if `config` cannot start from the weights of `parent`. Allocates nothing."""
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()
