@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from results.comparison.compare import compare as compare
     from results.load import load_studies as load_studies
+    from results.records import Table as Table
     from results.study_results import StudyResults as StudyResults
-    from results.tables.study_table import Table as Table
     from results.tables.study_table import table as table
 
 HOME = {
     "StudyResults": "results.study_results",
-    "Table": "results.tables.study_table",
+    "Table": "results.records",
     "compare": "results.comparison.compare",
     "load_studies": "results.load",
     "table": "results.tables.study_table",

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from results import store, units
 from results.figures import inspection, plots
 from results.figures.theme import COLUMN, FULL
+from results.records import Claim, Table
 from results.statistics import claims, interaction
 from results.store.inspection_data import Inspection
 from results.study_results import StudyResults
@@ -73,7 +74,7 @@ def breakable(name: str) -> Markup:
 def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
     """What the template says of one study. uses: trial id -> how many studies of the report share it."""
     plan, table = study.plan, study_table.table(study)
-    columns = layout.shown(table)
+    columns = layout.shown_columns(table)
     return {
         "slug": slug(study.name),
         "name": study.name,
@@ -81,8 +82,8 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "found": plan.get("found", ""),  # plans written before the field existed
         "table": table,
         "answer": sentences.answer(table),
-        **told_apart(table["notes"], mixed.notes(study.columns)),
-        "departing": sentences.departing(table),
+        **told_apart(table.notes, mixed.notes(study.columns)),
+        "departing": sentences.departure_text(table),
         "summary": summary(table),
         "incomplete": incomplete(study.trials),
         "figures": figures(study),
@@ -90,8 +91,8 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "columns": columns,
         "dagger": layout.dagger(table),
         "grid": layout.as_grid(table, columns),
-        "interactions": [interaction.sentence(one, table["metric"]) for one in table["interactions"]],
-        "claims": [judged(claim, table["metric"]) for claim in table["claims"]],
+        "interactions": [interaction.sentence(one, table.metric) for one in table.interactions],
+        "claims": [judged(claim, table.metric) for claim in table.claims],
         "cost": cost(study, uses),
         "provenance": provenance(study.trials),
         "command": command(plan),
@@ -159,12 +160,12 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
-def summary(table: study_table.Table) -> str:
+def summary(table: Table) -> str:
     """How many arms got which verdict: "2 worse, 1 equivalent"; of a tuned study, each at its own value."""
-    compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
+    compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
-    counts = sentences.tally(tuned or compared)
-    return f"{counts} (each at its own {' and '.join(table['tuned'])})" if tuned else counts
+    counts = sentences.verdict_counts(tuned or compared)
+    return f"{counts} (each at its own {' and '.join(table.tuned)})" if tuned else counts
 
 
 def progress(trials: pd.DataFrame) -> str:
@@ -181,15 +182,15 @@ def incomplete(trials: pd.DataFrame) -> str:
     return f"Incomplete: {progress(trials)}. Every number below may still change: no verdicts yet."
 
 
-def judged(claim: Mapping[str, Any], metric: str) -> dict[str, str]:
+def judged(claim: Claim, metric: str) -> dict[str, str]:
     """A claim with its verdict in words and what it rests on."""
     unit = units.unit(metric)
-    delta = "" if claim["delta"] is None else f"{unit.signed(claim['delta'])}{unit.of_difference}"
-    interval = claim["delta_ci95"] and f" [{', '.join(map(unit.signed, claim['delta_ci95']))}]"
+    delta = "" if claim.delta is None else f"{unit.signed(claim.delta)}{unit.of_difference}"
+    interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed, claim.delta_ci95))}]"
     return {
-        "text": claims.with_labels(claim["claim"]),
-        "verdict": claims.verdict_text(claim["verdict"]),
-        "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim["note"]) if part),
+        "text": claims.with_labels(claim.claim),
+        "verdict": claims.verdict_text(claim.verdict),
+        "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim.note) if part),
     }
 
 

@@ -25,7 +25,7 @@ from ablations.study.study import Design, read_recipe, read_study
 from results import export, report, store
 from results.comparison import compare, summary
 from results.figures import plots
-from results.tables import study_table
+from results.tables import layout, study_table
 
 RECIPE: dict[str, Any] = {
     "description": "Small.",
@@ -233,7 +233,7 @@ def both() -> tuple[Any, Any]:
 
 
 def rendered(study: Any, format: str) -> str:
-    return study_table.render(study_table.table(study), format, None)
+    return layout.render(study_table.table(study), format, None)
 
 
 @pytest.mark.slow

@@ -68,10 +68,10 @@ def table(
     with styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         at_once = intervals is Intervals.simultaneous
-        shown = [study_table.table(study, layout.besides(chosen), interim, at_once) for study in studies]
+        shown = [study_table.table(study, layout.further_metrics(chosen), interim, at_once) for study in studies]
         said = notes.value if notes else None
         if as_json or format is options.TableFormat.json:
-            show_json([json.loads(study_table.render(one, "json", chosen, said)) for one in shown])
+            show_json([json.loads(layout.render(one, "json", chosen, said)) for one in shown])
         elif format is options.TableFormat.csv and len(shown) > 1:
             print(across_recipes.render(shown, "csv", chosen, said))
         elif len(set(recipe)) > 1:
@@ -81,8 +81,8 @@ def table(
                 )
             )
         else:
-            print("\n\n".join(study_table.render(one, format.value, chosen, said) for one in shown))
-    if strict and any(row["n"] + row["diverged"] < row["planned"] for one in shown for row in one["rows"]):
+            print("\n\n".join(layout.render(one, format.value, chosen, said) for one in shown))
+    if strict and any(row.n + row.diverged < row.planned for one in shown for row in one.rows):
         raise typer.Exit(FAILED)
 
 
@@ -119,7 +119,7 @@ def compare(
         ablate compare main.parquet runs --fail-on worse --margin 0.01
     """
     from results.comparison import compare as comparing
-    from results.comparison import summary as told
+    from results.comparison import summary
     from results.did_you_mean import nearest
     from results.load import load_studies
     from results.tables import published
@@ -132,18 +132,18 @@ def compare(
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
-        print(published.render(published.beside(load_studies(a, words or [])), shown.value))
+        print(published.render(published.compare_published(load_studies(a, words or [])), shown.value))
         return
     first = load_studies(a, words or [])
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
     comparison = comparing.compare(first, load_studies(Path(b), words or []))
-    print(told.render(comparison, shown.value))
+    print(summary.render(comparison, shown.value))
     if fail_on:
-        if not told.was_compared(comparison):
-            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({told.gate(comparison, margin)})")
-        print(f"--fail-on {fail_on}: {told.gate(comparison, margin)}", file=sys.stderr)
-        if told.failing(comparison, margin):
+        if not summary.was_compared(comparison):
+            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({summary.gate_text(comparison, margin)})")
+        print(f"--fail-on {fail_on}: {summary.gate_text(comparison, margin)}", file=sys.stderr)
+        if summary.failing_rows(comparison, margin):
             raise typer.Exit(FAILED)
 
 

@@ -8,7 +8,7 @@ from results.figures import plots
 from results.load import load_inspections, load_studies
 from results.store.paths import refuse_links
 from results.study_results import StudyResults
-from results.tables import study_table
+from results.tables import layout, study_table
 
 FORMATS = {"md": "md", "latex": "tex", "csv": "csv", "json": "json", "html": "html"}  # format: suffix
 
@@ -19,9 +19,9 @@ def publish(study: StudyResults, runs: Path) -> str:
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
     for format, suffix in FORMATS.items():
-        store.write_bytes(folder / "tables" / f"table.{suffix}", f"{study_table.render(table, format)}\n".encode())
+        store.write_bytes(folder / "tables" / f"table.{suffix}", f"{layout.render(table, format)}\n".encode())
     plots.draw(study, folder / "figures" / plots.file_name(study))
-    return study_table.render(table, "md")
+    return layout.render(table, "md")
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:

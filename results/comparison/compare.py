@@ -1,4 +1,4 @@
-"""Two sets of results, arm by arm: what B is against A. Arms are matched by what was trained, not by name."""
+"""Compare two sets of results arm by arm: B against A. Arms are matched by their resolved config, not by name."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,40 +8,40 @@ from typing import Any
 import numpy as np
 
 from results import units
+from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row
 from results.statistics import contrast, inference, sensitivity, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
-from results.store import planned
+from results.store.planned import objective
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
 
-Json = dict[str, Any]
-
 IDENTICAL = "identical"
-USUAL = "test_accuracy"  # what rows are of where nothing is said
+USUAL = "test_accuracy"  # the metric of rows that name none
 
 
 @dataclass(frozen=True)
 class Side:
-    """An arm of one of the two sets: its row in its own study's table, its trials, its differences from the baseline
-    (None for a baseline), and what a table says of each planned trial."""
+    """An arm of one of the two sets, with its row in its own study's table.
+
+    contrast: the differences from its baseline, None for a baseline. outcomes: what became of each planned trial.
+    """
 
     study: StudyResults
     arm: Mapping[str, Any]
-    row: Mapping[str, Any]
+    row: Row
     trials: Sample
     contrast: Sample | None
-    cells: Sequence[study_table.Cell]
+    outcomes: Sequence[study_table.Outcome]
 
 
 @dataclass(frozen=True)
 class Test:
-    """B - A, without the trials that are identical on both sides: seeds whose final weights are the same.
+    """B - A, without identical trials: seeds whose final weights are equal on both sides.
 
-    p: of no difference, or of B not diverging more often than A. method: paired, overlapping, welch, or none where
-    nothing is left to test. pairs: how many seeds are paired. repeated: seeds of the same trial with another number.
-    trials: what makes two tests the same test.
+    p: of no difference, or of B diverging no more often than A. method: paired, overlapping, welch or none. pairs: the
+    number of paired seeds. repeated: seeds of one trial with two different values. trials: identifies equal tests.
     """
 
     difference: Estimate
@@ -55,57 +55,70 @@ class Test:
 
 @dataclass(frozen=True)
 class Pair:
-    """Arms to set side by side; None where one side has none. The row is named after `first`."""
+    """Two arms to compare; None where one side has no such arm. The row is named after `first`."""
 
     a: Side | None
     b: Side | None
     first: Side
 
 
-def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
-    """What `ablate compare --format json` prints: verdicts of B against A, Holm over all rows that were tested."""
-    pairs = list(matched(sides(a), sides(b)))
-    tests = [tested(pair, lambda side: side.trials) for pair in pairs]
-    contrasts = [tested(pair, lambda side: side.contrast) for pair in pairs]
+@dataclass(frozen=True)
+class Judged:
+    """A pair with its test, adjusted p of no difference and of equivalence, and the tested change of contrast."""
+
+    pair: Pair
+    test: Test | None
+    p_holm: float | None
+    p_margin: float | None
+    resolvable: float | None
+    change: Test | None
+    p_change: float | None
+
+
+def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
+    """Compare B against A, with one Holm family over all tested rows."""
+    pairs = list(matched_pairs(sides(a), sides(b)))
+    tests = [pair_test(pair, lambda side: side.trials) for pair in pairs]
+    changes = [pair_test(pair, lambda side: side.contrast) for pair in pairs]
     p = [test.p if test else None for test in tests]
-    p_margin = [within(pair, test) for pair, test in zip(pairs, tests, strict=True)]
-    family = len(distinct(tests, p))
-    found = zip(
-        *(pairs, tests, adjusted(tests, p), adjusted(tests, p_margin), resolvable(pairs, tests)),
-        *(contrasts, adjusted(contrasts, [test.p if test else None for test in contrasts])),
-        strict=True,
+    p_margin = [equivalence_p(pair, test) for pair, test in zip(pairs, tests, strict=True)]
+    p_change = [test.p if test else None for test in changes]
+    columns = (
+        *(pairs, tests, holm_over_tests(tests, p), holm_over_tests(tests, p_margin)),
+        *(resolvable_differences(pairs, tests), changes, holm_over_tests(changes, p_change)),
     )
-    rows = [compared_row(family, *parts) for parts in found]
-    return {
-        "a": described(a),
-        "b": described(b),
-        "rows": rows,
-        "provenance": provenance(a, b) | recipes(pairs),
-        "family": family,
-        "verdicts": dict(Counter(row["verdict"] for row in rows if row["verdict"])),
-    }
+    family = len(distinct_p(tests, p))
+    rows = [compared_row(Judged(*values), family) for values in zip(*columns, strict=True)]
+    return Comparison(
+        a=contents(a),
+        b=contents(b),
+        rows=rows,
+        provenance=provenance(a, b) | differing_recipes(pairs),
+        family=family,
+        verdicts=dict(Counter(row.verdict for row in rows if row.verdict)),
+    )
 
 
-# -- who is compared with whom -----------------------------------------------------------------------------------------
+# -- matching ----------------------------------------------------------------------------------------------------------
 
 
 def sides(studies: Sequence[StudyResults]) -> list[Side]:
-    """Every arm of every study, also those at their own value of what is tuned."""
+    """List every arm of every study, including tuned arms at their own value."""
     found = []
     for untuned in studies:
-        rows = {row["arm"]: row for row in study_table.table(untuned)["rows"]}
+        rows = {row.arm: row for row in study_table.table(untuned).rows}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials, cells = contrast.samples_by_arm(study, plan["metric"]), study_table.cells_by_arm(study)
+        trials, outcomes = contrast.samples_by_arm(study, plan["metric"]), study_table.outcomes_by_arm(study)
         for arm in plan["arms"]:
-            own, baseline = trials[arm["name"]], trials[arm["baseline"]]
+            name, own, baseline = arm["name"], trials[arm["name"]], trials[arm["baseline"]]
             difference = None if own is baseline else own - baseline
-            found.append(Side(study, arm, rows[arm["name"]], own, difference, cells[arm["name"]]))
+            found.append(Side(study, arm, rows[name], own, difference, outcomes[name]))
     return found
 
 
-def matched(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
-    """Each arm of A with that of the same config in B, else with its namesake; then what only B has."""
+def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
+    """Pair each arm of A with its counterpart in B, then yield the arms that only B has."""
     used: set[int] = set()
     for side in a:
         best = counterpart(side, b)
@@ -115,31 +128,31 @@ def matched(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """One config may be an arm of several studies: the same study is preferred."""
+    """Find the arm with an equal config, else an equal name; the same study comes first."""
     alike = [other for other in others if trained_alike(side, other)]
-    known = alike or [other for other in others if namesakes(side, other)]
-    return max(known, key=lambda other: (side.study.name == other.study.name, namesakes(side, other)), default=None)
+    known = alike or [other for other in others if are_namesakes(side, other)]
+    return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)
 
 
 def trained_alike(a: Side, b: Side) -> bool:
-    """The same resolved config but for the seeds, and the same metric."""
+    """Tell whether both arms have the same resolved config, apart from seeds, and the same metric."""
     return bool(a.arm["key"] == b.arm["key"] and a.study.plan["metric"] == b.study.plan["metric"])
 
 
-def namesakes(a: Side, b: Side) -> bool:
-    """Arms of one name in one study, by other recipes or on other data."""
-    return bool(a.study.plan["study"] == b.study.plan["study"] and a.arm["name"] == b.arm["name"])
+def are_namesakes(a: Side, b: Side) -> bool:
+    """Tell whether both arms have one name in one study, perhaps with other recipes or data."""
+    return bool(a.study.plan["study"] == b.study.plan["study"] and a.row.arm == b.row.arm)
 
 
-# -- the tests ---------------------------------------------------------------------------------------------------------
+# -- tests -------------------------------------------------------------------------------------------------------------
 
 
-def tested(pair: Pair, what: Callable[[Side], Sample | None]) -> Test | None:
-    """None where the two are not comparable."""
+def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
+    """Test one sample of both sides; None where they are not comparable."""
     a, b = pair.a, pair.b
     if a is None or b is None or not trained_alike(a, b):
         return None
-    left, right = what(a), what(b)
+    left, right = sample_of(a), sample_of(b)
     if left is None or right is None:
         return None
     found = test(left, right, a.study.plan["split"] == b.study.plan["split"])
@@ -147,7 +160,7 @@ def tested(pair: Pair, what: Callable[[Side], Sample | None]) -> Test | None:
 
 
 def test(a: Sample, b: Sample, same_split: bool) -> Test:
-    """Paired where both have the same seeds of the same split, partially overlapping with at least 2, else Welch's."""
+    """Test b - a on all trials that are not identical."""
     common = sorted(a.values.keys() & b.values.keys())
     equal = {seed for seed in common if a.values[seed] == b.values[seed]}
     identical = [seed for seed in common if seed in equal and a.weights[seed] and a.weights[seed] == b.weights[seed]]
@@ -156,15 +169,19 @@ def test(a: Sample, b: Sample, same_split: bool) -> Test:
     new_a, new_b = a.without(identical), b.without(identical)
     if identical and not (new_a.values and new_b.values):
         return Test(Estimate(len(identical), 0.0, why=IDENTICAL), None, "none", 0, identical, repeated, trials)
-    difference, method, pairs = differing_by(new_a, new_b, same_split)
+    difference, method, pairs = estimate_difference(new_a, new_b, same_split)
     return Test(difference, difference.p, method, pairs, identical, repeated, trials)
 
 
-def differing_by(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
-    """b - a, by which method, and over how many pairs."""
+def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
+    """Estimate b - a; return the estimate, the method and the number of pairs.
+
+    Samples with equal seeds of one split are paired. At least 2 common seeds make partially overlapping samples. All
+    others are compared by Welch's test.
+    """
     pairs = b - a
     count = len(pairs.values)
-    if not same_split or count < 2 or other_images(a, b):
+    if not same_split or count < 2 or tested_other_images(a, b):
         return inference.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
@@ -173,95 +190,85 @@ def differing_by(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str,
     return inference.overlapping(*numbers, count, a.image), "overlapping", count
 
 
-def other_images(a: Sample, b: Sample) -> bool:
-    """Whether a seed is known to have tested other images on the other side."""
+def tested_other_images(a: Sample, b: Sample) -> bool:
+    """Tell whether some seed is known to have tested different images on the two sides."""
     return any(not a.same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
 
 
-def within(pair: Pair, test: Test | None) -> float | None:
-    """p of equivalence by the margin of both sides."""
+def equivalence_p(pair: Pair, test: Test | None) -> float | None:
+    """Return p of equivalence within the margin that both sides declare."""
     if pair.a is None or pair.b is None or test is None:
         return None
-    own = margin(pair.a, pair.b)
-    return None if own is None else inference.tost_p(test.difference, own)
+    margin = common_margin(pair.a, pair.b)
+    return None if margin is None else inference.tost_p(test.difference, margin)
 
 
-def distinct(tests: Sequence[Test | None], p: Sequence[float | None]) -> dict[tuple[str, ...], float]:
-    """The p of each test that gave one, once: a baseline shared by several studies is one test."""
+def distinct_p(tests: Sequence[Test | None], p: Sequence[float | None]) -> dict[tuple[str, ...], float]:
+    """Map each distinct test to its p; a baseline shared by several studies is one test."""
     return {test.trials: own for test, own in zip(tests, p, strict=True) if test and own is not None}
 
 
-def adjusted(tests: Sequence[Test | None], p: Sequence[float | None]) -> list[float | None]:
-    """After Holm over the distinct tests."""
-    family = distinct(tests, p)
+def holm_over_tests(tests: Sequence[Test | None], p: Sequence[float | None]) -> list[float | None]:
+    """Adjust p by Holm over the distinct tests."""
+    family = distinct_p(tests, p)
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and own is not None else None for test, own in zip(tests, p, strict=True)]
 
 
-def resolvable(pairs: Sequence[Pair], tests: Sequence[Test | None]) -> list[float | None]:
-    """The smallest difference that each test would have seen; spreads are pooled over a metric and a kind of test."""
-    family = len(distinct(tests, [test.p if test else None for test in tests]))
-    kinds = [
-        (test.method, pair.first.study.plan["metric"]) if test else None
-        for pair, test in zip(pairs, tests, strict=True)
-    ]
+def resolvable_differences(pairs: Sequence[Pair], tests: Sequence[Test | None]) -> list[float | None]:
+    """Return the smallest difference each test would have resolved; spreads are pooled per metric and method."""
+    family = len(distinct_p(tests, [test.p if test else None for test in tests]))
+    groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = {}
+    for pair, test in zip(pairs, tests, strict=True):
+        if test:
+            group = groups.setdefault((test.method, pair.first.study.plan["metric"]), {})
+            group[test.trials] = test.difference
     found: dict[tuple[str, ...], float | None] = {}
-    for kind in {kind for kind in kinds if kind}:
-        own = {test.trials: test.difference for test, its in zip(tests, kinds, strict=True) if test and its == kind}
-        found |= zip(own, sensitivity.resolvable_differences(list(own.values()), family), strict=True)
+    for group in groups.values():
+        found |= zip(group, sensitivity.resolvable_differences(list(group.values()), family), strict=True)
     return [found[test.trials] if test else None for test in tests]
 
 
-# -- the rows ----------------------------------------------------------------------------------------------------------
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def compared_row(
-    family: int,
-    pair: Pair,
-    test: Test | None,
-    p_holm: float | None,
-    p_margin: float | None,
-    resolvable: float | None,
-    change: Test | None,
-    p_change: float | None,
-) -> Json:
-    a, b, plan = pair.a, pair.b, pair.first.study.plan
+def compared_row(judged: Judged, family: int) -> ComparedRow:
+    """Build the row of one pair. family: the number of distinct tests."""
+    pair, test, plan = judged.pair, judged.test, judged.pair.first.study.plan
     difference = test.difference if test else Estimate(0, None)
-    return {
-        "study": plan["study"],
-        "recipe": plan["recipe"],
-        "name": plan["name"],
-        "metric": plan["metric"],
-        "objective": planned.objective(plan),
-        "arm": pair.first.arm["name"],
-        "a": reached(a),
-        "b": reached(b),
-        "delta": difference.value,
-        "delta_ci95": study_table.listed(difference.interval()),
-        "p": test.p if test else None,
-        "p_holm": p_holm,
-        "verdict": judged(a, b, test, p_holm, p_margin),
-        "worse_by_at_most": worse_by_at_most(pair, test),
-        "untested": untested(pair, test),
-        "resolvable_difference": resolvable,
-        "method": test.method if test else None,
-        "n_pairs": test.pairs if test and test.pairs else None,
-        "identical": test.identical if test else [],
-        "contrast": contrast_row(a, b, change, p_change),
-        "notes": measured(plan["metric"], planned.objective(plan))
-        + notes(pair, test, p_holm, p_margin, family)
-        + changed(a, b, change, p_change),
-    }
+    return ComparedRow(
+        study=plan["study"],
+        recipe=plan["recipe"],
+        name=plan["name"],
+        metric=plan["metric"],
+        objective=objective(plan),
+        arm=pair.first.arm["name"],
+        a=reached(pair.a.row) if pair.a else None,
+        b=reached(pair.b.row) if pair.b else None,
+        delta=difference.value,
+        delta_ci95=difference.interval(),
+        p=test.p if test else None,
+        p_holm=judged.p_holm,
+        verdict=verdict_on(judged),
+        worse_by_at_most=worse_by_at_most(pair, test),
+        untested=why_untested(pair, test),
+        resolvable_difference=judged.resolvable,
+        method=test.method if test else None,
+        n_pairs=test.pairs if test and test.pairs else None,
+        identical=test.identical if test else [],
+        contrast=changed_contrast(judged),
+        notes=metric_notes(plan["metric"], objective(plan)) + row_notes(judged, family) + change_notes(judged),
+    )
 
 
-def measured(metric: str, objective: str) -> list[str]:
-    """What a row's numbers are, where that is not the test accuracy of labels: its metric, and what was learned."""
+def metric_notes(metric: str, objective: str) -> list[str]:
+    """Name the metric and what was learned, unless it is the test accuracy of labels."""
     usual = metric == USUAL and objective not in units.PREDICTED
     return [] if usual else [units.name(metric, objective)]
 
 
-def untested(pair: Pair, test: Test | None) -> str | None:
-    """Why a row has no verdict, in two words: "only in B", "other recipe", "n = 1"; None where it has one."""
+def why_untested(pair: Pair, test: Test | None) -> str | None:
+    """Say in two words why a row has no verdict: "only in B", "other recipe", "n = 1"; None where it has one."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -269,41 +276,40 @@ def untested(pair: Pair, test: Test | None) -> str | None:
     a, b = pair.a, pair.b
     if a.study.plan["metric"] != b.study.plan["metric"]:
         return "other metric"
-    keys = [key for key, _, _ in differing(a, b)]
+    keys = [key for key, _, _ in differing_settings(a, b)]
     return "other data" if "data" in keys else "other recipe" if keys else "other version"
 
 
-def reached(side: Side | None) -> Json | None:
-    if side is None:
-        return None
-    return {name: side.row[name] for name in ("mean", "n", "ci95", "planned", "diverged", "failed", "missing")}
+def reached(row: Row) -> Reached:
+    """Keep what an arm reached, without its contrast."""
+    return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing)
 
 
-def judged(
-    a: Side | None, b: Side | None, test: Test | None, p_holm: float | None, p_margin: float | None
-) -> str | None:
-    """The verdict of B against A; identical where every common trial is."""
+def verdict_on(judged: Judged) -> str | None:
+    """Return the verdict of B against A; "identical" where all common trials are."""
+    a, b, test = judged.pair.a, judged.pair.b, judged.test
     if a is None or b is None or test is None:
         return None
     if test.method == "none":
         return IDENTICAL
     return verdict.verdict(
         test.difference,
-        p_holm,
-        tie=p_margin is not None and p_margin < verdict.ALPHA,
+        judged.p_holm,
+        tie=judged.p_margin is not None and judged.p_margin < verdict.ALPHA,
         higher_is_better=units.higher_is_better(a.study.plan["metric"]),
-        diverged=(b.row["diverged"], a.row["diverged"]),
+        diverged=(b.row.diverged, a.row.diverged),
     )
 
 
 def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
-    """The one-sided 95% bound of how much worse B is, below 0 where it is better; None where nothing bounds it.
+    """Return the one-sided 95% bound of how much worse B is; None where nothing bounds it.
 
-    Differences that are identical, seed by seed, are their own bound; none bounds it where more trials of B diverged.
+    The bound is negative where B is better. Differences that are equal for all seeds bound themselves. There is no
+    bound where B diverged more often.
     """
     if pair.a is None or pair.b is None or test is None or test.difference.value is None:
         return None
-    if pair.b.row["diverged"] > pair.a.row["diverged"]:
+    if pair.b.row.diverged > pair.a.row.diverged:
         return None
     worse = -test.difference if units.higher_is_better(pair.first.study.plan["metric"]) else test.difference
     interval = worse.interval(1 - 2 * verdict.ALPHA)
@@ -312,54 +318,57 @@ def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
     return worse.value if test.method == "none" or worse.n > 1 else None
 
 
-def margin(a: Side, b: Side) -> float | None:
-    """What counts as equivalent, where both sides say the same."""
-    own: float | None = a.study.plan["margin"]
-    return own if own == b.study.plan["margin"] else None
+def common_margin(a: Side, b: Side) -> float | None:
+    """Return the margin of equivalence that both sides declare; None where they differ."""
+    margin: float | None = a.study.plan["margin"]
+    return margin if margin == b.study.plan["margin"] else None
 
 
-def contrast_row(a: Side | None, b: Side | None, test: Test | None, p_holm: float | None) -> Json | None:
-    """What the arm is against its baseline on either side, and whether the two answers differ.
+def changed_contrast(judged: Judged) -> ChangedContrast | None:
+    """Compare the arm's contrasts with its baseline on both sides.
 
-    A changed verdict is no evidence by itself: what is tested is the difference of the differences.
+    A changed verdict proves nothing by itself, so the difference of the differences is tested.
     """
-    if a is None or b is None or test is None:
+    a, b, change = judged.pair.a, judged.pair.b, judged.change
+    if a is None or b is None or change is None:
         return None
-    return {
-        "a": a.row["verdict"],
-        "b": b.row["verdict"],
-        "delta": test.difference.value,
-        "delta_ci95": study_table.listed(test.difference.interval()),
-        "p_holm": p_holm,
-    }
+    difference = change.difference
+    return ChangedContrast(a.row.verdict, b.row.verdict, difference.value, difference.interval(), judged.p_change)
 
 
-def notes(pair: Pair, test: Test | None, p_holm: float | None, p_margin: float | None, family: int) -> list[str]:
-    """Why a row is not a plain paired comparison, and what is missing on either side."""
-    a, b = pair.a, pair.b
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def row_notes(judged: Judged, family: int) -> list[str]:
+    """Say what is absent on either side, and why a row is not a plain paired comparison."""
+    a, b, test = judged.pair.a, judged.pair.b, judged.test
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
-    found = [f"{name}: {hole}" for name, side in (("A", a), ("B", b)) for hole in holes(side)]
-    if not namesakes(a, b):
-        other, name = (b, "B") if pair.first is a else (a, "A")
+    found = [
+        f"{name}: {note}"
+        for name, side in (("A", a), ("B", b))
+        for note in study_table.absence_notes(side.outcomes, side.study.plan["metric"])
+    ]
+    if not are_namesakes(a, b):
+        other, name = (b, "B") if judged.pair.first is a else (a, "A")
         found.append(f"{other.arm['name']} of {other.study.name} in {name}")
     if test is None:
-        return [*found, f"shown side by side, not compared: {unlike(a, b)}"]
+        return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = verdict.verdict_notes(
-        judged(a, b, test, p_holm, p_margin),
+        verdict_on(judged),
         test.difference,
         None,
-        p_holm,
+        judged.p_holm,
         family=family,
-        margin=margin(a, b),
+        margin=common_margin(a, b),
         unit=units.unit(a.study.plan["metric"]),
-        diverged=bool(a.row["diverged"] or b.row["diverged"]),
+        diverged=bool(a.row.diverged or b.row.diverged),
     )
     return found + test_notes(a, b, test) + limits
 
 
 def test_notes(a: Side, b: Side, test: Test) -> list[str]:
-    """How the test was made, and which trials stand on both sides."""
+    """Say how the test was made, and which trials stand on both sides."""
     found = []
     if test.method == "none" and a.trials.seeds != b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
@@ -371,90 +380,85 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
     elif test.method == "overlapping":
         found.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
     if test.identical and test.method != "none":
-        found.append(f"{sentences.named(test.identical)}: the same weights on both sides, left out of the test")
+        found.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
     if test.repeated:
-        found.append(f"{sentences.named(test.repeated)}: the same trial gave another number")
+        found.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
     return found
 
 
-def holes(side: Side) -> list[str]:
-    return study_table.holes(side.cells, side.study.plan["metric"])
-
-
-def changed(a: Side | None, b: Side | None, change: Test | None, p_change: float | None) -> list[str]:
-    """A verdict against the baseline that is another one in B, which proves nothing, and what was tested of it."""
-    if a is None or b is None or a.contrast is None or b.contrast is None or change is None:
+def change_notes(judged: Judged) -> list[str]:
+    """Note a verdict against the baseline that changed, with the test of the change."""
+    a, b, change = judged.pair.a, judged.pair.b, judged.change
+    if a is None or b is None or change is None or a.row.verdict == b.row.verdict:
         return []
-    before, after = a.row["verdict"], b.row["verdict"]
-    if before == after:
-        return []
-    words = [(word or "without verdict").replace("-", " ") for word in (before, after)]
-    return [f"against its baseline {words[0]} in A, {words[1]} in B: descriptive; {moved(change, p_change, a)}"]
+    before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (a, b))
+    unit, difference = units.unit(a.study.plan["metric"]), change.difference
+    if difference.value is None or judged.p_change is None:
+        tested = "that its difference from the baseline moved is not tested"
+    else:
+        by = layout.plus_minus(unit.signed(difference.value), difference.interval(), unit)
+        p = units.probability(judged.p_change)
+        moved = f"its difference from the baseline moved by {by}{unit.of_difference}"
+        tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"
+    return [f"against its baseline {before} in A, {after} in B: descriptive; {tested}"]
 
 
-def moved(change: Test, p_change: float | None, side: Side) -> str:
-    """ "its difference from the baseline moved by +0.40 ± 1.20 points, p = 0.4100" """
-    unit, difference = units.unit(side.study.plan["metric"]), change.difference
-    if difference.value is None or p_change is None:
-        return "that its difference from the baseline moved is not tested"
-    by = layout.plus_minus(unit.signed(difference.value), difference.interval(), unit)
-    p = units.probability(p_change)
-    return f"its difference from the baseline moved by {by}{unit.of_difference}, p {p if p[0] == '<' else f'= {p}'}"
-
-
-def differing(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
-    """What differs between the configs of two namesakes: key, A's value, B's."""
+def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
+    """List the settings that differ between two arms: key, value in A, value in B."""
     left, right = a.arm["config"], b.arm["config"]
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
 
 
-def unlike(a: Side, b: Side) -> str:
-    """The same in words, the first three keys."""
+def settings_difference(a: Side, b: Side) -> str:
+    """Describe the first three differing settings of two arms."""
     if a.study.plan["metric"] != b.study.plan["metric"]:
         return f"metric {a.study.plan['metric']} and {b.study.plan['metric']}"
-    found = [f"{key} {mine} and {its}" for key, mine, its in differing(a, b)]
+    found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more or "another version of a part"
 
 
-# -- where they come from ----------------------------------------------------------------------------------------------
+# -- provenance --------------------------------------------------------------------------------------------------------
 
 
-def described(studies: Sequence[StudyResults]) -> Json:
-    """What one side holds; a trial that several studies share is one, as in the report."""
+def contents(studies: Sequence[StudyResults]) -> Contents:
+    """Count the trials of one side; a trial shared by several studies counts once."""
     states = {
-        one: status
+        trial: status
         for study in studies
-        for one, status in zip(study.columns["id"], study.columns["status"], strict=True)
+        for trial, status in zip(study.columns["id"], study.columns["status"], strict=True)
     }
     over = sum(status in ("finished", "diverged") for status in states.values())
-    return {"studies": [study.name for study in studies], "planned": len(states), "over": over}
+    return Contents([study.name for study in studies], len(states), over)
 
 
-def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Json:
-    """What differs: code, versions, device, a plugin that both sides loaded; field -> the values on either side."""
-    left, right = origins(a), origins(b)
+def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
+    """Return each field of provenance that differs, such as code or device, with the values of both sides."""
+    left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}
 
 
-def origins(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
-    """Field -> the values that one side's trials have."""
+def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
+    """Collect the values of each field of provenance over one side's trials."""
     found: dict[str, set[str]] = {}
     for study in studies:
-        own = [*mixed.compared(study.columns), *((name, study.columns[name]) for name in ("revision", "host"))]
-        for name, values in own:
+        columns = [
+            *mixed.comparable_columns(study.columns),
+            *((name, study.columns[name]) for name in ("revision", "host")),
+        ]
+        for name, values in columns:
             found.setdefault(name, set()).update(values)
     return {name: sorted(values - {""}) for name, values in found.items()}
 
 
-def recipes(pairs: Sequence[Pair]) -> Json:
-    """Recipes that differ between namesakes, by name and setting by setting."""
+def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
+    """Return recipes and settings that differ between matched arms, with the values of both sides."""
     found: dict[str, tuple[set[str], set[str]]] = {}
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
-        own = [("recipe", a.study.plan["recipe"], b.study.plan["recipe"])]
-        for name, mine, its in own if trained_alike(a, b) else own + differing(a, b):
-            left, right = found.setdefault(name, (set(), set()))
-            left.add(str(mine))
-            right.add(str(its))
+        recipes = [("recipe", a.study.plan["recipe"], b.study.plan["recipe"])]
+        for name, left, right in recipes if trained_alike(a, b) else recipes + differing_settings(a, b):
+            values = found.setdefault(name, (set(), set()))
+            values[0].add(str(left))
+            values[1].add(str(right))
     return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in found.items() if a != b}

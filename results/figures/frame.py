@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from results.records import Row, Table
 from results.study_results import StudyResults
 from results.style import current
-from results.tables.study_table import Table
 from results.units import name, unit
 
 Plan = dict[str, Any]
@@ -47,25 +47,25 @@ def arms(study: StudyResults, table: Table) -> pd.DataFrame:
     n, planned, gap (why trials are absent, or ""), mean, low, high, delta, delta_low, delta_high, verdict, published,
     flops. What the table does not have is NaN.
     """
-    plan, scale = study.plan, unit(table["metric"]).scale
-    x, rows = x_of(plan), {row["arm"]: row for row in table["rows"]}
+    plan, scale = study.plan, unit(table.metric).scale
+    x, rows = x_of(plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan["arms"], key=lambda arm: current().rank(arm["name"]))
     frame = pd.DataFrame([arm_row(arm, rows[arm["name"]], x, plan, scale) for arm in ordered])
     numbers = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published", "flops"]
     return frame.astype(dict.fromkeys(numbers, float))
 
 
-def arm_row(arm: dict[str, Any], row: dict[str, Any], x: str, plan: Plan, scale: float) -> dict[str, Any]:
-    low, high = row["ci95"] or (None, None)
-    delta_low, delta_high = row["delta_ci95"] or (None, None)
+def arm_row(arm: dict[str, Any], row: Row, x: str, plan: Plan, scale: float) -> dict[str, Any]:
+    low, high = row.ci95 or (None, None)
+    delta_low, delta_high = row.delta_ci95 or (None, None)
     scaled = {
-        "mean": row["mean"],
+        "mean": row.mean,
         "low": low,
         "high": high,
-        "delta": row["delta"],
+        "delta": row.delta,
         "delta_low": delta_low,
         "delta_high": delta_high,
-        "published": row["published"],
+        "published": row.published,
     }
     at, style = arm["values"].get(x, arm["name"]), current()
     return {
@@ -76,11 +76,11 @@ def arm_row(arm: dict[str, Any], row: dict[str, Any], x: str, plan: Plan, scale:
         "series": series(arm, x, plan),
         "line": written(series(arm, x, plan), single=len({*plan["factors"], *plan["curves"]} - {x}) == 1),
         "reference": arm["name"] == arm["baseline"],
-        "verdict": row["verdict"],
-        "n": row["n"],
-        "planned": row["planned"],
+        "verdict": row.verdict,
+        "n": row.n,
+        "planned": row.planned,
         "gap": gap(row),
-        "flops": row["flops"],
+        "flops": row.flops,
         **{name: None if value is None else value * scale for name, value in scaled.items()},
     }
 
@@ -125,9 +125,9 @@ def given_name(arm: dict[str, Any], plan: Plan) -> str:
     return "" if all(part.partition("=")[0] in plan["factors"] for part in change.split(",")) else change
 
 
-def gap(row: dict[str, Any]) -> str:
+def gap(row: Row) -> str:
     """Why an arm has fewer finished trials than planned: "1 diverged, 2 missing"; "" where it has them all."""
-    counts = {word: row[word] for word in ("diverged", "failed", "missing")}
+    counts = {"diverged": row.diverged, "failed": row.failed, "missing": row.missing}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 

@@ -21,13 +21,13 @@ from results.figures.kinds.shape import shape
 from results.figures.page import absences, compose
 from results.figures.theme import style
 from results.names import AXES, FIGURES, METRICS
+from results.records import Table
 from results.statistics import tuning
 from results.store.paths import safe_name
 from results.store.planned import objective
 from results.study_results import StudyResults
 from results.style import current, naming
 from results.tables.sentences import setting_parts
-from results.tables.study_table import Table
 from results.tables.study_table import table as table_of
 from results.units import PREDICTED, name
 
@@ -145,7 +145,7 @@ def unknown(plan: Mapping[str, Any]) -> str:
 
 def subtitle(study: StudyResults, table: Table) -> str:
     """The setting, the metric, and what the marks stand for."""
-    metric = at_any_size(table["metric"]) if kind(study.plan) == "new-size" else table["metric"]
+    metric = at_any_size(table.metric) if kind(study.plan) == "new-size" else table.metric
     return f"{settings(study.plan)}: {metric_name(metric)}, {evidence(arms(study, table))}"
 
 
@@ -155,4 +155,4 @@ def during(study: StudyResults) -> str:
 
 
 def settings(plan: Mapping[str, Any]) -> str:
-    return ", ".join(setting_parts(plan))
+    return ", ".join(setting_parts(plan["recipe"], plan.get("data"), plan["overrides"]))

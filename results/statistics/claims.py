@@ -2,10 +2,11 @@
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from results import units
+from results.records import Claim, Row
 from results.statistics import inference, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
@@ -15,47 +16,42 @@ from results.style import current
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
 CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm may be called anything
-
-NUMBERS = ("verdict", "delta", "delta_ci95", "p_holm", "n_pairs")
-
 VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
-
-Row = Mapping[str, Any]
-Claim = dict[str, Any]
 
 
 def judge_claims(
     plan: Mapping[str, Any],
-    rows: Sequence[Row],
+    rows: Mapping[str, Row],
     samples: Mapping[str, Sample],
-    within: Mapping[str, float | None],
+    p_margins: Mapping[str, float | None],
     unjudged: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> list[Claim]:
     """Judge each claim at each point of the study's curves: agree, disagree, not-resolved, or None where untested.
 
     An arm against its own baseline takes the table's p. All other pairs form a Holm family of their own. Tuned arms
-    stand at their own best value. `within` holds the table's p of equivalence by arm. `unjudged` lists arms whose best
-    value lies at the edge of the grid. `gone` lists grid points that diverged (results/statistics/tuning.py).
+    stand at their own best value.
+
+    rows: the table's, by arm. p_margins: the table's p of equivalence, by arm. unjudged: arms whose best value lies at
+    the edge of the grid. gone: grid points excluded as diverged (results/statistics/tuning.py).
 
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
-    of = {row["arm"]: row for row in rows}
     asked = [point for text in plan["claims"] for point in claims_at_points(text, plan)]
-    there = [(a, b) for a, _, b in asked if a in of and b in of]
-    found = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, b in there}
-    p_holm: dict[tuple[str, str], float | None] = {
-        (a, b): of[contrast_arm(of[a], of[b])]["p_holm"] for a, b in there if is_contrast(of[a], of[b])
-    }
-    own = [pair for pair in found if pair not in p_holm]
-    p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(found[names], plan) for names in own]
-    adjusted = inference.holm(p, len(own))
-    p_holm |= dict(zip(own, adjusted, strict=True))
-    ties = {(a, b): within[contrast_arm(of[a], of[b])] for a, b in there if is_contrast(of[a], of[b])}
-    p_within = [tuned_pairs.p_equivalence(found[names], plan["margin"], plan) for names in own]
-    ties |= zip(own, inference.holm(p_within, len(own)), strict=True)
+    known = list(dict.fromkeys((a, b) for a, _, b in asked if a in rows and b in rows))
+    pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, b in known}
+    contrasts = {(a, b): contrast_arm(rows[a], rows[b]) for a, b in known if is_contrast(rows[a], rows[b])}
+    p_holm = {names: rows[arm].p_holm for names, arm in contrasts.items()}
+    p_margin = {names: p_margins[arm] for names, arm in contrasts.items()}
+    own = [names for names in known if names not in contrasts]
+    p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
+    p_holm |= zip(own, inference.holm(p, len(own)), strict=True)
+    p_within = [tuned_pairs.p_equivalence(pairs[names], plan["margin"], plan) for names in own]
+    p_margin |= zip(own, inference.holm(p_within, len(own)), strict=True)
     return [
-        judged_claim(plan, of, claim, found.get(claim[::2]), p_holm.get(claim[::2]), ties.get(claim[::2]))
+        judged_claim(plan, rows, claim, pairs[names], p_holm[names], p_margin[names])
+        if (names := claim[::2]) in pairs
+        else absent_claim(claim, rows)
         for claim in asked
     ]
 
@@ -97,44 +93,45 @@ def verdict_text(verdict: str | None) -> str:
 
 def is_contrast(a: Row, b: Row) -> bool:
     """Tell whether the table itself tests this pair of arms."""
-    return a["arm"] != b["arm"] and bool(a["baseline"] == b["arm"] or b["baseline"] == a["arm"])
+    return a.arm != b.arm and (a.baseline == b.arm or b.baseline == a.arm)
 
 
 def contrast_arm(a: Row, b: Row) -> str:
-    """Return the name of the arm that the table compares with the other one."""
-    return str((a if a["baseline"] == b["arm"] else b)["arm"])
+    """Return which arm of a contrast is not the baseline."""
+    return (a if a.baseline == b.arm else b).arm
+
+
+def absent_claim(claim: tuple[str, str, str], rows: Mapping[str, Row]) -> Claim:
+    """Return a claim about an arm that the plan lacks."""
+    absent = ", ".join(name for name in claim[::2] if name not in rows)
+    return Claim(" ".join(claim), note=f"no arm {absent} in the plan")
 
 
 def judged_claim(
     plan: Mapping[str, Any],
-    of: Mapping[str, Row],
+    rows: Mapping[str, Row],
     claim: tuple[str, str, str],
-    pair: Pair | None,
+    pair: Pair,
     p_holm: float | None,
-    p_within: float | None,
+    p_margin: float | None,
 ) -> Claim:
-    """Judge one claim. `pair` is None where the plan lacks one of its arms."""
+    """Judge one claim about two arms of the plan."""
     a, relation, b = claim
-    text = f"{a} {relation} {b}"
-    if pair is None:
-        absent = ", ".join(name for name in (a, b) if name not in of)
-        return {"claim": text, **dict.fromkeys(NUMBERS), "note": f"no arm {absent} in the plan"}
     difference = pair.own.mean
-    interval = difference.interval()
-    diverged = of[a]["diverged"], of[b]["diverged"]
+    diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan["metric"])
-    tie = p_within is not None and p_within < ALPHA
+    tie = p_margin is not None and p_margin < ALPHA
     word = verdict.verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged)
     tie = tie and not any(diverged)
-    return {
-        "claim": text,
-        "verdict": verdict_on_tie(word, tie) if relation == "~" else verdict_on_lower(word, difference.value),
-        "delta": difference.value,
-        "delta_ci95": None if interval is None else list(interval),
-        "p_holm": p_holm,
-        "n_pairs": difference.n,
-        "note": claim_note(why_untested(difference, p_holm), relation, word, plan),
-    }
+    return Claim(
+        claim=" ".join(claim),
+        verdict=verdict_on_tie(word, tie) if relation == "~" else verdict_on_lower(word, difference.value),
+        delta=difference.value,
+        delta_ci95=difference.interval(),
+        p_holm=p_holm,
+        n_pairs=difference.n,
+        note=claim_note(why_untested(difference, p_holm), relation, word, plan),
+    )
 
 
 def verdict_on_lower(word: str | None, difference: float | None) -> str | None:

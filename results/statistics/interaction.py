@@ -6,11 +6,11 @@ the scale. One is claimed only where both scales agree in sign.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from results import units
+from results.records import Interaction
 from results.statistics import inference, interim
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
@@ -20,8 +20,6 @@ from results.style import current
 
 POSITIVE, NEGATIVE = "positive", "negative"
 ROLES = ("ab", "a", "b", "baseline")
-
-Interaction = dict[str, Any]
 
 
 def judge_interactions(
@@ -61,24 +59,19 @@ def judged_interaction(
     logit = interaction_sample([logits(sample, images_per_trial(study)) for sample in four]).mean if scale else None
     diverged = diverged_arms(study, [entry[role] for role in ROLES])
     word = verdict(estimate, logit, p_holm, bool(diverged))
-    return {
-        "name": entry["name"],
-        "arms": [entry[role] for role in ROLES],
-        "n": estimate.n,
-        "interaction": estimate.value,
-        "ci95": interval_list(estimate),
-        "logit": logit.value if logit else None,
-        "logit_ci95": interval_list(logit) if logit else None,
-        "p": estimate.p,
-        "p_holm": p_holm,
-        "verdict": word,
-        "notes": notes(estimate, logit, p_holm, diverged),
-    }
-
-
-def interval_list(estimate: Estimate) -> list[float] | None:
-    interval = estimate.interval()
-    return None if interval is None else list(interval)
+    return Interaction(
+        name=entry["name"],
+        arms=[entry[role] for role in ROLES],
+        n=estimate.n,
+        interaction=estimate.value,
+        ci95=estimate.interval(),
+        logit=logit.value if logit else None,
+        logit_ci95=logit.interval() if logit else None,
+        p=estimate.p,
+        p_holm=p_holm,
+        verdict=word,
+        notes=notes(estimate, logit, p_holm, diverged),
+    )
 
 
 def images_per_trial(study: StudyResults) -> float:
@@ -136,16 +129,16 @@ def sentence(interaction: Interaction, metric: str) -> str:
     """Describe one interaction: "position=2d,position_at=shared: +0.40 points (95% CI ...; logit +0.05): not
     resolved".
     """
-    unit, name = units.unit(metric), current().label(interaction["name"])
-    if interaction["interaction"] is None:
-        return f"{name}: {'; '.join(interaction['notes'])}"
-    inside = []
-    if interaction["ci95"]:
-        inside.append(f"95% CI {' to '.join(map(unit.signed, interaction['ci95']))}")
-    if interaction["logit"] is not None:
-        inside.append(f"logit {interaction['logit']:+.2f}")
-    size = f"{unit.signed(interaction['interaction'])}{unit.of_difference}"
-    word = (interaction["verdict"] or "no verdict").replace("-", " ")
-    why = "; ".join(interaction["notes"])
-    within = f" ({'; '.join(inside)})" if inside else ""
+    unit, name = units.unit(metric), current().label(interaction.name)
+    why = "; ".join(interaction.notes)
+    if interaction.interaction is None:
+        return f"{name}: {why}"
+    details = []
+    if interaction.ci95:
+        details.append(f"95% CI {' to '.join(map(unit.signed, interaction.ci95))}")
+    if interaction.logit is not None:
+        details.append(f"logit {interaction.logit:+.2f}")
+    size = f"{unit.signed(interaction.interaction)}{unit.of_difference}"
+    word = (interaction.verdict or "no verdict").replace("-", " ")
+    within = f" ({'; '.join(details)})" if details else ""
     return f"{name}: {size}{within}: {word}{why and f' ({why})'}"

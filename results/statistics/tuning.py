@@ -175,12 +175,12 @@ def choice_notes(
         if point is not None:
             uses.setdefault(point, []).append(seed)
     if uses:
-        parts = [f"{settings_text(grid[point])} ({sentences.named(who)})" for point, who in sorted(uses.items())]
+        parts = [f"{settings_text(grid[point])} ({sentences.seeds_text(who)})" for point, who in sorted(uses.items())]
         yield f"chosen by the other seeds' validation: {', '.join(parts)}"
     yield from (end.note for end in ends)
     holes = [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]
     if holes:
-        yield f"{sentences.named(holes)} did not help to choose: some points of the grid are missing"
+        yield f"{sentences.seeds_text(holes)} did not help to choose: some points of the grid are missing"
 
 
 def settings_text(point: Mapping[str, Any]) -> str:

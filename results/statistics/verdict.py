@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from results.records import Row
 from results.statistics import inference
 from results.statistics.inference import Estimate
 from results.units import Unit
@@ -10,8 +11,6 @@ from results.units import Unit
 ALPHA = 0.05
 BETTER, WORSE, EQUIVALENT, UNRESOLVED = "better", "worse", "equivalent", "not-resolved"
 RESOLVED = (BETTER, WORSE)
-
-Counts = Mapping[str, Any]  # of an arm's trials: n that finished, diverged
 
 
 def verdict(
@@ -41,15 +40,15 @@ def verdict(
     return EQUIVALENT if tie else UNRESOLVED
 
 
-def p_with_divergence(p: float | None, arm: Counts, baseline: Counts, looks: int = 1) -> float | None:
+def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
     """Combine p with Fisher's exact test where the arm diverged: twice the smaller, as two tests make one.
 
     Fisher's p stands alone where there is no other test or where the baseline diverged too.
     """
-    k, others = arm["diverged"], baseline["diverged"]
+    k, others = arm.diverged, baseline.diverged
     if not k:
         return p
-    more = min(1.0, looks * inference.fisher_p(k, k + arm["n"], others, others + baseline["n"]))
+    more = min(1.0, looks * inference.fisher_p(k, k + arm.n, others, others + baseline.n))
     return more if p is None or others else min(1.0, 2 * min(p, more))
 
 
@@ -85,7 +84,7 @@ def verdict_notes(
     tie = margin is not None and is_equivalent(difference, margin)
     if word in (EQUIVALENT, UNRESOLVED):
         if p_holm < ALPHA:
-            notes.append("resolved, but trials diverged on the side that the finished pairs favour")
+            notes.append("resolved, but trials diverged in the arm that finished pairs favor")
         elif excludes_zero(difference):
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         if word == EQUIVALENT and not within_margin(difference, margin or 0.0):
@@ -104,15 +103,15 @@ def verdict_notes(
     return notes
 
 
-def speed_notes(arm: Mapping[str, Any], row: Mapping[str, Any], unit: Unit) -> list[str]:
+def speed_notes(arm: Mapping[str, Any], row: Row, unit: Unit) -> list[str]:
     """Note a difference that changes sign after twice the steps, where one of the two is resolved."""
-    there, difference = arm.get("at_twice_the_steps"), row["delta"]  # None in plans written before the field existed
+    there, difference = arm.get("at_twice_the_steps"), row.delta  # None in plans written before the field existed
     if there is None or difference is None or difference * there["difference"] >= 0:
         return []
-    if row["verdict"] not in RESOLVED and not there.get("resolved"):
+    if row.verdict not in RESOLVED and not there.get("resolved"):
         return []
     other = f"{unit.signed(there['difference'])}{unit.of_difference}"
-    return [f"optimisation speed: at twice the steps the difference is {other} ({there['origin']})"]
+    return [f"optimization speed: at twice the steps the difference is {other} ({there['origin']})"]
 
 
 def within_margin(difference: Estimate, margin: float) -> bool:

@@ -2,21 +2,18 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from results import units
 from results.did_you_mean import nearest
+from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, as_json, json_object
 from results.statistics import claims, interaction
 from results.style import current
 from results.tables import grid, sentences
 from results.tables.grid import Cell, Grid
 from results.units import Unit
-
-Row = Mapping[str, Any]
-Table = Mapping[str, Any]
 
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 FORMATS = ("md", "latex", "csv", "json", "html")
@@ -24,7 +21,7 @@ FORMATS = ("md", "latex", "csv", "json", "html")
 
 @dataclass(frozen=True)
 class Column:
-    """header: what is above it; text: how it is written, from the row and the metric's unit."""
+    """A column: its header, and how a row's value is written in the metric's unit."""
 
     header: str
     text: Callable[[Row, Unit], str]
@@ -32,334 +29,338 @@ class Column:
 
 
 def column(name: str) -> Column:
-    """One of COLUMNS; else of a number that the table was asked for besides, its mean or the interval of that."""
+    """Return one of COLUMNS, or the column of a further metric's mean or interval."""
     if name in COLUMNS:
         return COLUMNS[name]
-    measured = name.removesuffix(INTERVAL)
-    unit, called = units.unit(measured), label(measured)
-    if measured != name:
-        return Column(f"95% CI of {called}", lambda row, _: between(row[name], unit.value))
-    return Column(called, lambda row, _: plus_minus(unit.value(row[name]), row[name + INTERVAL], unit))
+    metric = name.removesuffix(INTERVAL)
+    unit, title = units.unit(metric), label(metric)
+    if metric != name:
+        return Column(f"95% CI of {title}", lambda row, _: brackets(row.value(name), unit.value))
+    return Column(title, lambda row, _: plus_minus(unit.value(row.value(name)), row.value(name + INTERVAL), unit))
 
 
-def besides(columns: Sequence[str] | None) -> list[str]:
-    """What is to be measured for chosen columns, beside what every table has."""
+def further_metrics(columns: Sequence[str] | None) -> list[str]:
+    """List the metrics that chosen columns need beyond those of every table."""
     names = (name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS)
     return list(dict.fromkeys(names))
 
 
-def plus_minus(text: str, interval: Sequence[float] | None, unit: Unit) -> str:
-    """ "76.42 ± 1.93": the intervals are symmetric."""
+def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
+    """Append half the width of a symmetric interval: "76.42 ± 1.93"."""
     return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
 
 
-def between(interval: Sequence[float] | None, write: Callable[[float], str]) -> str:
+def brackets(interval: Interval | None, write: Callable[[float], str]) -> str:
+    """Write an interval as "[low, high]"; "" for none."""
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
 
 
-def of_planned(row: Row, unit: Unit) -> str:
-    return str(row["n"]) if row["n"] == row["planned"] else f"{row['n']}/{row['planned']}"
+def count_of_planned(n: int, planned: int) -> str:
+    """Write "5", or "3/5" where trials are absent."""
+    return str(n) if n == planned else f"{n}/{planned}"
 
 
-def least_margin(row: Row, unit: Unit) -> str:
-    """Rounded up, as a bound is."""
-    return "" if row["margin_met"] is None else unit.bound(row["margin_met"]).removesuffix(unit.of_difference)
+def verdict_cell(row: Row) -> str:
+    """Write the verdict; the dash avoids "none", which would read as an arm's value."""
+    return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
-def word(row: Row, unit: Unit) -> str:
-    if row["arm"] == row["baseline"]:
-        return "baseline"
-    return str(row["verdict"] or "–").replace("-", " ")  # "none" would read as an arm's value
+def margin_cell(row: Row, unit: Unit) -> str:
+    """Write the smallest margin met, rounded up like every bound."""
+    return "" if row.margin_met is None else unit.bound(row.margin_met).removesuffix(unit.of_difference)
 
 
 COLUMNS = {
-    "arm": Column("arm", lambda row, unit: current().label(row["arm"]), numeric=False),
-    "n": Column("n", of_planned),
-    "planned": Column("planned", lambda row, unit: str(row["planned"])),
-    "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row["mean"]), row["ci95"], unit)),
-    "sd": Column("sd", lambda row, unit: unit.value(row["sd"])),
-    "ci95": Column("95% CI", lambda row, unit: between(row["ci95"], unit.value)),
-    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed(row["delta"]), row["delta_ci95"], unit)),
-    "delta_ci95": Column("95% CI of difference", lambda row, unit: between(row["delta_ci95"], unit.signed)),
+    "arm": Column("arm", lambda row, unit: current().label(row.arm), numeric=False),
+    "n": Column("n", lambda row, unit: count_of_planned(row.n, row.planned)),
+    "planned": Column("planned", lambda row, unit: str(row.planned)),
+    "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row.mean), row.ci95, unit)),
+    "sd": Column("sd", lambda row, unit: unit.value(row.sd)),
+    "ci95": Column("95% CI", lambda row, unit: brackets(row.ci95, unit.value)),
+    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed(row.delta), row.delta_ci95, unit)),
+    "delta_ci95": Column("95% CI of difference", lambda row, unit: brackets(row.delta_ci95, unit.signed)),
     "delta_ci95_images": Column(
-        "95% CI, seeds x images", lambda row, unit: between(row["delta_ci95_images"], unit.signed)
+        "95% CI, seeds x images", lambda row, unit: brackets(row.delta_ci95_images, unit.signed)
     ),
     "delta_ci95_simultaneous": Column(
-        "95% CI, simultaneous", lambda row, unit: between(row["delta_ci95_simultaneous"], unit.signed)
+        "95% CI, simultaneous", lambda row, unit: brackets(row.delta_ci95_simultaneous, unit.signed)
     ),
-    "p": Column("p", lambda row, unit: units.probability(row["p"])),
-    "p_holm": Column("p (Holm)", lambda row, unit: units.probability(row["p_holm"])),
-    "verdict": Column("verdict", word, numeric=False),
-    "margin_met": Column("margin met", least_margin),
-    "published": Column("published†", lambda row, unit: unit.value(row["published"])),
-    "params": Column("params", lambda row, unit: units.count(row["params"])),
-    "flops": Column("FLOPs", lambda row, unit: units.count(row["flops"])),
-    "baseline": Column("baseline", lambda row, unit: current().label(row["baseline"]), numeric=False),
-    "n_pairs": Column("pairs", lambda row, unit: "" if row["n_pairs"] is None else str(row["n_pairs"])),
-    "diverged": Column("diverged", lambda row, unit: str(row["diverged"])),
-    "failed": Column("failed", lambda row, unit: str(row["failed"])),
-    "missing": Column("missing", lambda row, unit: str(row["missing"])),
-    "notes": Column("notes", lambda row, unit: "; ".join(row["notes"]), numeric=False),
+    "p": Column("p", lambda row, unit: units.probability(row.p)),
+    "p_holm": Column("p (Holm)", lambda row, unit: units.probability(row.p_holm)),
+    "verdict": Column("verdict", lambda row, unit: verdict_cell(row), numeric=False),
+    "margin_met": Column("margin met", margin_cell),
+    "published": Column("published†", lambda row, unit: unit.value(row.published)),
+    "params": Column("params", lambda row, unit: units.count(row.params)),
+    "flops": Column("FLOPs", lambda row, unit: units.count(row.flops)),
+    "baseline": Column("baseline", lambda row, unit: current().label(row.baseline), numeric=False),
+    "n_pairs": Column("pairs", lambda row, unit: "" if row.n_pairs is None else str(row.n_pairs)),
+    "diverged": Column("diverged", lambda row, unit: str(row.diverged)),
+    "failed": Column("failed", lambda row, unit: str(row.failed)),
+    "missing": Column("missing", lambda row, unit: str(row.missing)),
+    "notes": Column("notes", lambda row, unit: "; ".join(row.notes), numeric=False),
 }
-INTERVAL = "_ci95"  # after the name of what it is of
 SHOWN = (
     *("arm", "n", "mean", "delta", "delta_ci95_images", "delta_ci95_simultaneous"),
     *("p_holm", "verdict", "margin_met", "published", "params", "flops"),
 )
 NOTES = ("all", "short", "none")
-COMPARED = {  # of an arm and its baseline
+COMPARED = {  # columns of an arm against its baseline
     *("delta", "delta_ci95", "delta_ci95_images", "delta_ci95_simultaneous", "p", "p_holm", "verdict", "margin_met"),
 }
 WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "margin_met", "published")  # shown where a row has one
-JUDGED = ("p_holm", "verdict")  # not shown of a table without verdicts
+JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """The table in one of FORMATS, with NOTES of a kind: in LaTeX usually the short ones.
+    """Write the table in one of FORMATS.
 
-    Raises ValueError for another format or column.
+    columns: names of columns, in order. notes: one of NOTES; LaTeX defaults to "short". Raises ValueError for an
+    unknown format or column.
     """
-    check(columns, table)
-    about = columns or (list(COLUMNS) if format in ("csv", "json") else shown(table))
-    table = abridged(table, about, notes or usual_notes(format))
+    check_columns(columns, table)
+    needed = columns or (list(COLUMNS) if format in ("csv", "json") else shown_columns(table))
+    table = abridged(table, needed, notes or default_notes(format))
     if format == "csv":
         return as_csv(flat_rows([table], columns))
     if format == "json":
-        rows = [{name: row[name] for name in columns or row} for row in table["rows"]]
-        return json.dumps({**table, "rows": rows}, indent=1, allow_nan=False)
-    return written(as_grid(table, columns or shown(table)), format)
+        rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
+        return as_json({**json_object(table), "rows": rows})
+    return write_grid(as_grid(table, columns or shown_columns(table)), format)
 
 
-def marked(table: Table) -> list[Row]:
-    """The rows, each verdict that more trials may change called interim."""
-    rows: list[Row] = table["rows"]
-    if not table["interim"]:
-        return rows
-    return [{**row, "verdict": row["verdict"] and f"{row['verdict']} (interim)"} for row in rows]
+def with_interim_marks(table: Table) -> Sequence[Row]:
+    """Return the rows, with "(interim)" after each verdict that more trials may change."""
+    if not table.interim:
+        return table.rows
+    return [replace(row, verdict=row.verdict and f"{row.verdict} (interim)") for row in table.rows]
 
 
-def usual_notes(format: str) -> str:
-    """A paper has little room, and a text of its own."""
+def default_notes(format: str) -> str:
+    """Return the notes that a format gets by default: a paper has little room."""
     return "short" if format == "latex" else "all"
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
-    """The table with the notes of one of NOTES.
+    """Drop the notes that one of NOTES excludes.
 
-    all: everything. short: the footnotes about what is in `columns`, and in what trials differ. none: of these only
-    those without which a number would mislead: trials that are missing or diverged, what limits a difference.
+    all: keep everything. short: keep footnotes about `columns`, and say only in what trials differ. none: keep only
+    footnotes without which a number would mislead, such as missing or diverged trials.
     """
     if notes == "all":
         return table
     rows = [
-        row | {"notes": [note for note in row["notes"] if stays(note, table["notes_of"], columns, notes)]}
-        for row in table["rows"]
+        replace(row, notes=[note for note in row.notes if is_kept(note, table.notes_of, columns, notes)])
+        for row in table.rows
     ]
-    where = " trials: "  # what follows it is which: code differs between trials: ...
-    told = [note.partition(where)[0] + " trials" if where in note else note for note in table["notes"]]
-    told = told if notes == "short" else []
-    return {**table, "rows": rows, "notes": told, "abridged": True}
+    where = " trials: "  # before the list of trials: "code differs between trials: ..."
+    table_notes = [note.partition(where)[0] + " trials" if where in note else note for note in table.notes]
+    return replace(table, rows=rows, notes=table_notes if notes == "short" else [], abridged=True)
 
 
-def stays(note: str, of: Mapping[str, Any], columns: Sequence[str], notes: str) -> bool:
-    """of: the notes of arms and of differences, and by note the column that one is about, if not the arm itself."""
-    if note in of["differences"]:
+def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: str) -> bool:
+    """Tell whether an abridged table keeps a footnote."""
+    if note in subjects.differences:
         return not COMPARED.isdisjoint(columns)
-    if note in of["arms"]:
-        return notes == "short" and of["columns"].get(note, "arm") in columns
+    if note in subjects.arms:
+        return notes == "short" and subjects.columns.get(note, "arm") in columns
     return True
 
 
-def check(columns: Sequence[str] | None, table: Table) -> None:
-    """Raises ValueError for a column that is not there, and for one that is twice."""
+def check_columns(columns: Sequence[str] | None, table: Table) -> None:
+    """Raises ValueError for an unknown or repeated column."""
     for name in columns or ():
-        if name not in COLUMNS and name.removesuffix(INTERVAL) not in table["besides"]:
-            raise unknown(name, table["besides"])
+        if name not in COLUMNS and name.removesuffix(INTERVAL) not in table.besides:
+            raise unknown_column(name, table.besides)
         if columns and columns.count(name) > 1:
             raise ValueError(f"columns={','.join(columns)}: {name} is there twice")
 
 
-def unknown(name: str, measured: Sequence[str]) -> ValueError:
-    """measured: what there is besides, each also with _ci95."""
-    known = list(dict.fromkeys([*COLUMNS, *measured]))
+def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
+    """Return the error for an unknown column, which names the allowed ones."""
+    known = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(known)}{nearest(name, known)}")
 
 
-def written(content: Grid, format: str) -> str:
-    """Raises ValueError for a format that is none of FORMATS."""
+def write_grid(content: Grid, format: str) -> str:
+    """Write a grid as md, latex or html. Raises ValueError for another format."""
     if format not in grid.WRITERS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
     return grid.WRITERS[format](content)
 
 
-def shown(table: Table) -> list[str]:
-    rows = table["rows"]
-    columns = [name for name in SHOWN if table["judged"] or name not in JUDGED]
-    return [name for name in columns if name not in WHERE_KNOWN or any(row[name] is not None for row in rows)]
+def shown_columns(table: Table) -> list[str]:
+    """List the default columns, without those that are empty or withheld."""
+    columns = [name for name in SHOWN if table.judged or name not in JUDGED]
+    return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
-    unit = units.unit(table["metric"])
-    marks, footnotes = grid.number([row["notes"] for row in table["rows"]])
+    """Lay the table out as a grid of text with footnotes."""
+    marks, footnotes = grid.number([row.notes for row in table.rows])
     rows = []
-    for row, mark in zip(marked(table), marks, strict=True):
-        cells = [Cell(column(name).text(row, unit), sort=sortable(row[name])) for name in columns]
-        rows.append([Cell(cells[0].text, cells[0].sort, mark), *cells[1:]])
+    for row, mark in zip(with_interim_marks(table), marks, strict=True):
+        cells = row_cells(row, columns, table.metric)
+        rows.append([replace(cells[0], marks=mark), *cells[1:]])
     return Grid(
-        title=f"{table['name']}: {table['question']}",
+        title=f"{table.name}: {table.question}",
         caption=captions(table, columns),
-        header=[column(name).header.format(metric=label(table["metric"], table["objective"])) for name in columns],
+        header=[header(name, table) for name in columns],
         numeric=[column(name).numeric for name in columns],
         rows=rows,
         footnotes=footnotes,
-        closing=closing(table, columns),
+        closing=closing_lines(table, columns),
     )
 
 
-def sortable(value: Any) -> float | str | None:
-    """An interval sorts by its middle."""
-    if isinstance(value, list):
-        return ", ".join(value) if value and isinstance(value[0], str) else sum(value) / 2 if value else None
-    return value  # type: ignore[no-any-return]  # JSON: a number, a text or None
+def header(name: str, table: Table) -> str:
+    """Return the header of a column."""
+    return column(name).header.format(metric=label(table.metric, table.objective))
+
+
+def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
+    """Return the cells of a row."""
+    unit = units.unit(metric)
+    return [Cell(column(name).text(row, unit), sort=sort_key(row.value(name))) for name in columns]
+
+
+def sort_key(value: Any) -> float | str | None:
+    """Return what a cell sorts by: the middle of an interval, the text of notes, or the value itself."""
+    if isinstance(value, tuple):
+        return float(sum(value) / 2)
+    return ", ".join(value) or None if isinstance(value, list) else value
 
 
 def label(metric: str, objective: str = "") -> str:
+    """Return the style's label of a metric, else its name."""
     return current().labels.get(metric) or units.name(metric, objective)
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    """What the numbers are, whether they are all there will be, and where the baseline is not as the recipe says."""
-    return [caption(table, columns), *filter(None, [sentences.unfinished(table), sentences.departing(table)])]
+    """Return the caption, a warning on unfinished studies, and departures from the recipe."""
+    return [caption(table, columns), *filter(None, [sentences.unfinished(table), sentences.departure_text(table)])]
 
 
 def caption(table: Table, columns: Sequence[str]) -> str:
-    """What the numbers are: n, units, test, family, margin."""
-    unit, split = units.unit(table["metric"]), table["split"]
-    measured = label(table["metric"], table["objective"])
+    """Explain the numbers: n, units, test, family and margin."""
+    unit, split = units.unit(table.metric), table.split
+    metric = label(table.metric, table.objective)
     tests = {"folds": f"each on one of {split.get('folds')} folds of {split['images']:,} images"}
     tested = tests.get(split["kind"], f"all on the same {split['images']:,} test images")
-    also = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in besides(columns))
+    further = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in further_metrics(columns))
     parts = [
-        f"{sentences.seeds(table['rows'])}, {tested}",
-        f"{measured}{in_unit(unit)}{also}, ± is the 95% t interval, not adjusted",
+        f"{sentences.count_text(table.rows)}, {tested}",
+        f"{metric}{in_unit(unit)}{further}, ± is the 95% t interval, not adjusted",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
-        f"p after Holm over {families(table)}",
+        f"p after Holm over {families_text(table)}",
     ]
-    if table["tuned"]:
-        own = " and ".join(table["tuned"])
+    if table.tuned:
+        own = " and ".join(table.tuned)
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
-    if table["budget"] != "steps":
-        parts.append(f"arms are trained for equal {BUDGETS[table['budget']]}")
+    if table.budget != "steps":
+        parts.append(f"arms are trained for equal {BUDGETS[table.budget]}")
     if "delta_ci95_simultaneous" in columns:
         parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
-    if table["margin"] is not None:
-        parts.append(f"equivalent: within {unit.size(table['margin'])}, after Holm too")
+    if table.margin is not None:
+        parts.append(f"equivalent: within {unit.size(table.margin)}, after Holm too")
     if "margin_met" in columns:
         parts.append("margin met: the smallest that holds the 90% interval, not adjusted")
     return "; ".join(parts) + "."
 
 
 def in_unit(unit: Unit) -> str:
+    """Return " in %" or the like; "" for a plain number."""
     return f" in {unit.of_value}" if unit.of_value else ""
 
 
-def families(table: Table) -> str:
-    """How many contrasts p is corrected for."""
-    if not table["tuned"]:
-        return counted(table["family"])
-    own = f"{counted(table['family'])} at their own {' and '.join(table['tuned'])}"
-    return f"{own}, over {table['points_family']} at equal ones"
-
-
-def counted(family: int) -> str:
-    """ "7 planned contrasts" """
-    return f"{family} planned contrast{'' if family == 1 else 's'}"
+def families_text(table: Table) -> str:
+    """Say how many contrasts p is corrected for."""
+    own = f"{table.family} planned contrast{'' if table.family == 1 else 's'}"
+    if not table.tuned:
+        return own
+    return f"{own} at their own {' and '.join(table.tuned)}, over {table.points_family} at equal ones"
 
 
 def reference(table: Table) -> str:
-    baselines = {row["baseline"] for row in table["rows"]}
-    return "the baseline at the same point" if len(baselines) > 1 else current().label(table["baseline"])
+    """Name the baseline; a table with several says "the baseline at the same point"."""
+    baselines = {row.baseline for row in table.rows}
+    return "the baseline at the same point" if len(baselines) > 1 else current().label(table.baseline)
 
 
-def closing(table: Table, columns: Sequence[str]) -> list[str]:
-    """Below the footnotes: what is published, the answer, the claims, what to know, what is not covered."""
-    short = table.get("abridged", False)
+def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
+    """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats."""
     lines = [dagger(table)] if "published" in columns else []
-    lines += [] if short else [f"Answer: {sentences.answer(table)}"]
-    if table["interactions"]:  # results that stand in no row
-        told = "; ".join(interaction.sentence(one, table["metric"]) for one in table["interactions"])
-        corrected = f"Holm over {len(table['interactions'])}"
-        lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {told}.")
-    if table["claims"] and not short:
-        judged = [f"{claims.with_labels(c['claim'])}: {claims.verdict_text(c['verdict'])}" for c in table["claims"]]
-        lines.append(f"Claims of {origin(table)}: {'; '.join(judged)}.")
-    lines += [f"Note: {note}." for note in table["notes"]]
-    return lines + ([] if short else [f"Not covered: {caveat}" for caveat in table["caveats"]])
+    lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
+    if table.interactions:  # results that stand in no row
+        described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
+        corrected = f"Holm over {len(table.interactions)}"
+        lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
+    if table.claims and not table.abridged:
+        judged = [f"{claims.with_labels(one.claim)}: {claims.verdict_text(one.verdict)}" for one in table.claims]
+        lines.append(f"Claims of {claimant(table)}: {'; '.join(judged)}.")
+    lines += [f"Note: {note}." for note in table.notes]
+    return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
 
 
 def dagger(table: Table) -> str:
-    """What † says of published numbers."""
-    return f"† {measured_in(table)}: another setting, shown beside ours, not compared."
+    """Explain the † of published numbers."""
+    return f"† {published_source(table)}: another setting, shown beside ours, not compared."
 
 
-def origin(table: Table) -> str:
-    """Whose claims they are: a study need not name a source."""
-    return table["source"] or "the study"
+def claimant(table: Table) -> str:
+    """Name who makes the claims; a study need not name a source."""
+    return table.source or "the study"
 
 
-def measured_in(table: Table) -> str:
-    """Where the published numbers stand, and what they are of."""
-    return table["published_of"] or "the study"
+def published_source(table: Table) -> str:
+    """Name where the published numbers stand."""
+    return table.published_of or "the study"
 
 
 # -- CSV -----------------------------------------------------------------------------------------------------
 
-INTERACTION = {  # column: what it is of an interaction
+INTERACTION = {  # column -> field of an interaction
     name if name == "interaction" else f"interaction_{name}": name
     for name in ("interaction", "ci95", "logit", "logit_ci95", "n", "p", "p_holm", "verdict", "notes")
 }
 
 
 def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The arms of the tables; an interaction stands beside the arm that has both changes, where a table has any.
-
-    Chosen columns are all that there is.
-    """
-    names = columns or [*COLUMNS, *(INTERACTION if any(table["interactions"] for table in tables) else ())]
-    return [flat(row, names) for table in tables for row in with_interactions(table)]
-
-
-def with_interactions(table: Table) -> list[Row]:
-    found = {one["name"]: one for one in table["interactions"]}
-    none: Row = {"notes": []}
-    return [
-        {**row, **{name: found.get(row["arm"], none).get(key) for name, key in INTERACTION.items()}}
-        for row in marked(table)
-    ]
+    """Return a CSV row per arm; by default an interaction stands beside the arm with both changes."""
+    with_interactions = not columns and any(table.interactions for table in tables)
+    rows = []
+    for table in tables:
+        interactions = {one.name: one for one in table.interactions}
+        for row in with_interim_marks(table):
+            cells = {name: row.value(name) for name in columns or COLUMNS}
+            if with_interactions:
+                own = interactions.get(row.arm)
+                cells |= {name: getattr(own, key, [] if key == "notes" else None) for name, key in INTERACTION.items()}
+            rows.append(flat(cells))
+    return rows
 
 
-def flat(row: Row, columns: Sequence[str]) -> dict[str, Any]:
-    """Intervals become two columns, notes one."""
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Split each interval into two columns, and join notes into one."""
     cells: dict[str, Any] = {}
-    for name in columns:
+    for name, value in values.items():
         if "ci95" in name:
-            cells[f"{name}_low"], cells[f"{name}_high"] = row[name] or (None, None)
+            cells[f"{name}_low"], cells[f"{name}_high"] = value or (None, None)
         else:
-            cells[name] = "; ".join(row[name]) if name.endswith("notes") else row[name]
+            cells[name] = "; ".join(value) if name.endswith("notes") else value
     return cells
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Raw numbers, full precision; no text starts a spreadsheet formula."""
+    """Write rows as CSV with numbers in full precision; no text can start a spreadsheet formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(harmless, rows[0]))
-    writer.writerows(map(harmless, row.values()) for row in rows)
+    writer.writerow(map(without_formula, rows[0]))
+    writer.writerows(map(without_formula, row.values()) for row in rows)
     return text.getvalue().rstrip("\n")
 
 
-def harmless(value: Any) -> Any:
-    """A text on one line; one that a spreadsheet would take for a formula gets an apostrophe."""
+def without_formula(value: Any) -> Any:
+    """Put a text on one line, with an apostrophe where a spreadsheet would read a formula."""
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())

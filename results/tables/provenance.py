@@ -22,13 +22,13 @@ def notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> 
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     found = []
-    for name, texts in compared({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)}):
+    for name, texts in comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)}):
         if differs(texts):
             found.append(note(name, mine, texts))
     return found
 
 
-def compared(trials: Columns) -> Iterator[tuple[str, list[str]]]:
+def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     """What must be the same for trials to be compared, by trial, "" where it is not known or not used.
 
     A plugin counts by its name, wherever it was loaded: a baseline that studies share may be trained without it.
@@ -82,5 +82,5 @@ def where(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
         count = sum(map(len, seeds.values()))
         return f"{count} trials of {len(seeds)} arms" if partial else f"{count}: all of {len(seeds)} arms"
     return "; ".join(
-        f"{arm} {sentences.named(own)}" if arm in partial else f"all of {arm}" for arm, own in seeds.items()
+        f"{arm} {sentences.seeds_text(own)}" if arm in partial else f"all of {arm}" for arm, own in seeds.items()
     )

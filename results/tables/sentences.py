@@ -2,247 +2,246 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from results.records import Interval, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.style import current
 from results.units import Unit, unit
 
-Row = Mapping[str, Any]
-
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
-NAMED = 4  # differences that a sentence tells one by one
+NAMED = 4  # differences that a sentence states one by one
 NOT_YET = "no verdict before all are"
 
 
-def sentence(row: Row, table: Mapping[str, Any]) -> str:
-    """What follows "position=none is": "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
+def sentence(row: Row, table: Table) -> str:
+    """Complete "position=none is": "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
 
-    What is not resolved is no "no difference": the sentence says how large one could be.
+    An unresolved difference is not "no difference": the sentence says how large it could be.
     """
-    measure, baseline = unit(table["metric"]), current().label(row["baseline"])
-    if row["arm"] == row["baseline"]:
+    measure, baseline = unit(table.metric), current().label(row.baseline)
+    if row.arm == row.baseline:
         return "the baseline"
-    if row["verdict"] is None:
-        return f"not compared with {baseline} ({untested(row)})"
-    if row["verdict"] in (BETTER, WORSE):
-        return f"{row['verdict']} than {baseline} {by(row, measure)}"
-    if row["verdict"] == EQUIVALENT:
-        return f"equivalent to {baseline} within {measure.size(table['margin'])}"
-    return f"not resolved against {baseline}: {bound(intervals(row), measure)}{lost(row)}"
+    if row.verdict is None:
+        return f"not compared with {baseline} ({why_untested(row)})"
+    if row.verdict in (BETTER, WORSE):
+        return f"{row.verdict} than {baseline} {by_how_much(row, measure)}"
+    if row.verdict == EQUIVALENT:
+        return f"equivalent to {baseline} within {measure.size(table.margin or 0.0)}"
+    return f"not resolved against {baseline}: {bound(intervals(row), measure)}{divergence_text(row)}"
 
 
-def by(row: Row, measure: Unit) -> str:
-    """ "by 18.23 points (95% CI 16.30 to 20.16)"; "as 5 of 5 trials diverged" where no pairs say by how much."""
-    if row["delta_ci95"] is None:
-        return f"as {row['diverged']} of {row['planned']} trials diverged"
-    towards = 1 if row["delta"] > 0 else -1
-    low, high = sorted(towards * end for end in row["delta_ci95"])
+def by_how_much(row: Row, measure: Unit) -> str:
+    """Write "by 18.23 points (95% CI 16.30 to 20.16)", or "as 5 of 5 trials diverged" without pairs."""
+    if row.delta is None or row.delta_ci95 is None:
+        return f"as {row.diverged} of {row.planned} trials diverged"
+    towards = 1 if row.delta > 0 else -1
+    low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
-    return f"by {measure.size(row['delta'])} {interval}{here(row)}{lost(row)}"
+    return f"by {measure.size(row.delta)} {interval}{images_text(row)}{divergence_text(row)}"
 
 
-def intervals(row: Row) -> list[Sequence[float]]:
-    """Of the row's difference, over seeds and, where known, over seeds and images."""
-    return [one for one in (row["delta_ci95"], row["delta_ci95_images"]) if one]
+def intervals(row: Row) -> list[Interval]:
+    """Return the difference's intervals: over seeds and, where known, over seeds and images."""
+    return [one for one in (row.delta_ci95, row.delta_ci95_images) if one]
 
 
-def bound(intervals: Sequence[Sequence[float]], measure: Unit, by: str = " (95% CI)") -> str:
-    """The largest difference that the intervals hold, where that is less than any two values can differ by.
-
-    by: whose intervals they are.
-    """
+def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
+    """State the largest difference inside the intervals, unless they bound nothing. source: whose intervals."""
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
-    return f"any difference is below {measure.bound(largest)}{by}"
+    return f"any difference is below {measure.bound(largest)}{source}"
 
 
-def here(row: Row) -> str:
-    """What other test images could undo is said of these."""
-    images = row["delta_ci95_images"]
+def images_text(row: Row) -> str:
+    """Restrict a difference to these test images where other images could undo it."""
+    images = row.delta_ci95_images
     return " on these test images" if images and images[0] <= 0 <= images[1] else ""
 
 
-def lost(row: Row) -> str:
-    """Trials that diverged are part of the answer."""
-    return f", and {row['diverged']} of {row['planned']} trials diverged" if row["diverged"] else ""
+def divergence_text(row: Row) -> str:
+    """Mention diverged trials, which are part of the answer."""
+    return f", and {row.diverged} of {row.planned} trials diverged" if row.diverged else ""
 
 
-def untested(row: Row) -> str:
-    if row["n_pairs"] < 2:
-        return f"{row['n_pairs']} of {row['planned']} pairs of seeds finished{lost(row)}"
-    if row["p"] is not None:
+def why_untested(row: Row) -> str:
+    """Explain why an arm was not tested."""
+    if (row.n_pairs or 0) < 2:
+        return f"{row.n_pairs} of {row.planned} pairs of seeds finished{divergence_text(row)}"
+    if row.p is not None:
         return "a best value lies at the edge of its grid"
-    return f"all {row['n_pairs']} differences are identical"
+    return f"all {row.n_pairs} differences are identical"
 
 
-def answer(table: Mapping[str, Any]) -> str:
-    """The study's answer in a sentence made from its verdicts, what is resolved first.
+def answer(table: Table) -> str:
+    """State the study's answer in one sentence from its verdicts, resolved ones first.
 
-    Of a tuned study the arms at the value that each was tuned to; those at equal values, where one may fail that is as
-    good at its own, are counted. Arms of one verdict share a clause; where they are many it names the extremes. The
-    table has them all.
+    In a tuned study only arms at their own best value are described; those at equal values are counted. Arms with one
+    verdict share a clause, and a long clause names the extremes.
     """
-    compared = [row for row in table["rows"] if row["arm"] != row["baseline"]]
+    compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
-    if not table.get("judged", True):
-        return " ".join([opening(table), f"{NOT_YET}.", *closing(table)])
-    told = clauses(tuned or compared, table) or "nothing to compare"
+    if not table.judged:
+        return " ".join([opening(table), f"{NOT_YET}.", *learning_rate_note(table)])
+    text = clauses(tuned or compared, table) or "nothing to compare"
     if tuned:
-        what = " and ".join(table["tuned"])
-        told = f"each at its own {what}, {told}. At equal {what}: {tally([r for r in compared if r not in tuned])}"
-    return " ".join([opening(table), f"{told}.", *closing(table)])
+        what = " and ".join(table.tuned)
+        rest = verdict_counts([row for row in compared if row not in tuned])
+        text = f"each at its own {what}, {text}. At equal {what}: {rest}"
+    return " ".join([opening(table), f"{text}.", *learning_rate_note(table)])
 
 
-def clauses(rows: Sequence[Row], table: Mapping[str, Any]) -> str:
-    """A clause a verdict. A baseline of several settings is named by them once."""
-    told, known = [], set[str]()
-    for group in grouped(rows):
-        baseline = current().label(parts(group[0])[1])
-        told.append(clause(group, table, "the baseline" if baseline in known else baseline))
+def clauses(rows: Sequence[Row], table: Table) -> str:
+    """Write a clause per verdict; a baseline of several settings is spelled out only once."""
+    texts, known = [], set[str]()
+    for group in verdict_groups(rows):
+        baseline = current().label(name_parts(group[0])[1])
+        texts.append(clause(group, table, "the baseline" if baseline in known else baseline))
         known |= {baseline} if "," in baseline else set()
-    return "; ".join(told)
+    return "; ".join(texts)
 
 
-def tally(rows: Sequence[Row]) -> str:
-    """How many rows have which verdict: "2 worse, 1 equivalent"."""
-    words = Counter(row["verdict"] for row in rows)
-    said = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
-    return ", ".join(f"{words[word]} {text}" for word, text in said.items() if words[word])
+def verdict_counts(rows: Sequence[Row]) -> str:
+    """Count the verdicts: "2 worse, 1 equivalent"."""
+    counts = Counter(row.verdict for row in rows)
+    texts = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
+    return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
 
 
-def is_tuned(row: Row, table: Mapping[str, Any]) -> bool:
-    """Whether it is an arm at its own value of what is tuned, by its name."""
-    return any(f"{name}=tuned" in row["arm"].split(",") for name in table["tuned"])
+def is_tuned(row: Row, table: Table) -> bool:
+    """Tell by its name whether the arm stands at its own tuned value."""
+    return any(f"{name}=tuned" in row.arm.split(",") for name in table.tuned)
 
 
-def grouped(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of one verdict against one baseline, untested ones by their reason; otherwise as the table orders them."""
+def verdict_groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """Group rows by verdict and baseline, untested ones by reason; otherwise in the table's order."""
     found: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
-        reason = untested(row) if row["verdict"] is None else ""
-        found.setdefault((ORDER.index(row["verdict"]), parts(row)[1], reason), []).append(row)
+        reason = why_untested(row) if row.verdict is None else ""
+        found.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
     return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
-def clause(rows: Sequence[Row], table: Mapping[str, Any], baseline: str) -> str:
-    """What is said of rows of one verdict against one baseline, as that is called here."""
-    first, measure, (arm, _, point) = rows[0], unit(table["metric"]), parts(rows[0])
+def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
+    """Describe rows that share a verdict and a baseline, which is called `baseline` here."""
+    first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     if len(rows) == 1 and not point:
-        return f"{current().label(arm)} is {sentence({**first, 'baseline': baseline}, table)}"
-    if first["verdict"] in (BETTER, WORSE):
-        return f"{first['verdict']} than {baseline}: {sizes(rows, measure)}"
-    if first["verdict"] == EQUIVALENT:
-        return f"equivalent to {baseline} within {measure.size(table['margin'])}: {names(rows)}"
-    if first["verdict"] == UNRESOLVED:
+        return f"{current().label(arm)} is {sentence(replace(first, baseline=baseline), table)}"
+    if first.verdict in (BETTER, WORSE):
+        return f"{first.verdict} than {baseline}: {sizes(rows, measure)}"
+    if first.verdict == EQUIVALENT:
+        return f"equivalent to {baseline} within {measure.size(table.margin or 0.0)}: {names(rows)}"
+    if first.verdict == UNRESOLVED:
         largest = bound([one for row in rows for one in intervals(row)], measure, ", by the 95% CI of each")
         return f"not resolved against {baseline} ({largest}): {names(rows)}"
-    return f"not compared with {baseline} ({untested(first)}): {names(rows)}"
+    return f"not compared with {baseline} ({why_untested(first)}): {names(rows)}"
 
 
 def sizes(rows: Sequence[Row], measure: Unit) -> str:
-    """Who by how much; of many the smallest and the largest."""
+    """List each arm with its difference; of many, only the smallest and the largest."""
     if len(rows) <= NAMED:
-        return ", ".join(f"{placed(row)} {by(row, measure)}" for row in rows)
-    low, high = (pick(rows, key=lambda row: abs(row["delta"] or 0.0)) for pick in (min, max))
-    return f"{len(rows)} arms, from {placed(low)} {by(low, measure)} to {placed(high)} {by(high, measure)}"
+        return ", ".join(f"{arm_at_point(row)} {by_how_much(row, measure)}" for row in rows)
+    low, high = (pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max))
+    smallest, largest = (f"{arm_at_point(row)} {by_how_much(row, measure)}" for row in (low, high))
+    return f"{len(rows)} arms, from {smallest} to {largest}"
 
 
 def names(rows: Sequence[Row]) -> str:
-    """Who, the points of a curve together: "stem=conv at data_fraction=0.1, 0.3"; of many the first."""
+    """List arms, points of a curve together: "stem=conv at data_fraction=0.1 and 0.3"; of many, only the first."""
     points: dict[str, list[str]] = {}
     for row in rows:
-        head, _, point = map(current().label, parts(row))
-        points.setdefault(head, []).append(f"{point}{lost(row)}")
-    found = [f"{head} at {enumerated(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
+        head, _, point = map(current().label, name_parts(row))
+        points.setdefault(head, []).append(f"{point}{divergence_text(row)}")
+    found = [f"{head} at {enumeration(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
     return ", ".join(found[: 2 * NAMED]) + more
 
 
-def enumerated(texts: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c" """
+def enumeration(texts: Sequence[str]) -> str:
+    """Join texts: "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
-def placed(row: Row) -> str:
-    """ "stem=conv at data_fraction=0.1" """
-    head, _, point = map(current().label, parts(row))
+def arm_at_point(row: Row) -> str:
+    """Name an arm and its point: "stem=conv at data_fraction=0.1"."""
+    head, _, point = map(current().label, name_parts(row))
     return f"{head} at {point}" if point else head
 
 
-def parts(row: Row) -> tuple[str, str, str]:
-    """The arm, its baseline, and the point of the study's curves at which both stand: what their names end with.
+def name_parts(row: Row) -> tuple[str, str, str]:
+    """Split an arm's name: what it changes, its baseline, and the point of the curves that both names end with.
 
-    The value that each was tuned to is none of these.
+    Tuned settings are left out.
     """
-    arm, baseline = row["arm"].split(","), row["baseline"].split(",")
+    arm, baseline = row.arm.split(","), row.baseline.split(",")
     shared = 0
     while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
         shared += 1
     head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
     shown = [",".join(one) for one in (head, base, [place for place in point if not place.endswith("=tuned")])]
-    named, against, at = map(current().label, shown)
-    return named, against, at
+    change, against, at = map(current().label, shown)
+    return change, against, at
 
 
-def opening(table: Mapping[str, Any]) -> str:
-    rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
+def opening(table: Table) -> str:
+    """Begin the answer with the setting and the number of seeds, and with progress while unfinished."""
+    rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
     over, planned = progress(table)
-    start = f"On {setting(table)}, {seeds(rows)}"
+    start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(rows)}"
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are over):"
 
 
-def setting(table: Mapping[str, Any]) -> str:
-    """ "digits", "digits with steps=60, batch=16"; on other data than the recipe's "pets (recipe digits)" """
-    place, *changed = setting_parts(table)
+def setting(recipe: str, data: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> str:
+    """Name a setting: "digits", "digits with steps=60, batch=16", "pets (recipe digits)"."""
+    place, *changed = setting_parts(recipe, data, overrides)
     return f"{place} with {', '.join(changed)}" if changed else place
 
 
-def setting_parts(plan: Mapping[str, Any]) -> list[str]:
-    """What a table or plan is on, then the settings of the command line that this does not name."""
-    data, changed = plan.get("data"), plan["overrides"]
+def setting_parts(recipe: str, data: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> list[str]:
+    """List the data and recipe first, then overrides that this does not name already."""
     named = data is not None and not data["of_recipe"]
-    place = f"{data['name']} (recipe {plan['recipe']})" if data and named else str(plan["recipe"])
-    return [place, *(f"{key}={value}" for key, value in changed.items() if not (named and key == "data"))]
+    place = f"{data['name']} (recipe {recipe})" if data and named else recipe
+    return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
 
 
-def unfinished(table: Mapping[str, Any]) -> str:
-    """ "Interim: 12 of 20 planned trials are over, so there is no verdict." of a table that is."""
-    if not table["interim"]:
+def unfinished(table: Table) -> str:
+    """Warn "Interim: 12 of 20 planned trials are over, so there is no verdict."; "" for a finished table."""
+    if not table.interim:
         return ""
     over, planned = progress(table)
-    so = "a verdict says what it would be now" if table["judged"] else "so there is no verdict (--interim shows it)"
+    so = "a verdict says what it would be now" if table.judged else "so there is no verdict (--interim shows it)"
     return f"Interim: {over} of {planned} planned trials are over, {so}."
 
 
-def progress(table: Mapping[str, Any]) -> tuple[int, int]:
-    """How many trials are over, and how many are planned."""
-    rows = [row for row in table["rows"] if not is_tuned(row, table)]  # whose trials are those of other rows
-    return sum(row["n"] + row["diverged"] for row in rows), sum(row["planned"] for row in rows)
+def progress(table: Table) -> tuple[int, int]:
+    """Return how many trials are over and how many are planned."""
+    rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
+    return sum(row.n + row.diverged for row in rows), sum(row.planned for row in rows)
 
 
-def departing(table: Mapping[str, Any]) -> str:
-    """ "Unlike the recipe, the baseline has steps 500, optimizer sgd." where it has; stages too"""
-    told = [
-        f"{who} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
-        for who, settings in table["departures"].items()
+def departure_text(table: Table) -> str:
+    """State departures: "Unlike the recipe, the baseline has steps 500, optimizer sgd."; "" for none."""
+    texts = [
+        f"{name} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
+        for name, settings in table.departures.items()
     ]
-    return f"Unlike the recipe, {'; '.join(told)}." if told else ""
+    return f"Unlike the recipe, {'; '.join(texts)}." if texts else ""
 
 
-def seeds(rows: Sequence[Row]) -> str:
-    """ "n = 5 seeds an arm" """
-    counts = sorted({row["n"] for row in rows})
+def count_text(rows: Sequence[Row]) -> str:
+    """Write "n = 5 seeds an arm", or a range."""
+    counts = sorted({row.n for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {several} seeds an arm"
 
 
-def named(seeds: Sequence[int]) -> str:
-    """ "seed 3", "seeds 0, 1" """
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Write "seed 3" or "seeds 0, 1"."""
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def closing(table: Mapping[str, Any]) -> list[str]:
-    """The learning rate, where every arm was trained with the baseline's."""
-    return [] if "lr" in table["varied"] else ["All at the baseline's learning rate."]
+def learning_rate_note(table: Table) -> list[str]:
+    """Note that every arm was trained with the baseline's learning rate."""
+    return [] if "lr" in table.varied else ["All at the baseline's learning rate."]

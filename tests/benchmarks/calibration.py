@@ -10,7 +10,7 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from statsmodels.stats.weightstats import ttost_paired
 from ablations.planning.resolution import differences
 from ablations.study.study import read_recipe
 from results.comparison.compare import compare
+from results.records import ComparedRow, Row
 from results.statistics import inference
 from results.statistics.power import smallest_margin
 from results.store.record import Record
@@ -136,15 +137,15 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
     return replace(base, plan=base.plan | planned, columns=columns)
 
 
-def others(found: StudyResults, **how: bool) -> list[dict[str, Any]]:
+def others(found: StudyResults, **how: bool) -> Sequence[Row]:
     """The rows of all arms but the baseline."""
-    rows: list[dict[str, Any]] = table(found, **how)["rows"]
+    rows = table(found, **how).rows
     return rows[1:]
 
 
-def resolved(rows: Sequence[Mapping[str, Any]]) -> bool:
+def resolved(rows: Sequence[Row] | Sequence[ComparedRow]) -> bool:
     """Whether anything was called better or worse."""
-    return any(row["verdict"] in RESOLVED for row in rows)
+    return any(row.verdict in RESOLVED for row in rows)
 
 
 def covers(interval: Sequence[float] | None, truth: float) -> bool:
@@ -180,12 +181,12 @@ def all_equal(rng: np.random.Generator) -> bool:
     )
 
 
-def equals(row: Mapping[str, Any], arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
+def equals(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
     own, difference = scipy.stats.ttest_1samp(arm, 0).confidence_interval(), test.confidence_interval()
-    numbers = [*row["ci95"], *row["delta_ci95"], row["p"], row["p_holm"], row["mean"], row["delta"]]
+    numbers = [*row.ci95, *row.delta_ci95, row.p, row.p_holm, row.mean, row.delta]
     theirs = [own.low, own.high, difference.low, difference.high, test.pvalue, p, arm.mean(), (arm - base).mean()]
-    word = ("better" if row["delta"] > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
-    return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row["verdict"] == word
+    word = ("better" if row.delta > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
+    return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row.verdict == word
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         for _ in range(studies):
             accuracies = seeds_and_arms(rng, arms, n)
             accuracies[1:] -= margin
-            found.append(any(row["verdict"] == "equivalent" for row in others(study(accuracies, margin=margin))))
+            found.append(any(row.verdict == "equivalent" for row in others(study(accuracies, margin=margin))))
         yield at_most(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", ALPHA, found)
 
 
@@ -264,8 +265,8 @@ def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     claims = [f"stem=v{a} < stem=v{b}" for a in range(1, 5) for b in range(1, a)]
     found = []
     for _ in range(studies):
-        judged = table(study(seeds_and_arms(rng, 4, 5), claims=claims))["claims"]
-        found.append(any(claim["verdict"] in ("agree", "disagree") for claim in judged))
+        judged = table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims
+        found.append(any(claim.verdict in ("agree", "disagree") for claim in judged))
     yield at_most(f"{len(claims)} claims of arms that do not differ: one judged", ALPHA, found)
 
 
@@ -278,7 +279,7 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         whole = seeds_and_arms(rng, 3, 40)
         found = [others(study(whole[:, :k], base)) for k, base in zip(planned, bases, strict=True)]
         later = [resolved(rows) for rows in found[1:]]
-        early = min(row["p_holm"] for row in found[0])  # planned with one number of seeds: not corrected
+        early = min(row.p_holm for row in found[0])  # planned with one number of seeds: not corrected
         corrected.append(any(later) or len(planned) * early < ALPHA)
         first_plain.append(any(later) or early < ALPHA)
         plain.append(any(resolved(others(study(whole[:, :k]))) for k in planned))
@@ -330,7 +331,7 @@ def renamed(side: StudyResults) -> StudyResults:
 
 
 def differs(a: StudyResults, b: StudyResults) -> bool:
-    return resolved(compare([a], [b])["rows"])
+    return resolved(compare([a], [b]).rows)
 
 
 # -- intervals ---------------------------------------------------------------------------------------------------------
@@ -340,11 +341,11 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """95% intervals over seeds hold the truth."""
     for n in (2, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
-        yield about(f"interval of a mean, {n} seeds", 0.95, [covers(row["ci95"], 0.9) for row in rows])
-        yield about(f"interval of a difference, {n} pairs", 0.95, [covers(row["delta_ci95"], 0.0) for row in rows])
+        yield about(f"interval of a mean, {n} seeds", 0.95, [covers(row.ci95, 0.9) for row in rows])
+        yield about(f"interval of a difference, {n} pairs", 0.95, [covers(row.delta_ci95, 0.0) for row in rows])
     coarse = [np.round(uneven(rng, 1, 5) * 360) / 360 for _ in range(studies)]
     rows = [others(study(values))[0] for values in coarse]
-    tested = [covers(row["delta_ci95"], 0.0) for row in rows if row["delta_ci95"]]
+    tested = [covers(row.delta_ci95, 0.0) for row in rows if row.delta_ci95]
     yield at_least("... accuracies in steps of 1/360, spreads of 0.3 to 2 points", 0.945, tested)
     # A limit of t intervals, which no rule of ours lifts: the mean hangs on what few samples contain.
     for share, fall in ((0.1, 0.1), (0.1, 0.3), (0.3, 0.1)):
@@ -352,7 +353,7 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         for _ in range(studies // 4):
             accuracies = seeds_and_arms(rng, 1, 5)
             accuracies[1] -= fall * (rng.random(5) < share)
-            found.append(covers(others(study(accuracies))[0]["delta_ci95"], -fall * share))
+            found.append(covers(others(study(accuracies))[0].delta_ci95, -fall * share))
         yield unpromised(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", found)
 
 
@@ -360,9 +361,9 @@ def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Intervals of seven arms hold all of their differences."""
     for n in (3, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 7, n)), simultaneous=True) for _ in range(studies)]
-        both = [all(covers(row["delta_ci95_simultaneous"], 0) for row in of) for of in rows]
+        both = [all(covers(row.delta_ci95_simultaneous, 0) for row in of) for of in rows]
         yield Line(f"simultaneous intervals of 7 arms, {n} seeds: all hold", 0.93, 1.0, float(np.mean(both)), studies)
-        marginal = [all(covers(row["delta_ci95"], 0) for row in of) for of in rows]
+        marginal = [all(covers(row.delta_ci95, 0) for row in of) for of in rows]
         yield unpromised("... marginal ones (not adjusted)", marginal)
 
 
@@ -389,14 +390,14 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Test images are a sample: of a fixed test set, and of folds that repeat."""
     index, base = [np.arange(500)] * 5, template(1, 5)
     rows = [others(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies)]
-    both = [covers(row["delta_ci95_images"], 0) for row in rows]
+    both = [covers(row.delta_ci95_images, 0) for row in rows]
     yield at_least("seeds x images, 5 seeds, one test set of 500: interval of a difference", 0.95, both)
-    yield unpromised("... over seeds alone (what this avoids)", [covers(row["delta_ci95"], 0) for row in rows])
+    yield unpromised("... over seeds alone (what this avoids)", [covers(row.delta_ci95, 0) for row in rows])
     for n in (5, 7, 10, 20):
         base = template(1, n, folds=True)
         index = [synthetic.fold(seed, synthetic.DIGITS) for seed in range(n)]
         rows = [others(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies)]
-        found = float(np.mean([covers(row["delta_ci95"], 0) for row in rows]))
+        found = float(np.mean([covers(row.delta_ci95, 0) for row in rows]))
         yield Line(f"folds of 1,797 images, {n} seeds: interval of a difference", 0.935, 0.965, found, studies)
 
 
@@ -411,7 +412,7 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         for _ in range(studies):
             accuracies = seeds_and_arms(rng, arms, n)
             accuracies[1] -= effect
-            found.append(others(study(accuracies))[0]["verdict"] == "worse")
+            found.append(others(study(accuracies))[0].verdict == "worse")
         # A little more: where another arm is called different by chance, Holm asks less of this one.
         what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
         yield Line(what, 0.8, 0.82, float(np.mean(found)), studies)
@@ -421,14 +422,14 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         for _ in range(studies):
             accuracies = seeds_and_arms(rng, arms, n)
             accuracies[2:] -= 10 * margin  # so that Holm's first step is that of the arm that is equal
-            found.append(others(study(accuracies, margin=margin))[0]["verdict"] == "equivalent")
+            found.append(others(study(accuracies, margin=margin))[0].verdict == "equivalent")
         yield about(f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points", 0.8, found)
 
 
 # -- real data ---------------------------------------------------------------------------------------------------------
 
 
-def digits(seeds: int = 5, **changed: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:
     """The rows of two arms that were trained on digits, against the same baseline, seed by seed on the same fold.
 
     The one is the baseline itself with other seeds, the other saw a fifth of the training labels wrong.
@@ -466,10 +467,10 @@ def mislabelled(config: Config, data_dir: Path | None) -> Data:
     return replace(found, train=replace(found.train, labels=labels))
 
 
-def told(row: Mapping[str, Any]) -> str:
-    low, high = row["delta_ci95"]
-    by = f"{100 * row['delta']:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}), n = {row['n_pairs']}"
-    return f"{row['verdict']}: {by}, p (Holm) {row['p_holm']:.4f}"
+def told(row: Row) -> str:
+    low, high = row.delta_ci95
+    by = f"{100 * row.delta:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}), n = {row.n_pairs}"
+    return f"{row.verdict}: {by}, p (Holm) {row.p_holm:.4f}"
 
 
 @cache
@@ -495,12 +496,12 @@ def tuned_template(rates: int) -> StudyResults:
     return synthetic.results(plan, synthetic.from_accuracies(plan, {arm["name"]: [0.9] * 5 for arm in plan["arms"]}))
 
 
-def tuned(test: np.ndarray, validation: np.ndarray) -> dict[str, Any]:
+def tuned(test: np.ndarray, validation: np.ndarray) -> Row:
     """The row of the arm at its own rate; test, validation: (rates, arms, seeds)."""
     base = tuned_template(len(test))
     columns = base.columns | {"test_accuracy": test.ravel().tolist(), "val_accuracy": validation.ravel().tolist()}
-    rows: list[dict[str, Any]] = table(replace(base, columns=columns))["rows"]
-    return next(row for row in rows if row["arm"] == "stem=v1,lr=tuned")
+    rows = table(replace(base, columns=columns)).rows
+    return next(row for row in rows if row.arm == "stem=v1,lr=tuned")
 
 
 def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -517,12 +518,12 @@ def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for _ in range(studies):
         training = 0.9 + rng.normal(0, SD, (5, 2, 5))  # all five rates equally good
         test, validation = (training + rng.normal(0, SD, (5, 2, 5)) for _ in range(2))
-        crossed.append(tuned(test, validation)["mean"] - 0.9)
+        crossed.append(tuned(test, validation).mean - 0.9)
         same.append(test[:, 1].mean(axis=1).max() - 0.9)
         for alike, peak in zip(verdicts.values(), (sharp, blunt, 0.0 * sharp), strict=True):
             alike.append(resolved([tuned(test + peak, validation + peak)]))
         own = tuned(test + blunt, validation + blunt)
-        plain.append(not covers(own["delta_ci95"], 0))
+        plain.append(not covers(own.delta_ci95, 0))
         better = np.array([0.0, 0.04])[None, :, None]
         power.append(resolved([tuned(test + blunt + better, validation + blunt + better)]))
     for what, found, low in (
@@ -596,7 +597,7 @@ def main() -> int:
         again, wrong = digits()
         print(f"digits, the baseline again with other seeds (not better, not worse):  {told(again)}")
         print(f"digits, a fifth of the training labels wrong (worse):                 {told(wrong)}")
-        failed += resolved([again]) + (wrong["verdict"] != "worse")
+        failed += resolved([again]) + (wrong.verdict != "worse")
     print(f"{failed} figures not as expected; {time.monotonic() - begun:.0f} s")
     return int(failed > 0)
 

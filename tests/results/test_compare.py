@@ -17,7 +17,8 @@ from in_process import called
 from statsmodels.stats.multitest import multipletests
 
 from results.comparison.compare import compare
-from results.comparison.summary import failing, gate, render
+from results.comparison.summary import failing_rows, gate_text, render
+from results.records import ComparedRow, Comparison
 from results.statistics import inference
 from results.study_results import StudyResults
 from results.tables import published
@@ -49,13 +50,13 @@ def other_code(study: StudyResults) -> StudyResults:
     return synthetic.results(plan, records)
 
 
-def of(comparison: dict[str, Any], arm: str) -> dict[str, Any]:
-    return next(row for row in comparison["rows"] if row["arm"] == arm)
+def of(comparison: Comparison, arm: str) -> ComparedRow:
+    return next(row for row in comparison.rows if row.arm == arm)
 
 
 def test_the_keys_are_those_that_others_read() -> None:
     """The JSON contract, the study's keys first in every row."""
-    found = compare([made()], [made()])
+    found = json.loads(render(compare([made()], [made()]), "json"))
     assert {"a", "b", "rows", "provenance"} <= found.keys()
     expected = {"study", "recipe", "arm", "a", "b", "delta", "delta_ci95", "p_holm", "verdict"}
     assert all(expected <= row.keys() for row in found["rows"])
@@ -65,18 +66,18 @@ def test_the_keys_are_those_that_others_read() -> None:
 def test_the_same_results_are_identical() -> None:
     """The same trials on both sides are no test: every arm is identical and the family empty."""
     found = compare([made()], [made()])
-    assert [row["verdict"] for row in found["rows"]] == ["identical"] * 4
-    assert found["family"] == 0
-    assert found["provenance"] == {}
-    assert {row["p_holm"] for row in found["rows"]} == {None}
+    assert [row.verdict for row in found.rows] == ["identical"] * 4
+    assert found.family == 0
+    assert found.provenance == {}
+    assert {row.p_holm for row in found.rows} == {None}
 
 
 def test_a_trial_that_studies_share_is_counted_once() -> None:
     """As in the report: what lies in the run directory, not how often studies name it."""
     one = made()
     two = made(one.plan | {"name": "again@digits", "study": "again"})
-    side = compare([one, two], [one])["a"]
-    assert (side["planned"], side["over"]) == (20, 20)
+    side = compare([one, two], [one]).a
+    assert (side.planned, side.over) == (20, 20)
 
 
 def test_common_seeds_of_the_same_split_are_paired() -> None:
@@ -87,20 +88,20 @@ def test_common_seeds_of_the_same_split_are_paired() -> None:
     tests = [scipy.stats.ttest_rel(worse, SEEDS["position=2d"]), scipy.stats.ttest_rel(same, SEEDS["position=1d"])]
     adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
     row = of(found, "position=2d")
-    assert (row["method"], row["n_pairs"], row["verdict"]) == ("paired", 5, "worse")
-    assert row["delta_ci95"] == pytest.approx(list(tests[0].confidence_interval()))
-    assert [of(found, name)["p_holm"] for name in ("position=2d", "position=1d")] == pytest.approx(adjusted)
-    assert of(found, "position=none")["verdict"] == "identical"
-    assert found["verdicts"] == {"identical": 2, "worse": 1, "equivalent": 1}
+    assert (row.method, row.n_pairs, row.verdict) == ("paired", 5, "worse")
+    assert row.delta_ci95 == pytest.approx(list(tests[0].confidence_interval()))
+    assert [of(found, name).p_holm for name in ("position=2d", "position=1d")] == pytest.approx(adjusted)
+    assert of(found, "position=none").verdict == "identical"
+    assert found.verdicts == {"identical": 2, "worse": 1, "equivalent": 1}
 
 
 def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
     """The id alone does not hide that other code gave another result: it is tested, and named."""
     row = of(compare([made()], [made(none=[0.77, 0.75, 0.78, 0.76, 0.80])]), "position=none")
-    assert row["identical"] == [1]
-    assert row["n_pairs"] == 4
-    assert "seeds 0, 2, 3, 4: the same trial gave another number" in row["notes"]
-    assert "seed 1: the same weights on both sides, left out of the test" in row["notes"]
+    assert row.identical == [1]
+    assert row.n_pairs == 4
+    assert "seeds 0, 2, 3, 4: the same trial gave another number" in row.notes
+    assert "seed 1: the same weights on both sides, left out of the test" in row.notes
 
 
 def test_other_seeds_are_compared_by_welch() -> None:
@@ -109,16 +110,16 @@ def test_other_seeds_are_compared_by_welch() -> None:
     accuracies = [0.90, 0.91, 0.89, 0.90, 0.92]
     row = of(compare([made()], [made(plan, none=accuracies)]), "position=none")
     expected = scipy.stats.ttest_ind(accuracies, SEEDS["position=none"], equal_var=False)
-    assert (row["method"], row["n_pairs"], row["verdict"]) == ("welch", None, "better")
-    assert row["p"] == pytest.approx(expected.pvalue)
-    assert row["delta_ci95"] == pytest.approx(list(expected.confidence_interval()))
+    assert (row.method, row.n_pairs, row.verdict) == ("welch", None, "better")
+    assert row.p == pytest.approx(expected.pvalue)
+    assert row.delta_ci95 == pytest.approx(list(expected.confidence_interval()))
 
 
 def test_another_split_is_not_paired() -> None:
     """Seed 0 of another partition is another experiment."""
     plan = synthetic.position(split={"kind": "folds", "folds": 10, "images": 1797})
     row = of(compare([made()], [other_code(made(plan))]), "position=none")
-    assert row["method"] == "welch"
+    assert row.method == "welch"
 
 
 def test_seeds_that_tested_other_images_are_not_paired() -> None:
@@ -128,7 +129,7 @@ def test_seeds_that_tested_other_images_are_not_paired() -> None:
     moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in shifted.correct.items()}
     worse = [accuracy - 0.01 for accuracy in shifted.columns["test_accuracy"]]
     b = replace(shifted, columns=shifted.columns | {"test_accuracy": worse}, correct=moved)
-    assert of(compare([synthetic.results(plan)], [b]), "position=none")["method"] == "welch"
+    assert of(compare([synthetic.results(plan)], [b]), "position=none").method == "welch"
 
 
 def test_added_seeds_leave_the_common_trials_identical() -> None:
@@ -137,24 +138,24 @@ def test_added_seeds_leave_the_common_trials_identical() -> None:
     plan = synthetic.position(seeds=10)
     b = synthetic.with_weights(synthetic.results(plan, synthetic.from_accuracies(plan, more)))
     row = of(compare([made()], [b]), "position=none")
-    assert (row["verdict"], row["a"]["n"], row["b"]["n"]) == ("identical", 5, 10)
-    assert "identical where both sides have the trial; one side has more seeds" in row["notes"]
+    assert (row.verdict, row.a.n, row.b.n) == ("identical", 5, 10)
+    assert "identical where both sides have the trial; one side has more seeds" in row.notes
 
 
 def test_another_recipe_is_shown_and_not_compared() -> None:
     """The same study by another recipe stands side by side, with what differs and without a difference."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
-    for row in compare([made()], [made(plan)])["rows"]:
-        assert row["a"]["mean"] == row["b"]["mean"]
-        assert [row[name] for name in ("delta", "delta_ci95", "p_holm", "verdict")] == [None] * 4
-        assert row["notes"] == ["shown side by side, not compared: width 32 and 64"]
+    for row in compare([made()], [made(plan)]).rows:
+        assert row.a.mean == row.b.mean
+        assert [getattr(row, name) for name in ("delta", "delta_ci95", "p_holm", "verdict")] == [None] * 4
+        assert row.notes == ["shown side by side, not compared: width 32 and 64"]
 
 
 def test_another_metric_is_not_compared() -> None:
     """An accuracy and a loss have no difference."""
     row = of(compare([made()], [made(synthetic.position(metric="test_loss", claims=[]))]), "position=none")
-    assert row["verdict"] is None
-    assert row["notes"] == ["shown side by side, not compared: metric test_accuracy and test_loss"]
+    assert row.verdict is None
+    assert row.notes == ["shown side by side, not compared: metric test_accuracy and test_loss"]
 
 
 def test_arms_are_matched_by_what_was_trained() -> None:
@@ -162,11 +163,11 @@ def test_arms_are_matched_by_what_was_trained() -> None:
     plans = synthetic.position(), synthetic.patch_size()
     found = compare(*([synthetic.with_weights(synthetic.results(plan))] for plan in plans))
     row = of(found, "position=1d")
-    assert row["verdict"] == "identical"
-    assert row["notes"] == ["patch=2 of patch-size@digits in B"]
-    assert of(found, "position=none")["notes"] == ["only in A"]
-    assert of(found, "patch=1")["notes"] == ["only in B"]
-    assert of(found, "patch=1")["a"] is None
+    assert row.verdict == "identical"
+    assert row.notes == ["patch=2 of patch-size@digits in B"]
+    assert of(found, "position=none").notes == ["only in A"]
+    assert of(found, "patch=1").notes == ["only in B"]
+    assert of(found, "patch=1").a is None
 
 
 def test_a_baseline_of_several_studies_is_one_test() -> None:
@@ -175,14 +176,14 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
     a = [synthetic.results(plan) for plan in plans]
     found = compare(a, [other_code(study) for study in a])
     arms = {arm["key"] for plan in plans for arm in plan["arms"]}
-    assert len(found["rows"]) == 10
-    assert found["family"] == 0  # the same numbers everywhere: no p
+    assert len(found.rows) == 10
+    assert found.family == 0  # the same numbers everywhere: no p
     b = []
     for study in a:
         nudge = np.random.default_rng(0).normal(0.01, 0.005, 5)
         changed = study.trials["test_accuracy"] + nudge[study.trials["seed"]]
         b.append(replace(study, columns=study.columns | {"test_accuracy": changed.tolist()}, correct={}))
-    assert compare(a, b)["family"] == len(arms) == 8
+    assert compare(a, b).family == len(arms) == 8
 
 
 def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() -> None:
@@ -191,21 +192,21 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
     row = of(compare([made()], [made(none=changed)]), "position=none")
     a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
     b = np.subtract(changed, SEEDS["position=1d"])
-    assert (row["contrast"]["a"], row["contrast"]["b"]) == ("worse", "equivalent")
-    assert row["contrast"]["delta"] == pytest.approx((b - a).mean())
-    assert row["contrast"]["delta_ci95"] == pytest.approx(list(scipy.stats.ttest_rel(b, a).confidence_interval()))
+    assert (row.contrast.a, row.contrast.b) == ("worse", "equivalent")
+    assert row.contrast.delta == pytest.approx((b - a).mean())
+    assert row.contrast.delta_ci95 == pytest.approx(list(scipy.stats.ttest_rel(b, a).confidence_interval()))
     shift, half = 100 * (b - a).mean(), 100 * np.ptp(scipy.stats.ttest_rel(b, a).confidence_interval()) / 2
-    assert row["contrast"]["p_holm"] < 0.0001
+    assert row.contrast.p_holm < 0.0001
     tested = f"its difference from the baseline moved by {shift:+.2f} ± {half:.2f} points, p <0.0001"
-    assert f"against its baseline worse in A, equivalent in B: descriptive; {tested}" in row["notes"]
+    assert f"against its baseline worse in A, equivalent in B: descriptive; {tested}" in row.notes
 
 
 def test_holes_are_named_on_their_side() -> None:
     """A missing trial of B is a note of B, and the pairs are what both have."""
     b = made(none=[0.80, None, 0.82, 0.79, 0.81])
     row = of(compare([made()], [b]), "position=none")
-    assert (row["n_pairs"], row["b"]["missing"]) == (4, 1)
-    assert "B: seed 1 missing: not started" in row["notes"]
+    assert (row.n_pairs, row.b.missing) == (4, 1)
+    assert "B: seed 1 missing: not started" in row.notes
 
 
 def test_provenance_names_what_differs() -> None:
@@ -213,7 +214,7 @@ def test_provenance_names_what_differs() -> None:
     a, b = made(), made()
     b.columns["code"] = ["fedcba987654"] * len(b.columns["id"])
     b.columns["torch"] = ["2.15.0"] * len(b.columns["id"])
-    assert compare([a], [b])["provenance"] == {
+    assert compare([a], [b]).provenance == {
         "code": {"a": ["0123456789ab"], "b": ["fedcba987654"]},
         "torch": {"a": ["2.14.1"], "b": ["2.15.0"]},
     }
@@ -224,9 +225,9 @@ def test_provenance_compares_a_plugin_where_both_sides_loaded_it() -> None:
     a, b = made(), made()
     b.columns["code"] = ["0123456789ab+bbbb"] * len(b.columns["id"])
     b.columns["plugins"] = [json.dumps({"patch.py": "bbbb"})] * len(b.columns["id"])
-    assert compare([a], [b])["provenance"] == {}
+    assert compare([a], [b]).provenance == {}
     a.columns["plugins"][0] = json.dumps({"patch.py": "aaaa"})
-    assert compare([a], [b])["provenance"] == {"plugin patch.py": {"a": ["aaaa"], "b": ["bbbb"]}}
+    assert compare([a], [b]).provenance == {"plugin patch.py": {"a": ["aaaa"], "b": ["bbbb"]}}
 
 
 def test_every_format_has_every_row() -> None:
@@ -234,12 +235,12 @@ def test_every_format_has_every_row() -> None:
     found = compare([made()], [made(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())])
     lines = [line for line in render(found, "md").splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
-    assert len(lines) == 2 + len(found["rows"])
+    assert len(lines) == 2 + len(found.rows)
     rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
-    assert float(rows[0]["delta"]) == found["rows"][0]["delta"]
-    assert json.loads(render(found, "json")) == found
-    assert render(found, "html").count("<tr>") == 1 + len(found["rows"])
-    assert render(found, "latex").count(r" \\") >= 1 + len(found["rows"])
+    assert float(rows[0]["delta"]) == found.rows[0].delta
+    assert json.loads(render(found, "json"))["rows"][0]["delta"] == found.rows[0].delta
+    assert render(found, "html").count("<tr>") == 1 + len(found.rows)
+    assert render(found, "latex").count(r" \\") >= 1 + len(found.rows)
     with pytest.raises(ValueError, match="format=xml: one of"):
         render(found, "xml")
 
@@ -259,23 +260,23 @@ def test_a_row_without_a_verdict_says_why() -> None:
     expected |= {"other version": renamed, "only in A": synthetic.results(synthetic.patch_size(seeds=2))}
     for why, b in expected.items():
         found = compare([made()], [b])
-        assert (of(found, "position=none")["verdict"], of(found, "position=none")["untested"]) == (None, why)
+        assert (of(found, "position=none").verdict, of(found, "position=none").untested) == (None, why)
         assert f"– ({why})" in render(found, "md")
         assert why in render(found, "csv")
-    assert of(compare([], [made()]), "position=2d")["untested"] == "only in B"
-    assert {row["untested"] for row in compare([made()], [made()])["rows"]} == {None}
+    assert of(compare([], [made()]), "position=2d").untested == "only in B"
+    assert {row.untested for row in compare([made()], [made()]).rows} == {None}
 
 
 def test_provenance_names_recipes_that_differ() -> None:
     """By their names, and every setting that differs between namesakes."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
-    found = compare([made()], [made(plan)])["provenance"]
+    found = compare([made()], [made(plan)]).provenance
     assert found == {
         "recipe": {"a": ["digits"], "b": ["long"]},
         "width": {"a": ["32"], "b": ["64"]},
         "lr": {"a": ["0.002"], "b": ["0.1"]},
     }
-    assert compare([made()], [made(synthetic.position(recipe="copy"))])["provenance"] == {
+    assert compare([made()], [made(synthetic.position(recipe="copy"))]).provenance == {
         "recipe": {"a": ["digits"], "b": ["copy"]}
     }
 
@@ -293,12 +294,12 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
     expected = inference.resolvable_difference(5, bound, 2)
     power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.025 / 2, 4), 4, expected * np.sqrt(5) / bound)
     assert power == pytest.approx(0.8)
-    assert of(found, "position=2d")["resolvable_difference"] == pytest.approx(expected)
-    assert of(found, "position=1d")["resolvable_difference"] == pytest.approx(expected)
-    assert of(found, "position=none")["resolvable_difference"] is None
+    assert of(found, "position=2d").resolvable_difference == pytest.approx(expected)
+    assert of(found, "position=1d").resolvable_difference == pytest.approx(expected)
+    assert of(found, "position=none").resolvable_difference is None
     points = f"{np.ceil(expected * 1e4) / 100:.2f} points"
     assert f"Differences of {points} or more would have been seen (80% power)." in render(found, "md")
-    assert gate(found) == (
+    assert gate_text(found) == (
         "1 of 2 tested arms worse (position=2d of position-embedding@digits by 5.60 points); "
         f"differences of {points} or more would have been seen (80% power); 2 identical"
     )
@@ -309,24 +310,24 @@ def test_unpaired_sides_have_a_sensitivity_too() -> None:
     plan = synthetic.position(seeds=range(5, 10))
     accuracies = [value + 0.001 for value in SEEDS["position=none"]]
     row = of(compare([made()], [made(plan, none=accuracies)]), "position=none")
-    assert row["method"] == "welch"
-    assert 0.01 < row["resolvable_difference"] < 0.1
+    assert row.method == "welch"
+    assert 0.01 < row.resolvable_difference < 0.1
 
 
 def test_published_claims_are_judged_and_numbers_shown() -> None:
     """Each claim with our difference and the published one; arms side by side, without a verdict."""
-    found = published.beside([made(), synthetic.results(synthetic.pooling())])
-    assert [(claim["claim"], claim["verdict"]) for claim in found["claims"]] == [
+    found = published.compare_published([made(), synthetic.results(synthetic.pooling())])
+    assert [(claim.claim, claim.verdict) for claim in found.claims] == [
         ("position=none < position=1d", "agree"),
         ("position=2d ~ position=1d", "agree"),
     ]
     ours = scipy.stats.ttest_rel(SEEDS["position=none"], SEEDS["position=1d"])
-    assert found["claims"][0]["delta_ci95"] == pytest.approx(list(ours.confidence_interval()))
-    assert found["claims"][0]["published_delta"] == pytest.approx(0.61382 - 0.64206)
-    assert [row["b"]["mean"] for row in found["rows"]] == [0.61382, 0.64206, 0.64001, 0.64032]
-    assert {(row["verdict"], row["delta"]) for row in found["rows"]} == {(None, None)}
-    assert found["verdicts"] == {"agrees": 2}
-    assert found["b"]["studies"] == ["position-embedding@digits: arXiv 2010.11929, Table 8"]
+    assert found.claims[0].delta_ci95 == pytest.approx(list(ours.confidence_interval()))
+    assert found.claims[0].published_delta == pytest.approx(0.61382 - 0.64206)
+    assert [row.b.mean for row in found.rows] == [0.61382, 0.64206, 0.64001, 0.64032]
+    assert {(row.verdict, row.delta) for row in found.rows} == {(None, None)}
+    assert found.verdicts == {"agrees": 2}
+    assert found.b.studies == ["position-embedding@digits: arXiv 2010.11929, Table 8"]
     text = published.render(found, "md")
     assert "Of 2 claims: agrees 2." in text
     assert text.count("another setting, shown beside ours, not compared") == 1
@@ -336,42 +337,43 @@ def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
     """Never "no difference"; a claim without a margin or an arm says so."""
     claims = ["position=relative < position=1d", "position=x < position=1d"]
     study = made(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
-    unresolved, untested = published.beside([study])["claims"]
-    assert unresolved["verdict"] == "not-resolved"
-    largest = max(map(abs, unresolved["delta_ci95"]))
-    assert unresolved["notes"] == [f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points (95% CI)"]
-    assert (untested["verdict"], untested["notes"]) == (None, ["no arm position=x in the plan"])
+    unresolved, untested = published.compare_published([study]).claims
+    assert unresolved.verdict == "not-resolved"
+    largest = max(map(abs, unresolved.delta_ci95))
+    assert unresolved.notes == [f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points (95% CI)"]
+    assert (untested.verdict, untested.notes) == (None, ["no arm position=x in the plan"])
 
 
 def test_published_is_written_in_every_format() -> None:
     """Claims in every one; a study without claims and numbers is an error, one without claims has no CSV."""
-    found = published.beside([made()])
-    assert json.loads(published.render(found, "json")) == found
+    found = published.compare_published([made()])
+    content = json.loads(published.render(found, "json"))
+    assert [row["b"]["mean"] for row in content["rows"]] == [row.b.mean for row in found.rows]
     rows = list(csv.DictReader(io.StringIO(published.render(found, "csv"))))
     assert [row["verdict"] for row in rows] == ["agree", "agree"]
     assert published.render(found, "html").count("<table>") == 2
     assert published.render(found, "latex").count(r"\begin{tabular}") == 2
     with pytest.raises(ValueError, match="no claim and no published number in pooling@digits"):
-        published.beside([synthetic.results(synthetic.pooling())])
+        published.compare_published([synthetic.results(synthetic.pooling())])
     with pytest.raises(ValueError, match="format=csv: no claim to write"):
-        published.render(published.beside([made(synthetic.position(claims=[]))]), "csv")
+        published.render(published.compare_published([made(synthetic.position(claims=[]))]), "csv")
 
 
 def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
     """Accuracies of another size, or of what is no label, do not stand among test accuracies without a word."""
     at_new_size = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
-    found = published.beside([made(), made(at_new_size)])
-    assert [claim["notes"] for claim in found["claims"]] == [[], [], ["val accuracy"], ["val accuracy"]]
+    found = published.compare_published([made(), made(at_new_size)])
+    assert [claim.notes for claim in found.claims] == [[], [], ["val accuracy"], ["val accuracy"]]
     assert "position=none [1]" in (text := published.render(found, "md"))
     assert text.count("[1] val accuracy") == 2
-    rows = compare([made(), made(at_new_size)], [made(), made(at_new_size)])["rows"]
-    assert [row["notes"] for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
+    rows = compare([made(), made(at_new_size)], [made(), made(at_new_size)]).rows
+    assert [row.notes for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
 
 
 def test_two_comparisons_in_one_document_have_labels_of_their_own() -> None:
     """By their studies; titles end before the sentences that follow."""
     pooling = synthetic.with_weights(synthetic.results(synthetic.pooling()))
-    ours = published.render(published.beside([made()]), "latex")
+    ours = published.render(published.compare_published([made()]), "latex")
     texts = [render(compare([one], [one]), "latex") for one in (made(), pooling)] + [ours]
     labels = re.findall(r"\\label\{tab:(.*?)\}", "".join(texts))
     assert labels == [
@@ -415,7 +417,8 @@ def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--margin", "0.01", "--json")
     difference = np.subtract(SEEDS["position=none"], noisy)
     high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.90).high
-    assert of(json.loads(output), "position=none")["worse_by_at_most"] == pytest.approx(high)
+    row = next(row for row in json.loads(output)["rows"] if row["arm"] == "position=none")
+    assert row["worse_by_at_most"] == pytest.approx(high)
     assert status == 1
     assert (
         "1 of 4 arms not shown to be worse by less than 0.01 (position=none of position-embedding@digits: up " in errors
@@ -437,9 +440,9 @@ def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
     ]
     b = replace(study, columns=study.columns | {"status": status, "test_accuracy": lost})
     found = compare([study], [b])
-    assert (of(found, "position=2d")["verdict"], of(found, "position=2d")["untested"]) == ("worse", None)
-    assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate(found)
-    assert [row["arm"] for row in failing(found, 0.5)] == ["position=2d"]
+    assert (of(found, "position=2d").verdict, of(found, "position=2d").untested) == ("worse", None)
+    assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate_text(found)
+    assert [row.arm for row in failing_rows(found, 0.5)] == ["position=2d"]
 
 
 def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
@@ -449,9 +452,9 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     row = of(compare([made()], [other_code(made(plan, none=accuracies))]), "position=none")
     first, second = [0.77, 0.74, 0.78, 0.76, 0.75], accuracies
     expected = inference.overlapping(np.array(first), np.array(second), 3)
-    assert (row["method"], row["n_pairs"], row["p"]) == ("overlapping", 3, pytest.approx(expected.p))
-    assert row["delta"] == pytest.approx(np.mean(second) - np.mean(first))
-    assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row["notes"])
+    assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p))
+    assert row.delta == pytest.approx(np.mean(second) - np.mean(first))
+    assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row.notes)
 
 
 def test_equal_numbers_are_no_identical_trials() -> None:
@@ -459,8 +462,8 @@ def test_equal_numbers_are_no_identical_trials() -> None:
     study = made()
     unknown = replace(study, columns=study.columns | {"weights_sha256": [""] * 20})
     row = of(compare([study], [unknown]), "position=none")
-    assert (row["verdict"], row["identical"], row["delta"], row["untested"]) == (None, [], 0.0, "all 5 are identical")
-    assert failing(compare([study], [unknown]), 0.001) == []
+    assert (row.verdict, row.identical, row.delta, row.untested) == (None, [], 0.0, "all 5 are identical")
+    assert failing_rows(compare([study], [unknown]), 0.001) == []
 
 
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

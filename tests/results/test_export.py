@@ -61,7 +61,7 @@ def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> 
     for a, b in zip(written, load_studies(file), strict=True):
         assert_equal(a, b)
     assert [study.name for study in load_studies(file, ["patch-size"])] == ["patch-size@digits"]
-    assert compare(written, load_studies(file))["verdicts"] == {"identical": 7}
+    assert compare(written, load_studies(file)).verdicts == {"identical": 7}
 
 
 def test_equal_results_are_equal_bytes(tmp_path: Path) -> None:

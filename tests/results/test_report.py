@@ -15,7 +15,7 @@ from results import export, report
 from results.load import load_studies
 from results.names import FIGURES
 from results.study_results import StudyResults
-from results.tables import study_table
+from results.tables import layout, study_table
 
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
@@ -133,7 +133,7 @@ def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
     said = "the baseline has optimizer sgd, steps 500; the stage pretrain has objective masked-patch."
     found = synthetic.results(plan)
     assert f"{plan['description']} Unlike the recipe, {said}" in Page(report.render([found], MADE)).text
-    assert f"Unlike the recipe, {said}" in study_table.render(study_table.table(found), "latex")
+    assert f"Unlike the recipe, {said}" in layout.render(study_table.table(found), "latex")
     assert "Unlike" not in report.render([synthetic.results(synthetic.position())], MADE)
 
 

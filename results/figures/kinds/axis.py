@@ -9,8 +9,8 @@ from results.figures.frame import arms, each, seeds, x_of
 from results.figures.lines import marks, over_axis, place, spelled, values
 from results.figures.page import legend_above
 from results.figures.theme import GREY
+from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 
 
 def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -19,8 +19,8 @@ def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(2.6)
     ax = figure.subplots()
     one_line = frame["series"].nunique() == 1
-    points, labels = seeds(study, table["metric"]), judged(frame) if one_line else values(frame)
-    over_axis(frame, points, ax, table["metric"], x_of(study.plan), labels)
+    points, labels = seeds(study, table.metric), judged(frame) if one_line else values(frame)
+    over_axis(frame, points, ax, table.metric, x_of(study.plan), labels)
     compute(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)

@@ -25,8 +25,8 @@ from results.figures.lines import (
 )
 from results.figures.page import legend_above, narrow, wrapped
 from results.figures.theme import current
+from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 
 MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
 
@@ -38,10 +38,10 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = alone(frame, study.plan).assign(at=frame["flops"] / size)
     figure.set_figheight(3.2)
     ax = figure.subplots()
-    points = seeds(study, table["metric"])
+    points = seeds(study, table.metric)
     against_compute(frame, points, ax)
     ax.set_xlabel(f"compute: {name} per image (forward), log scale")
-    metric_axis(ax, table["metric"], *extent(frame, points))
+    metric_axis(ax, table.metric, *extent(frame, points))
     if not (frame["n"] > 0).any():
         nothing_yet(ax)
     if narrow(figure) or not name_families(frame, points, ax):

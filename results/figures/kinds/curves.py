@@ -13,9 +13,9 @@ from results.figures.lines import Look, axis_name, is_long, looks, metric_axis, 
 from results.figures.page import legend_above
 from results.figures.theme import DASHES, GREY, current
 from results.names import AXES
+from results.records import Table
 from results.statistics import inference, tuning
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}

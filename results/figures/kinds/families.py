@@ -20,10 +20,10 @@ from results.figures.lines import (
 )
 from results.figures.page import legend_above
 from results.figures.theme import current
+from results.records import Table
 from results.statistics import power_law
 from results.statistics.power_law import MIN_SIZES, Fits
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 from results.units import is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
@@ -33,7 +33,7 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 
 def families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
-    frame, metric = placed(study, table), table["metric"]
+    frame, metric = placed(study, table), table.metric
     size, name = flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
     figure.set_figheight(3.0)

@@ -16,9 +16,9 @@ from results.figures.frame import arms, each, metric_label, number, seeds, signe
 from results.figures.lines import possible
 from results.figures.page import narrow, wrapped
 from results.figures.theme import GREY, LIGHT, PALE, current
+from results.records import Table
 from results.study_results import StudyResults
 from results.tables import layout
-from results.tables.study_table import Table
 from results.units import is_accuracy, unit
 
 RESOLVED = ("better", "worse")
@@ -33,7 +33,7 @@ MARKS = (
 
 def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`, as high as its arms need; returns what to write under it."""
-    frame, metric = arms(study, table), table["metric"]
+    frame, metric = arms(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = narrow(figure)
     figure.set_figheight(FRAME + len(frame) * (NARROW_ROW if stacked else ROW))
@@ -42,8 +42,8 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     interval_rows(frame, seeds(study, metric), panels[0], metric)
     (text_above if stacked else text_beside)(frame, panels[0], metric)
     if aside:
-        published_rows(frame, panels[1], wrapped(layout.measured_in(table), 1.35, current().small))
-    elsewhere = f"* published in another setting, its level is not comparable: {layout.measured_in(table)}."
+        published_rows(frame, panels[1], wrapped(layout.published_source(table), 1.35, current().small))
+    elsewhere = f"* published in another setting, its level is not comparable: {layout.published_source(table)}."
     marks = MARKS.format(baseline=diamond(frame))
     return [marks, elsewhere] if published and stacked else [marks]
 

@@ -19,8 +19,8 @@ from results.figures.kinds.curves import (
 )
 from results.figures.lines import axis_name, marks, over_axis, place, spelled
 from results.figures.page import legends_above, narrow
+from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 from results.units import unit
 
 HEIGHT = 2.9  # inches a panel
@@ -30,7 +30,7 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
     final, *others = panels(figure, 2 if evaluated(study) else 1)
-    over_axis(frame, seeds(study, table["metric"]), final, table["metric"], x)
+    over_axis(frame, seeds(study, table.metric), final, table.metric, x)
     named, notes = [(final, "at the end of training")], [marks(x), *spelled(frame), *at_own_values(study, table)]
     for training in others:
         title, below = over_training(study, frame, training)
@@ -66,11 +66,11 @@ def evaluated(study: StudyResults) -> bool:
 def at_own_values(study: StudyResults, table: Table) -> list[str]:
     """How the arms compare that were each tuned, where the study tunes: "At its own value: gap +0.4 points, ..."."""
     tuned = {entry["name"]: entry["change"] for entry in study.plan.get("tuned", [])}
-    measure = unit(table["metric"])
+    measure = unit(table.metric)
     found = [
-        f"{written(tuned[row['arm']])} {signed(row['delta'] * measure.scale)}{measure.of_difference}, "
-        f"{(row['verdict'] or 'no verdict').replace('-', ' ')}"
-        for row in table["rows"]
-        if row["arm"] in tuned and row["delta"] is not None
+        f"{written(tuned[row.arm])} {signed(row.delta * measure.scale)}{measure.of_difference}, "
+        f"{(row.verdict or 'no verdict').replace('-', ' ')}"
+        for row in table.rows
+        if row.arm in tuned and row.delta is not None
     ]
     return [f"Each at its own {' and '.join(map(axis_name, study.plan['tune']))}: {'; '.join(found)}."] if found else []

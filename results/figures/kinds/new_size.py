@@ -11,9 +11,9 @@ from results.figures.frame import arms, seeds, written
 from results.figures.lines import draw_lines, extent, metric_axis, nothing_yet, plain, spelled, swept_axis
 from results.figures.page import legend_above
 from results.figures.theme import GREY
+from results.records import Table
 from results.store import evals
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 from results.tables.study_table import table as table_of
 
 SIZE = "image_size"
@@ -22,7 +22,7 @@ TRAINED = "\n(trained)"
 
 def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
-    sizes, metric = tested(study), at_any_size(table["metric"])
+    sizes, metric = tested(study), at_any_size(table.metric)
     parts = [at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
     figure.set_figheight(3.0)
@@ -30,7 +30,7 @@ def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     over_sizes(frame, points, ax, metric, trained(study))
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
-    return [marks(study, table["metric"]), *spelled(frame)]
+    return [marks(study, table.metric), *spelled(frame)]
 
 
 def tested(study: StudyResults) -> dict[float, str]:
@@ -57,7 +57,7 @@ def at_size(study: StudyResults, table: Table, size: float, metric: str) -> tupl
 
     An arm goes by its name and the size, so that its seeds stand where its mean does.
     """
-    here = table if metric == table["metric"] else described(study, metric)
+    here = table if metric == table.metric else described(study, metric)
     frame, points = arms(study, here), seeds(study, metric)
     single = len(study.plan["factors"]) == 1 and not study.plan["curves"]
     lines = [written(label, single=single) for label in frame["label"]]
@@ -73,7 +73,7 @@ def described(study: StudyResults, metric: str) -> Table:
     """The table of another metric without verdicts: the family of tests is of the study's own."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
     other = table_of(replace(study, plan=study.plan | {"metric": metric, "claims": []}, columns=columns))
-    return other | {"rows": [row | {"verdict": None} for row in other["rows"]]}
+    return replace(other, rows=[replace(row, verdict=None) for row in other.rows])
 
 
 def over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float) -> Axes:

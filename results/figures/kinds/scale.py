@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from results.figures.frame import arms, seeds, x_of
 from results.figures.lines import marks, over_axis, place, plain, spelled, values
 from results.figures.page import legend_above, legend_across, narrow
+from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 from results.tables.study_table import table as table_of
 
 FEW_SHOT = "fewshot5_accuracy"
@@ -19,11 +19,11 @@ HEIGHT = 2.6  # inches a panel
 def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
     frame, x = place(arms(study, table)), x_of(study.plan)
-    beside, stacked = few_shot(study, table["metric"]), narrow(figure)
+    beside, stacked = few_shot(study, table.metric), narrow(figure)
     panels = 2 if beside else 1
     figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
     axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
-    over_axis(frame, seeds(study, table["metric"]), axes[0], table["metric"], x, ticks(frame, x, study.history))
+    over_axis(frame, seeds(study, table.metric), axes[0], table.metric, x, ticks(frame, x, study.history))
     if beside and not stacked:
         legend_across(figure, axes[0], equal_steps(study.trials))
     else:
@@ -48,7 +48,7 @@ def few_shot(study: StudyResults, metric: str) -> StudyResults | None:
 
 def untested(table: Table) -> Table:
     """Without verdicts: the family of tests is of the study's own metric."""
-    return table | {"rows": [row | {"verdict": None} for row in table["rows"]]}
+    return replace(table, rows=[replace(row, verdict=None) for row in table.rows])
 
 
 def ticks(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:

@@ -18,8 +18,8 @@ from results.figures.lines import (
 )
 from results.figures.page import legend_above
 from results.figures.theme import current
+from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import Table
 
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
 BASE, ALL = "baseline", "all"
@@ -28,12 +28,12 @@ APART = 6.0  # and between intervals
 
 def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draws the study on `figure`; returns what to write under it."""
-    frame, points = placed(study, table), seeds(study, table["metric"])
+    frame, points = placed(study, table), seeds(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
     over_relative_compute(frame, points, ax)
     ax.set_xlabel("relative compute (forward), log scale")
-    metric_axis(ax, table["metric"], *extent(frame, points))
+    metric_axis(ax, table.metric, *extent(frame, points))
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
         nothing_yet(ax)

@@ -16,7 +16,7 @@ from ablations.planning.plan import build
 from ablations.study.study import OF_ITS_DATA, Design, Recipe, Study, read_recipe
 from results import report
 from results.figures import plots
-from results.tables import sentences, study_table
+from results.tables import layout, sentences, study_table
 
 FACTORS = {"position": ["none", "1d"]}
 OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
@@ -94,7 +94,7 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     )
     table = study_table.table(study)
     assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds an arm")
-    assert "all on the same 6 test images" in study_table.render(table, "md")
+    assert "all on the same 6 test images" in layout.render(table, "md")
     assert "pets (recipe digits), steps=20" in plots.caption(study)[0]
     page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))
     assert "pets: 24 images to train on and 6 to test on, 3 classes" in page

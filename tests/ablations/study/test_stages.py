@@ -36,7 +36,7 @@ from results.figures import plots
 from results.load import load_studies
 from results.store import dependencies, lease
 from results.store.dependencies import BLOCKED, LOST, READY, WAITS
-from results.tables import study_table
+from results.tables import layout, study_table
 from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
 from vitcore.identity import trial_id
@@ -409,12 +409,12 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
     made = plan(tmp_path, study)
     write_plan(tmp_path / "runs", made)
     (found,) = load_studies(tmp_path / "runs")
-    assert "test accuracy of predicted colours" in study_table.render(study_table.table(found), "md")
+    assert "test accuracy of predicted colours" in layout.render(study_table.table(found), "md")
     assert "test accuracy of predicted colours" in plots.picture(found, "svg").decode()
     compared = summary.render(compare.compare([found], [found]), "md")
     assert "test accuracy of predicted colours" in compared
     usual = plan(tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}"))
-    assert "predicted" not in study_table.render(study_table.table(replace(found, plan=usual)), "md")
+    assert "predicted" not in layout.render(study_table.table(replace(found, plan=usual)), "md")
     both = plan(tmp_path, study.replace("lr: [2e-3, 1e-3]", "objective: [masked-patch, classification]"))
     assert "its metrics are those of objective=classification, the baseline's masked-patch" in both["arms"][1]["notes"]
 
@@ -495,9 +495,9 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
     assert len(tally.done) == 9
     assert not any(store.trial(tmp_path / "runs", key).attempts() for key in children)
     (study,) = load_studies(tmp_path / "runs")
-    row = study_table.table(study)["rows"][0]
-    assert (row["n"], row["missing"], row["failed"]) == (1, 1, 0)
-    assert f"seed 0 missing: {why}" in row["notes"]
+    row = study_table.table(study).rows[0]
+    assert (row.n, row.missing, row.failed) == (1, 1, 0)
+    assert f"seed 0 missing: {why}" in row.notes
     view = status.status(made, tmp_path / "runs", status.SlurmState())
     assert (view["failed"], view["blocked"], view["finished"]) == (1, 2, 9)
     assert status.is_settled([view])

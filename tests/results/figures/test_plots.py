@@ -213,7 +213,7 @@ def panels() -> dict[str, Callable[[Axes], Axes]]:
     """Every panel that figures are made of, given frames and arrays alone."""
     study, grown = complete("scale"), complete("families")
     table = study_table.table(study)
-    rows, points = lines.place(frame.arms(study, table)), frame.seeds(study, table["metric"])
+    rows, points = lines.place(frame.arms(study, table)), frame.seeds(study, table.metric)
     dashed, history = rows.assign(dash="-"), curves.evaluations(study, "val_accuracy")
     sizes = rows.assign(at=[8.0 * 2**k for k in range(len(rows))], x=8, series=rows["arm"])
     ways = rows.assign(series=["baseline", *["depth"] * (len(rows) - 1)], aside=0.0)
@@ -348,9 +348,9 @@ def test_published_numbers_have_an_axis_of_their_own() -> None:
 def test_the_verdict_stands_beside_the_interval() -> None:
     """With the difference and its interval, from the table."""
     study = complete("intervals")
-    row = study_table.table(study)["rows"][0]
-    low, high = (f"{100 * end:+.1f}".replace("-", "\N{MINUS SIGN}") for end in row["delta_ci95"])
-    delta = f"{100 * row['delta']:+.1f}".replace("-", "\N{MINUS SIGN}")
+    row = study_table.table(study).rows[0]
+    low, high = (f"{100 * end:+.1f}".replace("-", "\N{MINUS SIGN}") for end in row.delta_ci95)
+    delta = f"{100 * row.delta:+.1f}".replace("-", "\N{MINUS SIGN}")
     assert f"worse\n{delta} points [{low}, {high}]" in texts(drawn(study))
 
 
@@ -691,13 +691,13 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     )
     for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
         own = trials[trials["family"] == family]
-        counted = [one for _, one in own[own["test_accuracy"] < 1].groupby("seed") if len(one) >= families.SIZES]
+        counted = [one for _, one in own[own["test_accuracy"] < 1].groupby("seed") if len(one) >= families.MIN_SIZES]
         ends = [max(one["compute"].min() for one in counted), min(one["compute"].max() for one in counted)]
         assert [line.get_xdata()[0], line.get_xdata()[-1]] == pytest.approx([end / 1e12 for end in ends])
         laws = [
             stats.linregress(np.log(seed["compute"]), np.log(1 - seed["test_accuracy"]))
             for _, seed in own[own["test_accuracy"] < 1].groupby("seed")  # no error has no logarithm
-            if len(seed) >= families.SIZES
+            if len(seed) >= families.MIN_SIZES
         ]
         expected = [100 * (1 - np.mean([np.exp(law.intercept) * end**law.slope for law in laws])) for end in ends]
         assert [line.get_ydata()[0], line.get_ydata()[-1]] == pytest.approx(expected)
@@ -743,14 +743,14 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
     ax = drawn(study).axes[0]
     ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
-    rows = {row["arm"]: row for row in study_table.table(study)["rows"]}
+    rows = {row.arm: row for row in study_table.table(study).rows}
     base = rows[study.plan["baseline"]]
     for line in ways:
         at = list(line.get_xdata()).index(1.0)
-        assert line.get_ydata()[at] == pytest.approx(100 * base["mean"])
-    depth = {row["flops"] / base["flops"]: 100 * row["mean"] for name, row in rows.items() if name.startswith("depth=")}
+        assert line.get_ydata()[at] == pytest.approx(100 * base.mean)
+    depth = {row.flops / base.flops: 100 * row.mean for name, row in rows.items() if name.startswith("depth=")}
     drawn_depth = dict(zip(ways[0].get_xdata(), ways[0].get_ydata(), strict=True))
-    assert drawn_depth == pytest.approx(depth | {1.0: 100 * base["mean"]})
+    assert drawn_depth == pytest.approx(depth | {1.0: 100 * base.mean})
     assert ax.get_legend_handles_labels()[1] == ["depth", "width", "width of the MLP", "patch size", "baseline", "all"]
 
 
@@ -809,10 +809,10 @@ def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training(width:
 def test_at_new_sizes_only_what_is_tested_is_filled() -> None:
     """The verdicts of the table are those at the metric's size."""
     study = at_new_sizes()
-    rows = {row["arm"]: row for row in study_table.table(study)["rows"]}
+    rows = {row.arm: row for row in study_table.table(study).rows}
     marks = [line for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1 and line.get_markersize() == 5]
     filled = [line.get_xdata()[0] for line in marks if to_hex(line.get_markerfacecolor()) != "#ffffff"]
-    resolved = sum(row["verdict"] in ("better", "worse") for row in rows.values())
+    resolved = sum(row.verdict in ("better", "worse") for row in rows.values())
     assert resolved
     assert filled.count(8) == 1
     assert filled.count(16) == 1 + resolved
@@ -863,25 +863,25 @@ def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
 def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
     """The numbers are those of the table's tuned rows, not those of every point of the grid."""
     study = synthetic.results(synthetic.tuned_pooling(figure=name))
-    rows = {row["arm"]: row for row in study_table.table(study)["rows"] if "tuned" in row["arm"]}
+    rows = {row.arm: row for row in study_table.table(study).rows if "tuned" in row.arm}
     written = " ".join(texts(drawn(study)))
     assert len(rows) == 2
     assert "0.001" not in written
     assert plots.picture(study, "svg") == plots.picture(study, "svg")
     if name == "intervals":
         means = [line.get_xdata()[0] for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1]
-        assert means == pytest.approx([100 * row["mean"] for row in rows.values()])
+        assert means == pytest.approx([100 * row.mean for row in rows.values()])
         assert "pool=gap, lr=tuned" in written.replace("\n", " ")
 
 
 def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_comparison() -> None:
     """What the figure is about, each at its own rate, is written under the curves over all rates."""
     study = synthetic.results(synthetic.tuned_pooling())
-    row = next(row for row in study_table.table(study)["rows"] if row["arm"] == "pool=gap,lr=tuned")
+    row = next(row for row in study_table.table(study).rows if row.arm == "pool=gap,lr=tuned")
     written = " ".join(texts(drawn(study))).replace("\n", " ")
-    delta = f"{100 * row['delta']:+.1f}".replace("-", "\N{MINUS SIGN}")
+    delta = f"{100 * row.delta:+.1f}".replace("-", "\N{MINUS SIGN}")
     assert (
-        f"Each at its own learning rate: gap {delta} points, {row['verdict'] or 'no verdict'}".replace("-r", " r")
+        f"Each at its own learning rate: gap {delta} points, {row.verdict or 'no verdict'}".replace("-r", " r")
         in written
     )
     assert "0.001" in written
@@ -1045,12 +1045,12 @@ def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     """Open marks stand for what is equivalent or cannot be told."""
     study = complete("scale")
-    rows = {row["arm"]: row for row in study_table.table(study)["rows"]}
+    rows = {row.arm: row for row in study_table.table(study).rows}
     ax = drawn(study).axes[0]
     marks = [line for line in ax.lines if line.get_marker() in ("D", "o") and line.get_markersize() == 5]
     marks = [line for line in marks if len(line.get_xdata()) == 1]
     filled = [to_hex(line.get_markerfacecolor()) != "#ffffff" for line in marks]
-    resolved = [row["arm"] == row["baseline"] or row["verdict"] in ("better", "worse") for row in rows.values()]
+    resolved = [row.arm == row.baseline or row.verdict in ("better", "worse") for row in rows.values()]
     assert sum(filled) == sum(resolved)
     assert [to_hex(line.get_color()) for line in marks].count("#000000") == 3
 

@@ -1,5 +1,6 @@
 """Claims of a study's source, judged by our own trials."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
 
-from results.tables.study_table import render, table
+from results.records import Claim
+from results.tables.layout import render
+from results.tables.study_table import table
 
 SEEDS = {
     "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
@@ -17,9 +20,9 @@ SEEDS = {
 }
 
 
-def judged(*claims: str, **given: Any) -> list[dict[str, Any]]:
+def judged(*claims: str, **given: Any) -> Sequence[Claim]:
     plan = synthetic.position(**{"claims": list(claims), **given})
-    found: list[dict[str, Any]] = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS)))["claims"]
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))).claims
     return found
 
 
@@ -39,7 +42,7 @@ def judged(*claims: str, **given: Any) -> list[dict[str, Any]]:
 )
 def test_a_claim_agrees_disagrees_or_is_not_resolved(claim: str, expected: str) -> None:
     """Judged by the same rules as the table, in either direction, by tests of their own where the table has none."""
-    assert judged(claim)[0]["verdict"] == expected
+    assert judged(claim)[0].verdict == expected
 
 
 @pytest.mark.parametrize("gap", [0.2, 0.002])
@@ -48,17 +51,17 @@ def test_equivalent_arms_do_not_contradict_a_smaller_difference(gap: float) -> N
     plan = synthetic.position(claims=["position=2d < position=1d"])
     for arm in plan["arms"]:
         arm["published"] = {"position=1d": 0.64, "position=2d": 0.64 - gap}.get(arm["name"])
-    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS)))["claims"]
-    assert claim["verdict"] == "not-resolved"
-    assert claim["note"] == "equivalent within 3.00 points: a smaller difference is not excluded"
+    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))).claims
+    assert claim.verdict == "not-resolved"
+    assert claim.note == "equivalent within 3.00 points: a smaller difference is not excluded"
 
 
 def test_a_contrast_of_the_table_keeps_its_p() -> None:
     """A claim about an arm and its baseline is no new test."""
     plan = synthetic.position(claims=["position=none < position=1d", "position=1d < position=relative"])
     found = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS)))
-    p = {row["arm"]: row["p_holm"] for row in found["rows"]}
-    assert [claim["p_holm"] for claim in found["claims"]] == [p["position=none"], p["position=relative"]]
+    p = {row.arm: row.p_holm for row in found.rows}
+    assert [claim.p_holm for claim in found.claims] == [p["position=none"], p["position=relative"]]
 
 
 def test_other_pairs_are_a_family_of_their_own() -> None:
@@ -66,44 +69,44 @@ def test_other_pairs_are_a_family_of_their_own() -> None:
     pairs = [("position=none", "position=2d"), ("position=2d", "position=relative")]
     found = judged(*(f"{a} < {b}" for a, b in pairs), "position=none < position=1d")
     p = [scipy.stats.ttest_rel(SEEDS[a], SEEDS[b]).pvalue for a, b in pairs]
-    assert [claim["p_holm"] for claim in found[:2]] == pytest.approx(multipletests(p, method="holm")[1])
+    assert [claim.p_holm for claim in found[:2]] == pytest.approx(multipletests(p, method="holm")[1])
 
 
 def test_a_tie_needs_a_margin() -> None:
     """Without one, equivalence cannot be shown; a resolved difference still disagrees."""
     tie, gap = judged("position=2d ~ position=1d", "position=none ~ position=1d", margin=None)
-    assert (tie["verdict"], tie["note"]) == ("not-resolved", "no margin declared within which arms tie")
-    assert gap["verdict"] == "disagree"
+    assert (tie.verdict, tie.note) == ("not-resolved", "no margin declared within which arms tie")
+    assert gap.verdict == "disagree"
 
 
 def test_a_resolved_difference_within_the_margin_is_a_tie() -> None:
     """The study itself says what counts as equivalent."""
-    assert judged("position=none ~ position=1d", margin=0.5)[0]["verdict"] == "agree"
+    assert judged("position=none ~ position=1d", margin=0.5)[0].verdict == "agree"
 
 
 def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
     """Named without the curve's value, a claim is one for every point."""
     plan = synthetic.pooling(claims=["pool=gap ~ pool=cls", "pool=gap,lr=0.001 < pool=cls,lr=0.004"])
-    found = table(synthetic.results(plan))["claims"]
-    assert [claim["claim"] for claim in found] == [
+    found = table(synthetic.results(plan)).claims
+    assert [claim.claim for claim in found] == [
         *(f"pool=gap,lr={lr} ~ pool=cls,lr={lr}" for lr in (0.001, 0.002, 0.004)),
         "pool=gap,lr=0.001 < pool=cls,lr=0.004",
     ]
-    assert all(claim["verdict"] for claim in found)
+    assert all(claim.verdict for claim in found)
 
 
 def test_a_claim_about_an_absent_arm_is_untested() -> None:
     """It is named, and not judged."""
     (claim,) = judged("position=rope2d < position=1d")
-    assert (claim["verdict"], claim["note"]) == (None, "no arm position=rope2d in the plan")
+    assert (claim.verdict, claim.note) == (None, "no arm position=rope2d in the plan")
 
 
 def test_a_claim_without_pairs_is_untested() -> None:
     """Too few trials: no word, and why."""
     plan = synthetic.position(claims=["position=none < position=1d"])
     missing: dict[str, list[float | None]] = {**SEEDS, "position=none": [0.7, None, None, None, None]}
-    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, missing)))["claims"]
-    assert (claim["verdict"], claim["note"]) == (None, "untested: n = 1")
+    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, missing))).claims
+    assert (claim.verdict, claim.note) == (None, "untested: n = 1")
 
 
 def test_a_malformed_claim_is_one_clear_line() -> None:

@@ -8,6 +8,7 @@ import pytest
 import synthetic
 
 from results.comparison.compare import compare
+from results.records import Comparison
 from results.statistics import inference
 from results.study_results import StudyResults
 from results.tables.study_table import table
@@ -28,10 +29,10 @@ def study(right: np.ndarray, **given: Any) -> StudyResults:
 def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
     """1/360 differs from 1/359: one more image right in each of five folds is one difference, five times."""
     base = np.array([340, 341, 338, 339, 337])
-    row = table(study(np.array([base, base + 1])))["rows"][1]
-    assert row["delta"] == pytest.approx(0.00278, abs=1e-5)
-    assert [row[name] for name in ("delta_ci95", "p", "verdict")] == [None] * 3
-    assert "no interval, p or verdict of the difference: all 5 are identical" in row["notes"]
+    row = table(study(np.array([base, base + 1]))).rows[1]
+    assert row.delta == pytest.approx(0.00278, abs=1e-5)
+    assert [getattr(row, name) for name in ("delta_ci95", "p", "verdict")] == [None] * 3
+    assert "no interval, p or verdict of the difference: all 5 are identical" in row.notes
 
 
 @pytest.mark.parametrize("low", [0, 1, 4, 100, 170])
@@ -47,8 +48,8 @@ def test_other_metrics_have_no_images() -> None:
     right = np.array([[340, 341, 338, 339, 337]] * 2)
     made = study(right, metric="test_loss", margin=None)
     losses = [0.2, 0.21, 0.22, 0.2, 0.19, 0.2001, 0.2102, 0.2201, 0.2002, 0.1901]
-    row = table(replace(made, columns=made.columns | {"test_loss": losses}))["rows"][1]
-    assert row["delta_ci95"] is not None
+    row = table(replace(made, columns=made.columns | {"test_loss": losses})).rows[1]
+    assert row.delta_ci95 is not None
 
 
 def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
@@ -59,11 +60,11 @@ def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
     base = np.array([340, 341, 338, 339, 337])
     accuracies = {f"stem=v{i}": ((base + 2 * i) / FOLDS).tolist() for i in range(3)}
     accuracies["stem=v3"] = ((base + 7) / FOLDS).tolist()
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))["interactions"][0]
-    assert (found["p"], found["verdict"]) == (None, None)
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).interactions[0]
+    assert (found.p, found.verdict) == (None, None)
 
 
-def noisy(rng: np.random.Generator, noise: float) -> dict[str, Any]:
+def noisy(rng: np.random.Generator, noise: float) -> Comparison:
     """A study of eight arms against its rerun: the same trials, each a few images more or less."""
     right = np.round(rng.normal(0.975, 0.006, (8, 5)) * FOLDS)
     again = right + np.round(rng.normal(0, noise, right.shape))
@@ -74,7 +75,7 @@ def noisy(rng: np.random.Generator, noise: float) -> dict[str, Any]:
 def test_a_rerun_of_the_same_trials_is_rarely_called_different(noise: float) -> None:
     """At most 5% of reruns with symmetric noise, but for Monte Carlo error; pairs of equal numbers are in the test."""
     rng, reruns = np.random.default_rng(0), 120
-    false = sum(any(row["verdict"] in ("better", "worse") for row in noisy(rng, noise)["rows"]) for _ in range(reruns))
+    false = sum(any(row.verdict in ("better", "worse") for row in noisy(rng, noise).rows) for _ in range(reruns))
     assert false / reruns <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / reruns)
 
 
@@ -82,20 +83,17 @@ def test_a_rerun_counts_every_pair() -> None:
     """Means 0.4 images apart are 0.4 apart in the difference too, over all five pairs."""
     right = np.array([[340, 341, 338, 339, 337]] * 2)
     again = right + np.array([[0, 1, 0, 1, 0]] * 2)
-    row = compare([study(right)], [study(again)])["rows"][1]
-    assert row["n_pairs"] == 5
-    assert row["delta"] == pytest.approx(row["b"]["mean"] - row["a"]["mean"])
-    assert row["identical"] == []
+    row = compare([study(right)], [study(again)]).rows[1]
+    assert row.n_pairs == 5
+    assert row.delta == pytest.approx(row.b.mean - row.a.mean)
+    assert row.identical == []
 
 
 def test_null_studies_near_the_ceiling_are_rarely_called_different() -> None:
     """Three seeds at 99.5%: a handful of images is wrong, and often as many in every fold."""
     rng, studies = np.random.default_rng(1), 200
     false = sum(
-        any(
-            row["verdict"] in ("better", "worse")
-            for row in table(study(rng.binomial(FOLDS[:3], 0.995, (8, 3))))["rows"]
-        )
+        any(row.verdict in ("better", "worse") for row in table(study(rng.binomial(FOLDS[:3], 0.995, (8, 3)))).rows)
         for _ in range(studies)
     )
     assert false / studies <= 0.05

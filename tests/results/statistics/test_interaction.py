@@ -16,8 +16,10 @@ from statsmodels.stats.multitest import multipletests
 
 from ablations.planning import plan as planning
 from results import report
+from results.records import Table
 from results.tables import across_recipes
-from results.tables.study_table import render, table
+from results.tables.layout import render
+from results.tables.study_table import table
 
 CROSS = """
     question: Which?
@@ -45,7 +47,7 @@ def planned(**given: Any) -> dict[str, Any]:
     return plan | {"family": 3, "interactions": [{"name": ARMS["ab"], **ARMS}]}
 
 
-def made(accuracies: dict[str, Any], plan: dict[str, Any] | None = None) -> dict[str, Any]:
+def made(accuracies: dict[str, Any], plan: dict[str, Any] | None = None) -> Table:
     plan = plan or planned()
     by_name = {ARMS[role]: values for role, values in accuracies.items()}
     return table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name)))
@@ -119,7 +121,7 @@ def test_an_excluded_arm_takes_its_interactions_with_it(tmp_path: Path) -> None:
 
 def test_numbers_are_those_of_scipy() -> None:
     """The t test of ab - a - b + baseline, and of its empirical logit."""
-    (found,) = made(TOGETHER)["interactions"]
+    (found,) = made(TOGETHER).interactions
     images = 1797 / 5
 
     def logit(values: list[float]) -> np.ndarray:
@@ -129,20 +131,20 @@ def test_numbers_are_those_of_scipy() -> None:
     for key, of in (("interaction", np.array), ("logit", logit)):
         ab, a, b, baseline = (of(TOGETHER[role]) for role in ("ab", "a", "b", "baseline"))
         expected = scipy.stats.ttest_1samp(ab - a - b + baseline, 0.0)
-        assert found[key] == pytest.approx((ab - a - b + baseline).mean())
+        assert getattr(found, key) == pytest.approx((ab - a - b + baseline).mean())
         ci95 = expected.confidence_interval()
-        assert found["ci95" if key == "interaction" else "logit_ci95"] == pytest.approx([ci95.low, ci95.high])
+        assert getattr(found, "ci95" if key == "interaction" else "logit_ci95") == pytest.approx([ci95.low, ci95.high])
     direct = scipy.stats.ttest_1samp(
         np.array(TOGETHER["ab"]) - TOGETHER["a"] - np.array(TOGETHER["b"]) + TOGETHER["baseline"], 0.0
     )
-    assert found["p"] == pytest.approx(direct.pvalue)
-    assert (found["verdict"], found["n"]) == ("positive", 5)
+    assert found.p == pytest.approx(direct.pvalue)
+    assert (found.verdict, found.n) == ("positive", 5)
 
 
 def test_changes_that_add_up_have_no_interaction() -> None:
     """No verdict is claimed."""
-    (found,) = made(ADDITIVE)["interactions"]
-    assert found["verdict"] == "not-resolved"
+    (found,) = made(ADDITIVE).interactions
+    assert found.verdict == "not-resolved"
 
 
 def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
@@ -150,11 +152,11 @@ def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
     noise = np.array([0.0, 0.001, -0.001, 0.002, -0.002])
     near = {"baseline": 0.80, "a": 0.94, "b": 0.94, "ab": 0.99}
     seeds = {role: (value + np.roll(noise, i)).tolist() for i, (role, value) in enumerate(near.items())}
-    (found,) = made(seeds)["interactions"]
-    assert found["interaction"] < 0 < found["logit"]
-    assert found["p_holm"] < 0.05
-    assert found["verdict"] == "not-resolved"
-    assert found["notes"] == ["its logit has the opposite sign: an interaction of the scale"]
+    (found,) = made(seeds).interactions
+    assert found.interaction < 0 < found.logit
+    assert found.p_holm < 0.05
+    assert found.verdict == "not-resolved"
+    assert found.notes == ["its logit has the opposite sign: an interaction of the scale"]
 
 
 def test_interactions_are_a_family_of_their_own() -> None:
@@ -165,9 +167,9 @@ def test_interactions_are_a_family_of_their_own() -> None:
     two = plan | {"arms": [*plan["arms"], never], "interactions": [*plan["interactions"], missing]}
     by_name = {ARMS[role]: values for role, values in TOGETHER.items()} | {"never": [None] * 5}
     found = table(synthetic.results(two, synthetic.from_accuracies(two, by_name)), interim=True)
-    first, second = found["interactions"]
-    assert first["p_holm"] == pytest.approx(multipletests([first["p"], 1.0], method="holm")[1][0])
-    assert (second["verdict"], second["notes"]) == (None, ["untested: n = 0"])
+    first, second = found.interactions
+    assert first.p_holm == pytest.approx(multipletests([first.p, 1.0], method="holm")[1][0])
+    assert (second.verdict, second.notes) == (None, ["untested: n = 0"])
 
 
 def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
@@ -175,9 +177,9 @@ def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
     plan = planned()
     by_name = {ARMS[role]: values for role, values in TOGETHER.items()}
     lost = {synthetic.trial_id(plan, "pool=gap", 4): synthetic.hole("diverged")}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name) | lost))["interactions"][0]
-    assert (found["verdict"], found["n"]) == ("not-resolved", 4)
-    assert found["notes"] == ["trials of pool=gap diverged"]
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name) | lost)).interactions[0]
+    assert (found.verdict, found.n) == ("not-resolved", 4)
+    assert found.notes == ["trials of pool=gap diverged"]
 
 
 def test_interactions_are_told_below_the_table() -> None:
@@ -223,13 +225,13 @@ def test_interactions_stand_in_the_report() -> None:
 def test_a_loss_has_no_logit() -> None:
     """It is no share of anything."""
     plan = planned(metric="test_loss")
-    (found,) = made(TOGETHER, plan)["interactions"]
-    assert (found["logit"], found["logit_ci95"]) == (None, None)
+    (found,) = made(TOGETHER, plan).interactions
+    assert (found.logit, found.logit_ci95) == (None, None)
 
 
 def test_plans_from_before_there_were_crosses_read_as_ever() -> None:
     """Nothing to judge."""
-    assert table(synthetic.results(synthetic.position()))["interactions"] == []
+    assert table(synthetic.results(synthetic.position())).interactions == []
 
 
 def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Path) -> None:
@@ -241,9 +243,9 @@ def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Pa
     best = {"0.001": 0.5, "0.002": 0.9, "0.004": 0.6}
     rng = np.random.default_rng(0)
     inside = {a["name"]: (best[a["name"].partition("lr=")[2]] + rng.normal(0, 0.01, 3)).tolist() for a in plan["arms"]}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, inside)))["interactions"][0]
-    assert (found["n"], found["verdict"]) == (3, "not-resolved")
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, inside))).interactions[0]
+    assert (found.n, found.verdict) == (3, "not-resolved")
     edge = {name: [0.95] * 3 if name == "pool=gap,lr=0.004" else values for name, values in inside.items()}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, edge)))["interactions"][0]
-    assert (found["p_holm"], found["verdict"]) == (None, None)
-    assert found["notes"] == ["untested: the best value of an arm lies at the edge of its grid"]
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, edge))).interactions[0]
+    assert (found.p_holm, found.verdict) == (None, None)
+    assert found.notes == ["untested: the best value of an arm lies at the edge of its grid"]

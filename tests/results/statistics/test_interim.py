@@ -8,21 +8,23 @@ import pytest
 import scipy.stats
 import synthetic
 
+from results.records import Row
 from results.statistics import interim
+from results.tables.layout import render
 from results.tables.sentences import sentence
-from results.tables.study_table import render, table
+from results.tables.study_table import table
 
 OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
 STEADY = [0.9 + 0.001 * (seed % 3) for seed in range(40)]  # a baseline
 
 
-def row(made: list[float], asked: list[int] | None = None, **given: Any) -> dict[str, Any]:
+def row(made: list[float], asked: list[int] | None = None, **given: Any) -> Row:
     """The row of an arm that is STEADY + made."""
     more = {} if asked is None else {"looks": asked}
     stems = {"stem": ["patch", "conv"]}
     plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=len(made), split=OFFICIAL, **given, **more)
     accuracies = {"stem=patch": STEADY[: len(made)], "stem=conv": [b + d for b, d in zip(STEADY, made, strict=False)]}
-    found: dict[str, Any] = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))["rows"][1]
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).rows[1]
     return found
 
 
@@ -40,17 +42,17 @@ def test_p_is_four_times_the_smallest_over_the_looks() -> None:
     whole = EARLY + LATE
     assert p_of(EARLY) < p_of(whole)
     found = row(whole, [5, 10])
-    assert found["p"] == found["p_holm"] == pytest.approx(4 * p_of(EARLY))
-    assert found["delta"] == pytest.approx(float(np.mean(whole)))
-    assert found["verdict"] == "better"
-    assert row(LATE + EARLY, [5, 10])["p"] == pytest.approx(4 * p_of(LATE + EARLY))
-    assert row(LATE, [5, 10])["p"] == 1.0
+    assert found.p == found.p_holm == pytest.approx(4 * p_of(EARLY))
+    assert found.delta == pytest.approx(float(np.mean(whole)))
+    assert found.verdict == "better"
+    assert row(LATE + EARLY, [5, 10]).p == pytest.approx(4 * p_of(LATE + EARLY))
+    assert row(LATE, [5, 10]).p == 1.0
 
 
 @pytest.mark.parametrize("asked", [None, [], [10], [40]])
 def test_one_number_of_seeds_is_one_look(asked: list[int] | None) -> None:
     """No correction, whatever the number; none either where the plan is older than the field."""
-    assert row(EARLY + LATE, asked)["p"] == pytest.approx(p_of(EARLY + LATE))
+    assert row(EARLY + LATE, asked).p == pytest.approx(p_of(EARLY + LATE))
 
 
 @pytest.mark.parametrize(
@@ -61,24 +63,24 @@ def test_only_planned_looks_count(seeds: int, asked: list[int], counts: list[int
     """5, 10, 20, 40; where none of the looks is one of these, p is over all seeds and not corrected."""
     values = (EARLY + LATE)[:seeds]
     expected = 4 * min(p_of(values[:k]) for k in counts) if counts else p_of(values)
-    assert row(values, asked)["p"] == pytest.approx(min(1.0, expected))
+    assert row(values, asked).p == pytest.approx(min(1.0, expected))
 
 
 def test_looks_with_seeds_that_were_pruned_since_still_count() -> None:
     """Back at five seeds p is not that of a study that was never raised; the table says what was looked at."""
-    assert row(EARLY, [5, 10])["p"] == pytest.approx(4 * p_of(EARLY))
-    assert row(EARLY + LATE[:2], [7, 10])["p"] == pytest.approx(p_of(EARLY + LATE[:2]))
+    assert row(EARLY, [5, 10]).p == pytest.approx(4 * p_of(EARLY))
+    assert row(EARLY + LATE[:2], [7, 10]).p == pytest.approx(p_of(EARLY + LATE[:2]))
     found = table(synthetic.results(synthetic.position(seeds=5, looks=[5, 10])))
     looked = "tables were looked at with 5, 10 seeds, of which 5 are left"
     corrected = "p is 4 times the smallest over the first 5 seeds (planned looks: 5, 10, 20, 40)"
-    assert found["notes"] == [f"{looked}: {corrected}"]
+    assert found.notes == [f"{looked}: {corrected}"]
 
 
 def test_a_look_that_said_the_opposite_counts_as_one() -> None:
     """Five seeds below, then fifteen far above: what resolved the one direction is nothing for the other."""
     values = [-v / 10 for v in EARLY] + [0.006 + v for v in LATE + LATE + LATE]
     assert p_of(values[:5]) < p_of(values)
-    assert row(values, [5, 20])["p"] == pytest.approx(4 * p_of(values))
+    assert row(values, [5, 20]).p == pytest.approx(4 * p_of(values))
 
 
 def test_correction_for_looks_comes_before_that_for_the_family() -> None:
@@ -88,19 +90,19 @@ def test_correction_for_looks_comes_before_that_for_the_family() -> None:
     changes = {"stem=conv": EARLY + LATE, "stem=resnet-small": LATE + EARLY}
     accuracies = {"stem=patch": STEADY[:10]}
     accuracies |= {name: [b + d for b, d in zip(STEADY, made, strict=False)] for name, made in changes.items()}
-    _, conv, resnet = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))["rows"]
-    assert (conv["p_holm"], resnet["p_holm"]) == pytest.approx((2 * conv["p"], max(2 * conv["p"], resnet["p"])))
+    _, conv, resnet = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).rows
+    assert (conv.p_holm, resnet.p_holm) == pytest.approx((2 * conv.p, max(2 * conv.p, resnet.p)))
 
 
 def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> None:
     """The verdict stays, the sentence shows the sign of either end."""
     values = [*EARLY, -0.02, 0.015, -0.013, 0.01, -0.01]
     found = row(values, [5, 10])
-    assert found["verdict"] == "better"
-    assert found["delta_ci95"][0] < 0 < found["delta_ci95"][1]
-    assert "resolved at an earlier look; the 95% interval over all seeds contains 0" in found["notes"]
-    about = {"metric": "test_accuracy", "margin": None}
-    low, high = (f"{100 * end:.2f}" for end in found["delta_ci95"])
+    assert found.verdict == "better"
+    assert found.delta_ci95[0] < 0 < found.delta_ci95[1]
+    assert "resolved at an earlier look; the 95% interval over all seeds contains 0" in found.notes
+    about = table(synthetic.results(synthetic.position(margin=None)))
+    low, high = (f"{100 * end:.2f}" for end in found.delta_ci95)
     assert f"(95% CI {low} to {high})" in sentence(found, about)
     below = row([-value for value in values], [5, 10])
     assert f"(95% CI {low} to {high})" in sentence(below, about)
@@ -111,19 +113,17 @@ def test_what_looks_take_from_a_verdict_is_footnoted() -> None:
     values = [0.010, 0.011, -0.004, 0.002, 0.006, 0.009, -0.003, 0.004, 0.008, -0.002]
     found = row(values, [5, 10], margin=None)
     assert 0.05 / 4 < p_of(values) < 0.05
-    assert found["verdict"] == "not-resolved"
-    assert "the 95% interval excludes 0, but not after correction for 1 contrasts and 4 looks" in found["notes"]
+    assert found.verdict == "not-resolved"
+    assert "the 95% interval excludes 0, but not after correction for 1 contrasts and 4 looks" in found.notes
     flat = [0.001 * (-1) ** seed for seed in range(10)]
     test = scipy.stats.ttest_1samp(flat, 0)
     low, high = test.confidence_interval(0.90), test.confidence_interval(0.975)
     margin = (low.high + high.high) / 2
     within = row(flat, [5, 10], margin=margin)
-    assert within["verdict"] == "not-resolved"
-    assert (
-        "the 90% interval is within the margin, but not after correction for 1 contrasts and 4 looks" in within["notes"]
-    )
-    assert row(flat, [10], margin=margin)["verdict"] == "equivalent"
-    assert row(flat, [5, 10], margin=1.01 * high.high)["verdict"] == "equivalent"
+    assert within.verdict == "not-resolved"
+    assert "the 90% interval is within the margin, but not after correction for 1 contrasts and 4 looks" in within.notes
+    assert row(flat, [10], margin=margin).verdict == "equivalent"
+    assert row(flat, [5, 10], margin=1.01 * high.high).verdict == "equivalent"
 
 
 CORRECTED = "p is 4 times the smallest over the first 5, 10 seeds (planned looks: 5, 10, 20, 40)"
@@ -141,7 +141,7 @@ UNCORRECTED = "looking repeatedly inflates error; the p values are not corrected
 def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: str) -> None:
     """What was corrected for and what is not covered, in the table as it is written too."""
     found = table(synthetic.results(synthetic.position(seeds=10, looks=asked)))
-    assert found["notes"] == [f"seeds were raised from {said}"]
+    assert found.notes == [f"seeds were raised from {said}"]
     assert f"Note: seeds were raised from {said}." in render(found, "md")
 
 
@@ -158,9 +158,9 @@ def test_claims_between_other_arms_are_corrected_too() -> None:
     plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=10, split=OFFICIAL, claims=claims, looks=[5, 10])
     accuracies = {"stem=patch": STEADY[:10], "stem=resnet-small": STEADY[:10]}
     accuracies["stem=conv"] = [b + d for b, d in zip(STEADY, EARLY + LATE, strict=False)]
-    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))["claims"]
-    assert claim["p_holm"] == pytest.approx(4 * p_of(EARLY))
-    assert claim["verdict"] == "agree"
+    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).claims
+    assert claim.p_holm == pytest.approx(4 * p_of(EARLY))
+    assert claim.verdict == "agree"
 
 
 @pytest.mark.slow
@@ -170,5 +170,5 @@ def test_planned_looks_hold_the_error() -> None:
     false = 0
     for _ in range(studies):
         made = list(rng.normal(0, 0.01, 40))
-        false += row(made, [5, 10, 20, 40])["p_holm"] < 0.05
+        false += row(made, [5, 10, 20, 40]).p_holm < 0.05
     assert false / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)

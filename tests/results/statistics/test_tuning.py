@@ -1,6 +1,7 @@
 """Tuning: every arm at its own rate, chosen by the other seeds, in the plan and in the table."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from results import export, report
 from results.comparison.compare import compare
+from results.records import Row, Table
 from results.statistics import contrast, grid_edge, tuned_pairs, tuning
 from results.store.record import Record
 from results.tables import sentences
-from results.tables.study_table import render, table
+from results.tables.layout import render
+from results.tables.study_table import table
 
 RATES = (0.001, 0.002, 0.004)
 TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
@@ -113,28 +116,26 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
     plan = planned()
     val, test = accuracies(plan)
     made = table(synthetic.results(plan, reached(plan, val, test)))
-    assert [row["arm"] for row in made["rows"]][:3] == ["pool=cls,lr=tuned", "pool=gap,lr=tuned", "pool=cls,lr=0.001"]
-    gap = made["rows"][1]
+    assert [row.arm for row in made.rows][:3] == ["pool=cls,lr=tuned", "pool=gap,lr=tuned", "pool=cls,lr=0.001"]
+    gap = made.rows[1]
     chosen = naive(np.column_stack([val[f"pool=gap,lr={lr}"] for lr in RATES]))
     values = [test[f"pool=gap,lr={RATES[point]}"][seed] for seed, point in enumerate(chosen)]
-    assert gap["mean"] == pytest.approx(np.mean(values))
-    assert gap["p_holm"] == gap["p"]
-    assert "chosen by the other seeds' validation: lr 0.002 (seeds 0, 1, 2, 3, 4)" in gap["notes"]
-    points = [row for row in made["rows"] if row["baseline"] != row["arm"] and "tuned" not in row["arm"]]
-    least = min(points, key=lambda row: row["p"])
-    assert least["p_holm"] == pytest.approx(min(1.0, 3 * least["p"]))
-    assert (made["family"], made["points_family"], made["tuned"]) == (1, 3, ["lr"])
+    assert gap.mean == pytest.approx(np.mean(values))
+    assert gap.p_holm == gap.p
+    assert "chosen by the other seeds' validation: lr 0.002 (seeds 0, 1, 2, 3, 4)" in gap.notes
+    points = [row for row in made.rows if row.baseline != row.arm and "tuned" not in row.arm]
+    least = min(points, key=lambda row: row.p)
+    assert least.p_holm == pytest.approx(min(1.0, 3 * least.p))
+    assert (made.family, made.points_family, made.tuned) == (1, 3, ["lr"])
 
 
-def compared(
-    gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def compared(gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any) -> tuple[Row, Table]:
     """The row of pool=gap at its own rate, which is the middle one for both, and the table, from test accuracies."""
     plan = planned(**given)
     test = {f"pool={pool},lr={lr}": values for pool, of in (("gap", gap), ("cls", cls)) for lr, values in of.items()}
     val = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
     made = table(synthetic.results(plan, reached(plan, val, test)))
-    return made["rows"][1], made
+    return made.rows[1], made
 
 
 MADE = {
@@ -155,12 +156,12 @@ def test_ahead_is_who_differs_from_every_point_of_the_other_s_grid() -> None:
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "near")
     row, made = compared(gap, cls)
     p = [scipy.stats.ttest_rel(gap[0.002], values).pvalue for values in cls.values()]
-    assert row["p"] == row["p_holm"] == pytest.approx(max(p))
+    assert row.p == row.p_holm == pytest.approx(max(p))
     assert p[1] < max(p) < 0.05
-    assert row["verdict"] == "better"
+    assert row.verdict == "better"
     assert "p is the largest against any point of the other's grid" in render(made, "md")
     behind, _ = compared(cls, gap)
-    assert (behind["p"], behind["verdict"]) == (pytest.approx(max(p)), "worse")
+    assert (behind.p, behind.verdict) == (pytest.approx(max(p)), "worse")
 
 
 def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
@@ -168,10 +169,10 @@ def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "high")
     row, _ = compared(gap, cls, margin=None)
     assert scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue < 0.05
-    assert (row["p"], row["verdict"]) == (1.0, "not-resolved")
-    assert row["delta"] == pytest.approx(np.mean(gap[0.002]) - np.mean(cls[0.002]))
+    assert (row.p, row.verdict) == (1.0, "not-resolved")
+    assert row.delta == pytest.approx(np.mean(gap[0.002]) - np.mean(cls[0.002]))
     note = "the 95% interval excludes 0, but not after correction for 1 contrasts and over the whole grid of the other"
-    assert note in row["notes"]
+    assert note in row.notes
 
 
 def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> None:
@@ -182,11 +183,11 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
         scipy.stats.ttest_rel(gap[lr], cls[0.002], alternative="less").confidence_interval(0.95).high for lr in RATES
     ]
     assert max(limits) < 0.03
-    assert row["verdict"] == "equivalent"
+    assert row.verdict == "equivalent"
     row, _ = compared(grid("low", "middle", "high"), cls, margin=0.015)
-    assert row["verdict"] == "not-resolved"
+    assert row.verdict == "not-resolved"
     corrected = "but not after correction for 1 contrasts and over the whole grid of the other"
-    assert f"the 90% interval is within the margin, {corrected}" in row["notes"]
+    assert f"the 90% interval is within the margin, {corrected}" in row.notes
 
 
 def test_of_a_loss_the_lower_one_is_ahead() -> None:
@@ -222,8 +223,8 @@ def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
     expected = naive(scores)
     assert expected[0] != 1
     assert expected[4] == 1
-    gap = made["rows"][1]
-    assert (gap["n"], gap["diverged"]) == (4, 1)
+    gap = made.rows[1]
+    assert (gap.n, gap.diverged) == (4, 1)
 
 
 @pytest.mark.parametrize("lost", [1, 4, 5])
@@ -242,8 +243,8 @@ def test_a_rate_at_which_trials_diverged_is_nobody_s_best(lost: int) -> None:
     made = table(synthetic.results(plan, reached(plan, val, test)))
     gap, cls = ({lr: test[f"{pool},lr={lr}"] for lr in RATES} for pool in ("pool=gap", "pool=cls"))
     p = [scipy.stats.ttest_rel(gap[lr], cls[0.002]).pvalue for lr in (0.001, 0.002)]
-    assert (made["rows"][1]["p"], made["rows"][1]["verdict"]) == (pytest.approx(max(p)), "worse")
-    assert [claim["verdict"] for claim in made["claims"]] == ["agree"]
+    assert (made.rows[1].p, made.rows[1].verdict) == (pytest.approx(max(p)), "worse")
+    assert [claim.verdict for claim in made.claims] == ["agree"]
 
 
 def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
@@ -251,16 +252,16 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
     plan = planned(claims=["pool=gap ~ pool=cls"])
     val, test = accuracies(plan, best=2)
     made = table(synthetic.results(plan, reached(plan, val, test)))
-    gap = made["rows"][1]
-    assert gap["delta"] is not None
-    assert (gap["p_holm"], gap["verdict"]) == (None, None)
-    assert "its best lr lies at the edge of the grid, 0.004: no verdict; add lr 0.008 to the grid" in gap["notes"]
+    gap = made.rows[1]
+    assert gap.delta is not None
+    assert (gap.p_holm, gap.verdict) == (None, None)
+    assert "its best lr lies at the edge of the grid, 0.004: no verdict; add lr 0.008 to the grid" in gap.notes
     assert "pool=gap is not compared with pool=cls (a best value lies at the edge of its grid)" in sentences.answer(
         made
     )
-    (claim,) = made["claims"]
-    assert claim["claim"] == "pool=gap,lr=tuned ~ pool=cls,lr=tuned"
-    assert (claim["verdict"], claim["note"]) == (
+    (claim,) = made.claims
+    assert claim.claim == "pool=gap,lr=tuned ~ pool=cls,lr=tuned"
+    assert (claim.verdict, claim.note) == (
         None,
         "untested: the best value of an arm lies at the edge of its grid",
     )
@@ -272,13 +273,13 @@ def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
     val, test = accuracies(plan)
     for lr in RATES:
         val[f"pool=gap,lr={lr}"] = (0.9 + 0.01 * rng.standard_normal(5)).tolist()
-    gap = table(synthetic.results(plan, reached(plan, val, test)))["rows"][1]
-    (note,) = [note for note in gap["notes"] if "edge" in note]
+    gap = table(synthetic.results(plan, reached(plan, val, test))).rows[1]
+    (note,) = [note for note in gap.notes if "edge" in note]
     assert re.fullmatch(
         r"lr 0.00[14], at the edge of the grid, ties with 0.002; add lr 0.00(05|08) to the grid.*", note
     )
-    assert gap["p_holm"] is not None
-    assert gap["verdict"] is not None
+    assert gap.p_holm is not None
+    assert gap.verdict is not None
 
 
 def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> None:
@@ -312,18 +313,18 @@ def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
     plan = planned()
     val, test = accuracies(plan)
     records = reached(plan, val, test) | {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
-    gap = table(synthetic.results(plan, records))["rows"][1]
-    assert "seed 3 did not help to choose: some points of the grid are missing" in gap["notes"]
-    assert gap["n"] == 5
+    gap = table(synthetic.results(plan, records)).rows[1]
+    assert "seed 3 did not help to choose: some points of the grid are missing" in gap.notes
+    assert gap.n == 5
 
 
 def test_before_a_second_seed_nothing_is_chosen() -> None:
     """One seed has no others: the row is a hole that says so."""
     plan = planned(seeds=1)
     val, test = accuracies(plan)
-    gap = table(synthetic.results(plan, reached(plan, val, test)))["rows"][1]
-    assert (gap["n"], gap["missing"]) == (0, 1)
-    assert "seed 0 missing: no other seed has finished the whole grid" in gap["notes"]
+    gap = table(synthetic.results(plan, reached(plan, val, test))).rows[1]
+    assert (gap.n, gap.missing) == (0, 1)
+    assert "seed 0 missing: no other seed has finished the whole grid" in gap.notes
 
 
 def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
@@ -331,7 +332,7 @@ def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
     plan = planned(claims=["pool=gap ~ pool=cls"])
     val, test = accuracies(plan)
     made = table(synthetic.results(plan, reached(plan, val, test)))
-    assert [claim["claim"] for claim in made["claims"]] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
+    assert [claim.claim for claim in made.claims] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     answer = sentences.answer(made)
     assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ")
     assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
@@ -344,10 +345,10 @@ def test_the_answer_counts_what_happens_at_equal_rates() -> None:
     made = table(synthetic.results(plan, reached(plan, val, test)))
     words = iter(["better", "worse", "not-resolved"])
     rows = [
-        row | {"verdict": next(words)} if row["delta"] is not None and "tuned" not in row["arm"] else row
-        for row in made["rows"]
+        replace(row, verdict=next(words)) if row.delta is not None and "tuned" not in row.arm else row
+        for row in made.rows
     ]
-    answer = sentences.answer(made | {"rows": rows})
+    answer = sentences.answer(replace(made, rows=rows))
     assert ". At equal lr: 1 better, 1 worse, 1 not resolved." in answer
     assert "lr=0.00" not in answer
 
@@ -358,11 +359,11 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
     val, test = accuracies(plan)
     lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
     a, b = (synthetic.results(plan, reached(plan, val, values)) for values in (test, lower))
-    row = next(row for row in compare([a], [b])["rows"] if row["arm"] == "pool=gap,lr=tuned")
-    assert (row["delta"], row["n_pairs"]) == (pytest.approx(-0.022), 5)
-    assert row["a"]["mean"] == table(a)["rows"][1]["mean"]
+    row = next(row for row in compare([a], [b]).rows if row.arm == "pool=gap,lr=tuned")
+    assert (row.delta, row.n_pairs) == (pytest.approx(-0.022), 5)
+    assert row.a.mean == table(a).rows[1].mean
     a = synthetic.with_weights(a)
-    assert [row["verdict"] for row in compare([a], [a])["rows"]] == ["identical"] * 8
+    assert [row.verdict for row in compare([a], [a]).rows] == ["identical"] * 8
 
 
 def test_the_report_shows_a_tuned_study() -> None:

@@ -12,7 +12,8 @@ import pytest
 import synthetic
 from in_process import called
 
-from results.tables import across_recipes, study_table
+from results.records import Table
+from results.tables import across_recipes, layout, study_table
 
 
 def on(recipe: str, **given: Any) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def on(recipe: str, **given: Any) -> dict[str, Any]:
     return synthetic.position(recipe=recipe, name=name, **trials) | {"overrides": {}} | given
 
 
-def two() -> list[study_table.Table]:
+def two() -> list[Table]:
     """Of the second recipe one arm is not planned and one was never started."""
     other = on("cifar10")
     other["arms"] = [arm for arm in other["arms"] if arm["name"] != "position=2d"]
@@ -52,7 +53,7 @@ def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
         "cifar10: verdict",
     ]
     for k, table in enumerate(found):
-        alone = {unmarked(row[0]): row for row in lines(study_table.render(table, "md", ["arm", "mean", "verdict"]))}
+        alone = {unmarked(row[0]): row for row in lines(layout.render(table, "md", ["arm", "mean", "verdict"]))}
         for row in rows:
             own = alone.get(row[0], [row[0], "–", "–"])[1:]
             assert [unmarked(cell) for cell in row[1 + 2 * k : 3 + 2 * k]] == own
@@ -95,9 +96,9 @@ def test_csv_has_a_row_for_each_recipe_and_arm() -> None:
     """With the recipe in a column of its own."""
     rows = list(csv.DictReader(io.StringIO(across_recipes.render(two(), "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
-        (table["recipe"], row["arm"]) for table in two() for row in table["rows"]
+        (table.recipe, row.arm) for table in two() for row in table.rows
     ]
-    assert json.loads(across_recipes.render(two(), "json")) == two()
+    assert [one["study"] for one in json.loads(across_recipes.render(two(), "json"))] == [one.study for one in two()]
 
 
 def test_an_unknown_column_is_one_line() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from results import style as styles
 from results import style_check
 from results.figures import plots
 from results.figures.theme import style as drawing
+from results.records import Row, Table
 from results.study_results import StudyResults
-from results.tables import sentences, study_table
+from results.tables import layout, sentences, study_table
 
 PAPER = """
 size: {width: column, column: 3.25, dpi: 300}
@@ -55,8 +57,8 @@ def test_an_empty_file_is_the_usual_style() -> None:
     """Every key may be left out."""
     assert styles.parse({}) == styles.Style()
     with styles.use(styles.parse({})):
-        styled = study_table.render(study_table.table(position()), "md")
-    assert styled == study_table.render(study_table.table(position()), "md")
+        styled = layout.render(study_table.table(position()), "md")
+    assert styled == layout.render(study_table.table(position()), "md")
 
 
 WRONG = [
@@ -106,7 +108,7 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
     """One style for the cells, the caption, the footnotes and the answer."""
     with styles.use(paper()):
         table = study_table.table(position())
-        text = study_table.render(table, "md")
+        text = layout.render(table, "md")
         answer = sentences.answer(table)
     rows = [line.split("|")[1:] for line in text.splitlines() if line.startswith("|")]
     arms = ["position=2d", "position=1d", "no position", "position=relative"]
@@ -121,12 +123,12 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
 def test_a_style_changes_no_number() -> None:
     """The JSON of a table has the same rows, with the names and the precision of the trials."""
 
-    def rows(table: dict[str, Any]) -> dict[str, Any]:
-        return {row["arm"]: {k: v for k, v in row.items() if k != "notes"} for row in table["rows"]}
+    def rows(table: Table) -> dict[str, Row]:
+        return {row.arm: replace(row, notes=[]) for row in table.rows}
 
     with styles.use(paper()):
         styled = study_table.table(position())
-        csv = study_table.render(styled, "csv")
+        csv = layout.render(styled, "csv")
     assert rows(styled) == rows(study_table.table(position()))
     assert "position=none" in csv
     assert "no position" not in csv
@@ -134,10 +136,10 @@ def test_a_style_changes_no_number() -> None:
 
 def test_the_style_ends_where_its_use_ends() -> None:
     """Also where something goes wrong under it."""
-    before = study_table.render(study_table.table(position()), "md")
+    before = layout.render(study_table.table(position()), "md")
     with pytest.raises(RuntimeError), styles.use(paper()):
         raise RuntimeError
-    assert study_table.render(study_table.table(position()), "md") == before
+    assert layout.render(study_table.table(position()), "md") == before
 
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
@@ -209,7 +211,7 @@ def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
     assert "average" in written
     assert "step size, log scale" in written
     with styles.use(paper()):
-        text = study_table.render(study_table.table(synthetic.results(synthetic.pooling())), "md")
+        text = layout.render(study_table.table(synthetic.results(synthetic.pooling())), "md")
     assert "| average, lr=0.001" in text
 
 

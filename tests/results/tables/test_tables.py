@@ -5,6 +5,7 @@ import html.parser
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from statsmodels.stats.multitest import multipletests
 
 from results import store
 from results.load import load_studies
+from results.records import Row, Table
 from results.statistics import inference
 from results.tables import across_recipes, layout, sentences
-from results.tables.study_table import render, table
+from results.tables.layout import render
+from results.tables.study_table import table
 
 ACCURACIES = {
     "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
@@ -34,18 +37,18 @@ ROW = [
 ]
 
 
-def made(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> dict[str, Any]:
+def made(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
     """The table of made-up accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
     accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
     return table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)), interim=interim)
 
 
-def of(made: dict[str, Any], arm: str) -> dict[str, Any]:
-    return next(row for row in made["rows"] if row["arm"] == arm)
+def of(made: Table, arm: str) -> Row:
+    return next(row for row in made.rows if row.arm == arm)
 
 
-def with_hole(status: str, reason: str = "", seed: int = 3, arm: str = "position=2d") -> dict[str, Any]:
+def with_hole(status: str, reason: str = "", seed: int = 3, arm: str = "position=2d") -> Table:
     plan = synthetic.position()
     records = synthetic.from_accuracies(plan, ACCURACIES)
     hole = {synthetic.trial_id(plan, arm, seed): synthetic.hole(status, reason)}
@@ -57,7 +60,7 @@ def with_hole(status: str, reason: str = "", seed: int = 3, arm: str = "position
 
 def test_the_keys_are_those_that_others_read() -> None:
     """The JSON contract: the study's keys first, and every row in this order."""
-    found = made()
+    found = json.loads(render(made(), "json"))
     assert list(found)[:5] == ["study", "recipe", "metric", "baseline", "rows"]
     assert [list(row) for row in found["rows"]] == [ROW] * 4
     assert (found["study"], found["recipe"], found["baseline"]) == ("position-embedding", "digits", "position=1d")
@@ -71,17 +74,17 @@ def test_numbers_are_those_of_scipy_and_statsmodels() -> None:
     adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
     for name, test, p_holm in zip(others, tests, adjusted, strict=True):
         row, interval = of(found, name), test.confidence_interval()
-        assert row["mean"] == pytest.approx(np.mean(ACCURACIES[name]))
-        assert row["sd"] == pytest.approx(np.std(ACCURACIES[name], ddof=1))
-        assert row["ci95"] == pytest.approx(list(scipy.stats.ttest_1samp(ACCURACIES[name], 0).confidence_interval()))
-        assert row["delta"] == pytest.approx(np.mean(ACCURACIES[name]) - 0.944)
-        assert row["delta_ci95"] == pytest.approx([interval.low, interval.high])
-        assert (row["p"], row["p_holm"]) == (pytest.approx(test.pvalue), pytest.approx(p_holm))
+        assert row.mean == pytest.approx(np.mean(ACCURACIES[name]))
+        assert row.sd == pytest.approx(np.std(ACCURACIES[name], ddof=1))
+        assert row.ci95 == pytest.approx(list(scipy.stats.ttest_1samp(ACCURACIES[name], 0).confidence_interval()))
+        assert row.delta == pytest.approx(np.mean(ACCURACIES[name]) - 0.944)
+        assert row.delta_ci95 == pytest.approx([interval.low, interval.high])
+        assert (row.p, row.p_holm) == (pytest.approx(test.pvalue), pytest.approx(p_holm))
 
 
 def test_verdicts_follow_the_data() -> None:
     """One arm far below, one a little below, one that cannot be told apart; the baseline has none."""
-    verdicts = {row["arm"]: row["verdict"] for row in made()["rows"]}
+    verdicts = {row.arm: row.verdict for row in made().rows}
     assert verdicts == {
         "position=none": "worse",
         "position=1d": None,
@@ -94,18 +97,18 @@ def test_a_baseline_is_compared_with_nothing() -> None:
     """Its own row has means and no differences."""
     row = of(made(), "position=1d")
     compared = ("delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "verdict", "n_pairs")
-    assert [row[name] for name in compared] == [None] * 7
-    assert row["baseline"] == "position=1d"
+    assert [getattr(row, name) for name in compared] == [None] * 7
+    assert row.baseline == "position=1d"
 
 
 def test_every_point_of_a_curve_has_its_own_baseline() -> None:
     """An arm is compared at the same learning rate, and all points are one family."""
     found = table(synthetic.results(synthetic.pooling()))
-    assert found["family"] == 3
-    for row in found["rows"]:
-        point = row["arm"].partition(",")[2]
-        assert row["baseline"] == f"pool=cls,{point}"
-        assert (row["delta"] is None) == row["arm"].startswith("pool=cls")
+    assert found.family == 3
+    for row in found.rows:
+        point = row.arm.partition(",")[2]
+        assert row.baseline == f"pool=cls,{point}"
+        assert (row.delta is None) == row.arm.startswith("pool=cls")
 
 
 def test_a_loss_is_better_when_it_is_lower() -> None:
@@ -113,16 +116,16 @@ def test_a_loss_is_better_when_it_is_lower() -> None:
     plan = synthetic.position(metric="test_loss", margin=None, claims=[])
     found = table(synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES)))
     row = of(found, "position=none")
-    assert row["delta"] > 0
-    assert row["verdict"] == "worse"
+    assert row.delta > 0
+    assert row.verdict == "worse"
 
 
 def test_official_test_sets_have_a_second_interval() -> None:
     """Where all seeds test the same images, an interval over seeds and images stands beside that over seeds."""
     plan = synthetic.position(split={"kind": "official", "images": 500})
-    for row in table(synthetic.results(plan))["rows"]:
-        if row["delta"] is not None:
-            outer, inner = row["delta_ci95_images"], row["delta_ci95"]
+    for row in table(synthetic.results(plan)).rows:
+        if row.delta is not None:
+            outer, inner = row.delta_ci95_images, row.delta_ci95
             assert outer[0] <= inner[0] <= inner[1] <= outer[1]
 
 
@@ -144,8 +147,8 @@ def test_repetitions_of_folds_widen_the_interval() -> None:
     assert shared > 0
     se = np.sqrt(differences.var(ddof=1) / 10 + 0.5 * shared / 1797)
     half = scipy.stats.t.ppf(0.975, 9) * se
-    assert row["delta_ci95"] == pytest.approx([differences.mean() - half, differences.mean() + half])
-    assert row["p"] == pytest.approx(2 * scipy.stats.t.sf(abs(differences.mean()) / se, 9))
+    assert row.delta_ci95 == pytest.approx([differences.mean() - half, differences.mean() + half])
+    assert row.p == pytest.approx(2 * scipy.stats.t.sf(abs(differences.mean()) / se, 9))
 
 
 # -- holes -------------------------------------------------------------------------------------------------------------
@@ -165,38 +168,38 @@ def test_repetitions_of_folds_widen_the_interval() -> None:
 def test_a_cell_without_a_number_is_counted_and_named(status: str, counted: str, note: str) -> None:
     """Whatever became of a trial, its arm keeps its row, its planned n, and says what is not there and why."""
     row = of(with_hole(status, "why"), "position=2d")
-    assert (row["n"], row["planned"], row["n_pairs"], row[counted]) == (4, 5, 4, 1)
-    assert row["diverged"] + row["failed"] + row["missing"] == 1
-    assert any(text.startswith(note) for text in row["notes"])
-    assert "the difference is over seeds 0, 1, 2, 4: what both arms finished" in row["notes"]
+    assert (row.n, row.planned, row.n_pairs, getattr(row, counted)) == (4, 5, 4, 1)
+    assert row.diverged + row.failed + row.missing == 1
+    assert any(text.startswith(note) for text in row.notes)
+    assert "the difference is over seeds 0, 1, 2, 4, which both arms finished" in row.notes
 
 
 def test_a_hole_in_the_baseline_is_seen_in_every_difference() -> None:
     """The pairs are the seeds that both finished."""
     found = with_hole("missing", "not started", arm="position=1d")
-    assert [row["n_pairs"] for row in found["rows"]] == [4, None, 4, 4]
-    assert [row["n"] for row in found["rows"]] == [5, 4, 5, 5]
+    assert [row.n_pairs for row in found.rows] == [4, None, 4, 4]
+    assert [row.n for row in found.rows] == [5, 4, 5, 5]
 
 
 def test_a_missing_contrast_stays_in_the_family() -> None:
     """An arm without any trial keeps its place in Holm's correction."""
     whole, without = made(), made(interim=True, relative=[None] * 5)
     row = of(without, "position=relative")
-    assert (row["n"], row["mean"], row["delta"], row["p_holm"], row["verdict"]) == (0, None, None, None, None)
-    assert of(without, "position=none")["p_holm"] == of(whole, "position=none")["p_holm"]
-    assert of(without, "position=2d")["p_holm"] == pytest.approx(min(1, 2 * of(whole, "position=2d")["p"]))
+    assert (row.n, row.mean, row.delta, row.p_holm, row.verdict) == (0, None, None, None, None)
+    assert of(without, "position=none").p_holm == of(whole, "position=none").p_holm
+    assert of(without, "position=2d").p_holm == pytest.approx(min(1, 2 * of(whole, "position=2d").p))
 
 
 def test_divergence_is_an_outcome() -> None:
     """k of n diverged with its exact interval; the mean is over the rest; the verdict can only be worse."""
     row = of(with_hole("diverged"), "position=2d")
     low, high = inference.clopper_pearson(1, 5)
-    assert f"1 of 5 diverged (95% interval {low:.0%} to {high:.0%})" in row["notes"]
-    assert row["verdict"] == "not-resolved"
-    assert of(with_hole("diverged", arm="position=none"), "position=none")["verdict"] == "worse"
+    assert f"1 of 5 diverged (95% interval {low:.0%} to {high:.0%})" in row.notes
+    assert row.verdict == "not-resolved"
+    assert of(with_hole("diverged", arm="position=none"), "position=none").verdict == "worse"
 
 
-def diverging(arm: int, baseline: int = 0, **changes: list[float | None]) -> dict[str, Any]:
+def diverging(arm: int, baseline: int = 0, **changes: list[float | None]) -> Table:
     """The table of made-up accuracies in which the first trials of position=2d and of its baseline diverged."""
     plan = synthetic.position(margin=None)
     accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
@@ -211,13 +214,13 @@ def test_an_arm_that_always_diverges_is_worse() -> None:
     """5 of 5 against 0 of 5 is a result, by Fisher's exact test in the family, and the answer says so."""
     found = diverging(5)
     row, p = of(found, "position=2d"), scipy.stats.fisher_exact([[5, 0], [0, 5]], alternative="greater").pvalue
-    assert (row["p"], row["verdict"], row["margin_met"]) == (pytest.approx(p), "worse", None)
-    compared = [one for one in found["rows"] if one["arm"] != "position=1d"]
-    assert [one["p_holm"] for one in compared] == pytest.approx(
-        multipletests([one["p"] for one in compared], method="holm")[1]
+    assert (row.p, row.verdict, row.margin_met) == (pytest.approx(p), "worse", None)
+    compared = [one for one in found.rows if one.arm != "position=1d"]
+    assert [one.p_holm for one in compared] == pytest.approx(
+        multipletests([one.p for one in compared], method="holm")[1]
     )
-    assert "no interval of the difference: n = 0" in row["notes"]
-    assert "resolved by how often it diverges (Fisher's exact test)" in row["notes"]
+    assert "no interval of the difference: n = 0" in row.notes
+    assert "resolved by how often it diverges (Fisher's exact test)" in row.notes
     assert "position=2d as 5 of 5 trials diverged" in sentences.answer(found)
 
 
@@ -226,10 +229,10 @@ def test_divergence_is_tested_beside_the_finished_pairs() -> None:
     some = of(diverging(3), "position=2d")
     pairs = scipy.stats.ttest_rel(ACCURACIES["position=2d"][3:], ACCURACIES["position=1d"][3:]).pvalue
     more = scipy.stats.fisher_exact([[3, 2], [0, 5]], alternative="greater").pvalue
-    assert some["p"] == pytest.approx(min(1, 2 * min(pairs, more)))
-    assert some["verdict"] == "not-resolved"
+    assert some.p == pytest.approx(min(1, 2 * min(pairs, more)))
+    assert some.verdict == "not-resolved"
     both = of(diverging(2, baseline=2), "position=2d")
-    assert both["p"] == pytest.approx(scipy.stats.fisher_exact([[2, 3], [2, 3]], alternative="greater").pvalue)
+    assert both.p == pytest.approx(scipy.stats.fisher_exact([[2, 3], [2, 3]], alternative="greater").pvalue)
 
 
 def test_equivalence_is_corrected_too() -> None:
@@ -241,34 +244,34 @@ def test_equivalence_is_corrected_too() -> None:
     interval = scipy.stats.ttest_rel(arm, base).confidence_interval(0.90)
     p = scipy.stats.ttest_rel(arm, base + 0.0125, alternative="less").pvalue
     assert 0.05 / 3 < p < 0.05
-    rows = [row for row in found["rows"] if row["delta"] is not None]
-    assert [row["margin_met"] for row in rows] == pytest.approx([max(-interval.low, interval.high)] * 3)
-    assert rows[0]["margin_met"] < 0.0125
-    assert [row["verdict"] for row in rows] == ["not-resolved"] * 3
-    assert "the 90% interval is within the margin, but not after correction for 3 contrasts" in rows[0]["notes"]
+    rows = [row for row in found.rows if row.delta is not None]
+    assert [row.margin_met for row in rows] == pytest.approx([max(-interval.low, interval.high)] * 3)
+    assert rows[0].margin_met < 0.0125
+    assert [row.verdict for row in rows] == ["not-resolved"] * 3
+    assert "the 90% interval is within the margin, but not after correction for 3 contrasts" in rows[0].notes
     wide = made(synthetic.position(margin=0.05), none=list(arm), relative=list(arm))
-    assert [row["verdict"] for row in wide["rows"] if row["delta"] is not None] == ["equivalent"] * 3
+    assert [row.verdict for row in wide.rows if row.delta is not None] == ["equivalent"] * 3
 
 
 def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
     """Means, differences and intervals stay; `interim` shows the verdicts, marked wherever they are written."""
     holes: list[float | None] = [0.76, 0.75, 0.77, 0.74, None]
     plain, asked = made(none=holes), made(interim=True, none=holes)
-    assert (plain["interim"], plain["judged"], asked["judged"]) == (True, False, True)
-    for row, other in zip(plain["rows"], asked["rows"], strict=True):
-        assert [row[name] for name in ("p", "p_holm", "verdict")] == [None] * 3
-        assert [row[name] for name in ("mean", "delta", "delta_ci95")] == [
-            other[n] for n in ("mean", "delta", "delta_ci95")
+    assert (plain.interim, plain.judged, asked.judged) == (True, False, True)
+    for row, other in zip(plain.rows, asked.rows, strict=True):
+        assert [getattr(row, name) for name in ("p", "p_holm", "verdict")] == [None] * 3
+        assert [getattr(row, name) for name in ("mean", "delta", "delta_ci95")] == [
+            other.value(n) for n in ("mean", "delta", "delta_ci95")
         ]
-    assert of(asked, "position=none")["verdict"] == "worse"
-    assert {claim["verdict"] for claim in plain["claims"]} == {None}
+    assert of(asked, "position=none").verdict == "worse"
+    assert {claim.verdict for claim in plain.claims} == {None}
     assert "19 of 20 trials are over): no verdict before all are." in sentences.answer(plain)
     text = render(plain, "md")
     assert "Interim: 19 of 20 planned trials are over, so there is no verdict (--interim shows it)." in text
     assert "p (Holm)" not in text
     assert "worse (interim)" in render(asked, "md")
     assert next(csv.DictReader(io.StringIO(render(asked, "csv"))))["verdict"] == "worse (interim)"
-    assert made()["judged"]
+    assert made().judged
     assert "Interim" not in render(made(), "md")
 
 
@@ -277,9 +280,9 @@ def test_intervals_are_simultaneous_where_asked() -> None:
     plan = synthetic.position()
     study = synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES))
     found = table(study, simultaneous=True)
-    for row in found["rows"]:
-        if row["delta"] is not None:
-            outer, inner = row["delta_ci95_simultaneous"], row["delta_ci95"]
+    for row in found.rows:
+        if row.delta is not None:
+            outer, inner = row.delta_ci95_simultaneous, row.delta_ci95
             assert outer[0] < inner[0] < inner[1] < outer[1]
     assert "95% CI, simultaneous" in render(found, "md")
     assert "± is the 95% t interval, not adjusted" in render(found, "md")
@@ -288,30 +291,30 @@ def test_intervals_are_simultaneous_where_asked() -> None:
 
 def test_a_margin_wider_than_the_error_is_noted() -> None:
     """Within it even an arm without errors is a tie."""
-    assert made(synthetic.position(margin=0.05))["notes"] == []
+    assert made(synthetic.position(margin=0.05)).notes == []
     noted = "the margin of 6.00 points is wider than the baseline's error of 5.60 points"
-    assert made(synthetic.position(margin=0.06))["notes"] == [noted]
+    assert made(synthetic.position(margin=0.06)).notes == [noted]
 
 
 def test_a_seed_that_lies_apart_is_footnoted() -> None:
     """By its difference, beside the median of all."""
     apart = [0.95, 0.94, 0.94, 0.75, 0.95]
-    assert "seed 3 lies apart: -19.00, the median is -1.00 points" in of(made(**{"2d": apart}), "position=2d")["notes"]
-    assert not any("lies apart" in note for row in made()["rows"] for note in row["notes"])
+    assert "seed 3 is an outlier: -19.00, the median is -1.00 points" in of(made(**{"2d": apart}), "position=2d").notes
+    assert not any("is an outlier" in note for row in made().rows for note in row.notes)
 
 
 def test_identical_differences_have_no_verdict() -> None:
     """Where every seed differs by the same amount there is no interval, no p and no verdict, but a note."""
     row = of(made(none=[a - 0.125 for a in ACCURACIES["position=1d"]]), "position=none")
-    assert row["delta"] == pytest.approx(-0.125)
-    assert [row[name] for name in ("delta_ci95", "p", "p_holm", "verdict")] == [None] * 4
-    assert "no interval, p or verdict of the difference: all 5 are identical" in row["notes"]
+    assert row.delta == pytest.approx(-0.125)
+    assert [getattr(row, name) for name in ("delta_ci95", "p", "p_holm", "verdict")] == [None] * 4
+    assert "no interval, p or verdict of the difference: all 5 are identical" in row.notes
 
 
 def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
     """Every arm is a row without numbers, in every format."""
     found = made(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
-    assert [(row["n"], row["missing"]) for row in found["rows"]] == [(0, 5)] * 4
+    assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
     for form in ("md", "latex", "csv", "json", "html"):
         assert "position=none" in render(found, form)
     assert "0 of 20 trials are over" in sentences.answer(found)
@@ -324,7 +327,7 @@ def test_mixed_code_and_machines_are_named() -> None:
     for seed in (3, 4):
         key = synthetic.trial_id(plan, "position=none", seed)
         records[key] = synthetic.changed(records[key], code="fedcba987654", threads="2")
-    notes = table(synthetic.results(plan, records))["notes"]
+    notes = table(synthetic.results(plan, records)).notes
     assert notes == [
         "code differs between trials: 0123456789ab (18), fedcba987654 (position=none seeds 3, 4)",
         "threads differs between trials: 1 (18), 2 (position=none seeds 3, 4)",
@@ -341,7 +344,7 @@ def test_many_mixed_trials_are_counted() -> None:
         records = synthetic.simulate(plan)
         ids = [synthetic.trial_id(plan, *cell) for cell in other]
         records |= {one: synthetic.changed(records[one], code="fedcba987654") for one in ids}
-        return str(table(synthetic.results(plan, records))["notes"][0]).partition("fedcba987654 ")[2]
+        return str(table(synthetic.results(plan, records)).notes[0]).partition("fedcba987654 ")[2]
 
     assert told([cell for cell in cells if cell[0] == arms[1]]) == f"(all of {arms[1]})"
     assert told([cell for cell in cells if cell[0] in arms[1:5]]) == "(20: all of 4 arms)"
@@ -358,14 +361,14 @@ def test_mixed_kernels_are_named() -> None:
         key = synthetic.trial_id(plan, "position=none", seed)
         records[key] = synthetic.changed(records[key], **values)
     study = synthetic.results(plan, records)
-    assert table(study)["notes"] == [
+    assert table(study).notes == [
         "compile differs between trials: false (2), true (position=none seed 3)",
         "attention differs between trials: flash (2), math (position=none seed 3)",
         "precision of float32 products differs between trials: highest (2), high (position=none seed 3)",
         "TF32 differs between trials: convolutions (2), none (position=none seed 3)",
     ]
     records[key] = synthetic.changed(records[key], **eager)
-    assert table(synthetic.results(plan, records))["notes"] == []
+    assert table(synthetic.results(plan, records)).notes == []
 
 
 def with_plugins(code: str, plugins: dict[str, str], seeds: tuple[int, ...] = (3, 4)) -> list[str]:
@@ -375,7 +378,7 @@ def with_plugins(code: str, plugins: dict[str, str], seeds: tuple[int, ...] = (3
     for seed in seeds:
         key = synthetic.trial_id(plan, "position=none", seed)
         records[key] = synthetic.changed(records[key], code=code, plugins=json.dumps(plugins))
-    notes: list[str] = table(synthetic.results(plan, records))["notes"]
+    notes: list[str] = table(synthetic.results(plan, records)).notes
     return notes
 
 
@@ -394,7 +397,7 @@ def test_two_versions_of_one_plugin_are_named() -> None:
     for arm, seed, digest in (("position=2d", 0, "aaaa"), ("position=2d", 1, "aaaa"), ("position=none", 2, "bbbb")):
         key, plugins = synthetic.trial_id(plan, arm, seed), json.dumps({"patch.py": digest, "other.py": "cccc"})
         records[key] = synthetic.changed(records[key], code=f"0123456789ab+{digest}+cccc", plugins=plugins)
-    assert table(synthetic.results(plan, records))["notes"] == [
+    assert table(synthetic.results(plan, records)).notes == [
         "plugin patch.py differs between trials: aaaa (2), bbbb (position=none seed 2)"
     ]
 
@@ -406,7 +409,7 @@ def test_trials_as_one_beside_trials_alone_are_named() -> None:
     for seed, members in enumerate(["8", "8", "2"]):
         key = synthetic.trial_id(plan, "position=none", seed)
         records[key] = synthetic.changed(records[key], fused=members)
-    assert table(synthetic.results(plan, records))["notes"] == [
+    assert table(synthetic.results(plan, records)).notes == [
         "trained differs between trials: alone (17), as one (position=none seeds 0, 1, 2)"
     ]
 
@@ -423,7 +426,7 @@ def test_a_trial_resumed_under_other_code_is_named() -> None:
     ]
     study = synthetic.results(synthetic.position())
     study.columns["code"] = [resumed] * 20
-    assert table(study)["notes"] == [f"code differs within trials: {resumed} (20)"]
+    assert table(study).notes == [f"code differs within trials: {resumed} (20)"]
 
 
 def test_confounds_of_the_plan_are_footnotes() -> None:
@@ -463,10 +466,10 @@ def test_a_damaged_result_is_a_named_hole(runs: Path) -> None:
             continue
         path.write_bytes(damaged)
         row = of(table(load_studies(runs)[0]), "position=2d")
-        assert (row["n"], row["missing"]) == (4, 1), damaged
-        assert any(note.startswith("seed 1 missing: result.json") for note in row["notes"]), row["notes"]
+        assert (row.n, row.missing) == (4, 1), damaged
+        assert any(note.startswith("seed 1 missing: result.json") for note in row.notes), row.notes
     path.write_bytes(whole)
-    assert of(table(load_studies(runs)[0]), "position=2d")["n"] == 5
+    assert of(table(load_studies(runs)[0]), "position=2d").n == 5
 
 
 def json_equal(damaged: bytes, whole: bytes) -> bool:
@@ -485,9 +488,9 @@ def test_damaged_images_are_named_and_the_number_stays(runs: Path) -> None:
     for damaged in mutations(whole, 20):
         path.write_bytes(damaged)
         row = of(table(load_studies(runs)[0]), "position=2d")
-        assert row["n"] == 5
+        assert row.n == 5
     path.write_bytes(whole[:40])
-    notes = of(table(load_studies(runs)[0]), "position=2d")["notes"]
+    notes = of(table(load_studies(runs)[0]), "position=2d").notes
     assert any(note.startswith("seed 2 finished: correct.npz") for note in notes)
     path.write_bytes(whole)
 
@@ -498,17 +501,15 @@ def test_damage_elsewhere_does_not_touch_the_table(runs: Path, name: str) -> Non
     attempt = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=1d", 0)).state().attempt
     assert attempt is not None
     path = attempt / name
-    whole, before = path.read_bytes(), table(load_studies(runs)[0])["rows"]
+    whole, before = path.read_bytes(), table(load_studies(runs)[0]).rows
     named = f"seed 0 finished: {name}: edited or damaged since its result was published"
     try:
         for damaged in mutations(whole, 5):
             path.write_bytes(damaged)
-            rows = table(load_studies(runs)[0])["rows"]
-            notes = [note for row in rows for note in row["notes"]]
+            rows = table(load_studies(runs)[0]).rows
+            notes = [note for row in rows for note in row.notes]
             assert (named in notes) == (name != "released.json")
-            for row in rows:
-                row["notes"] = [note for note in row["notes"] if note != named]
-            assert rows == before
+            assert [replace(row, notes=[note for note in row.notes if note != named]) for row in rows] == before
     finally:
         path.write_bytes(whole)
 
@@ -562,7 +563,9 @@ def test_a_cell_without_a_verdict_is_a_dash() -> None:
 
 def test_json_is_the_table() -> None:
     """Nothing is lost on the way."""
-    assert json.loads(render(made(), "json")) == made()
+    found = made()
+    content = json.loads(render(found, "json"))
+    assert (content["rows"][0]["mean"], content["notes"]) == (found.rows[0].mean, found.notes)
 
 
 def test_csv_has_raw_numbers() -> None:
@@ -570,8 +573,8 @@ def test_csv_has_raw_numbers() -> None:
     found = made()
     rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
     assert [row["arm"] for row in rows] == list(ACCURACIES)
-    assert float(rows[0]["mean"]) == of(found, "position=none")["mean"]
-    assert float(rows[0]["delta_ci95_low"]) == of(found, "position=none")["delta_ci95"][0]
+    assert float(rows[0]["mean"]) == of(found, "position=none").mean
+    assert float(rows[0]["delta_ci95_low"]) == of(found, "position=none").delta_ci95[0]
     assert rows[1]["verdict"] == ""
 
 
@@ -579,24 +582,24 @@ def test_other_numbers_can_be_columns() -> None:
     """Their means with t intervals, as SciPy has them, in every format; one that nobody measured is refused."""
     study = synthetic.results(synthetic.position(), synthetic.from_accuracies(synthetic.position(), ACCURACIES))
     names = ["arm", "val_accuracy", "train_seconds", "train_seconds_ci95"]
-    found = table(study, layout.besides(names))
-    assert found["besides"] == ["val_accuracy", "train_seconds"]
+    found = table(study, layout.further_metrics(names))
+    assert found.besides == ["val_accuracy", "train_seconds"]
     for arm, trials in study.trials.groupby("arm"):
         row = of(found, str(arm))
-        for name in found["besides"]:
+        for name in found.besides:
             values = trials[name].to_numpy()
-            assert row[name] == pytest.approx(values.mean())
+            assert row.value(name) == pytest.approx(values.mean())
             low, high = scipy.stats.t.interval(0.95, len(values) - 1, values.mean(), scipy.stats.sem(values))
-            assert row[f"{name}_ci95"] == pytest.approx([low, high])
+            assert row.value(f"{name}_ci95") == pytest.approx([low, high])
     header, _, first, *_ = (line for line in render(found, "md", names).splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in header.split("|")[1:-1]] == [
         *("arm", "val accuracy", "train seconds", "95% CI of train seconds"),
     ]
-    row = found["rows"][0]
-    half = 50 * (row["val_accuracy_ci95"][1] - row["val_accuracy_ci95"][0])
+    row = found.rows[0]
+    half = 50 * (row.value("val_accuracy_ci95")[1] - row.value("val_accuracy_ci95")[0])
     cells = [cell.strip() for cell in first.split("|")[2:-1]]
-    assert cells[0] == f"{100 * row['val_accuracy']:.2f} ± {half:.2f}"
-    assert cells[1].startswith(f"{row['train_seconds']:.1f} ± ")
+    assert cells[0] == f"{100 * row.value('val_accuracy'):.2f} ± {half:.2f}"
+    assert cells[1].startswith(f"{row.value('train_seconds'):.1f} ± ")
     assert "test accuracy in %, val accuracy in %, train seconds, ± is the 95% t interval" in render(found, "md", names)
     flat = next(csv.DictReader(io.StringIO(render(found, "csv", names))))
     assert list(flat) == [*names[:3], "train_seconds_ci95_low", "train_seconds_ci95_high"]
@@ -641,7 +644,7 @@ def test_notes_are_as_long_as_asked_for() -> None:
     records = synthetic.from_accuracies(plan, ACCURACIES)
     records[synthetic.trial_id(plan, "position=2d", 3)] = synthetic.hole("failed", "ValueError: boom")
     found = table(synthetic.results(plan, records))
-    hole, pairs = "seed 3 failed: ValueError: boom", "the difference is over seeds 0, 1, 2, 4: what both arms finished"
+    hole, pairs = "seed 3 failed: ValueError: boom", "the difference is over seeds 0, 1, 2, 4, which both arms finished"
     every = [size, change, hole, pairs, "Answer: ", "Claims of ", "Not covered: "]
 
     def told(*columns: str, **how: str) -> list[str]:
@@ -684,7 +687,7 @@ def test_html_is_escaped_and_sorts_by_number() -> None:
     found = with_hole("failed", "<script>alert(1)</script>")
     cells = Cells(render(found, "html"))
     assert "script" not in cells.tags
-    assert cells.sort[2] == str(of(found, "position=none")["mean"])
+    assert cells.sort[2] == str(of(found, "position=none").mean)
     assert cells.tags.count("tr") == 5
 
 
@@ -746,7 +749,7 @@ def test_an_unknown_column_or_format_names_the_nearest() -> None:
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
-def said(found: dict[str, Any], arm: str) -> str:
+def said(found: Table, arm: str) -> str:
     return sentences.sentence(of(found, arm), found)
 
 
@@ -758,7 +761,7 @@ def test_sentences_say_what_the_verdict_allows() -> None:
     )
     assert said(found, "position=2d") == "equivalent to position=1d within 3.00 points"
     assert said(found, "position=1d") == "the baseline"
-    low, high = of(found, "position=relative")["delta_ci95"]
+    low, high = of(found, "position=relative").delta_ci95
     bound = re.fullmatch(
         r"not resolved against position=1d: any difference is below (\d\.\d\d) points \(95% CI\)",
         said(found, "position=relative"),
@@ -770,21 +773,23 @@ def test_sentences_say_what_the_verdict_allows() -> None:
 def test_a_sentence_over_few_test_images_says_so() -> None:
     """What an interval over other images does not exclude is said of these images."""
     found = made()
-    row = of(found, "position=none") | {"delta_ci95_images": [-0.4, 0.1]}
+    row = replace(of(found, "position=none"), delta_ci95_images=(-0.4, 0.1))
     assert sentences.sentence(row, found).endswith(" on these test images")
-    row = of(found, "position=none") | {"delta_ci95_images": [-0.3, 0.9], "verdict": "not-resolved"}
+    row = replace(of(found, "position=none"), delta_ci95_images=(-0.3, 0.9), verdict="not-resolved")
     assert sentences.sentence(row, found).endswith("any difference is below 90.00 points (95% CI)")
 
 
 def test_a_bound_that_says_nothing_is_not_told() -> None:
     """No two accuracies differ by 100 points: an interval that wide bounds nothing; a loss has no such limit."""
     found = made()
-    row = of(found, "position=none") | {"delta_ci95": [-1.3707, 1.01], "verdict": "not-resolved"}
+    row = replace(of(found, "position=none"), delta_ci95=(-1.3707, 1.01), verdict="not-resolved")
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     assert sentences.sentence(row, found) == nothing
-    assert sentences.sentence(row | {"diverged": 1}, found) == f"{nothing}, and 1 of 5 trials diverged"
-    assert sentences.sentence(row | {"delta_ci95": [-0.9999, 0.9]}, found).endswith("is below 99.99 points (95% CI)")
-    assert sentences.sentence(row, found | {"metric": "test_loss"}).endswith("any difference is below 1.3707 (95% CI)")
+    assert sentences.sentence(replace(row, diverged=1), found) == f"{nothing}, and 1 of 5 trials diverged"
+    assert sentences.sentence(replace(row, delta_ci95=(-0.9999, 0.9)), found).endswith("is below 99.99 points (95% CI)")
+    assert sentences.sentence(row, replace(found, metric="test_loss")).endswith(
+        "any difference is below 1.3707 (95% CI)"
+    )
 
 
 def test_diverged_trials_are_in_the_sentence() -> None:
@@ -805,7 +810,7 @@ def test_the_answer_tells_every_arm_and_its_setting() -> None:
 
 def test_points_of_a_curve_are_enumerated() -> None:
     """With commas, and one "and"."""
-    found = [sentences.enumerated(texts) for texts in (["a"], ["a", "b"], ["a", "b", "c"])]
+    found = [sentences.enumeration(texts) for texts in (["a"], ["a", "b"], ["a", "b", "c"])]
     assert found == ["a", "a and b", "a, b and c"]
 
 
@@ -814,14 +819,14 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
     text = sentences.answer(found)
     worse = [of(found, name) for name in ("position=none", "position=relative")]
-    told = [f"{row['arm']} by {-100 * row['delta']:.2f} points (95% CI " for row in worse]
+    told = [f"{row.arm} by {-100 * row.delta:.2f} points (95% CI " for row in worse]
     assert text.index("worse than position=1d: ") < text.index(told[0]) < text.index(told[1])
     assert "; position=2d is equivalent to position=1d within 3.00 points." in text
-    rows = [row | {"verdict": "not-resolved"} if row["delta"] else row for row in found["rows"]]
-    largest = max(abs(end) for row in rows for end in row["delta_ci95"] or [])
+    rows = [replace(row, verdict="not-resolved") if row.delta else row for row in found.rows]
+    largest = max(abs(end) for row in rows for end in row.delta_ci95 or [])
     bound = f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points, by the 95% CI of each"
     listed = "position=none, position=2d, position=relative. "
-    assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(found | {"rows": rows})
+    assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(replace(found, rows=rows))
 
 
 def test_the_answer_of_many_arms_names_the_extremes() -> None:
@@ -840,12 +845,12 @@ def test_the_answer_of_many_arms_names_the_extremes() -> None:
 def test_the_answer_tells_points_of_a_curve_once() -> None:
     """An arm is named with the points at which a verdict holds; an interval that holds 0 keeps its sign."""
     found = table(synthetic.results(synthetic.dataset_scale()))
-    rows = [row | {"verdict": "not-resolved"} if row["delta"] is not None else row for row in found["rows"]]
-    text = sentences.answer(found | {"rows": rows})
+    rows = [replace(row, verdict="not-resolved") if row.delta is not None else row for row in found.rows]
+    text = sentences.answer(replace(found, rows=rows))
     assert "): stem=conv at data_fraction=0.1, data_fraction=0.3 and data_fraction=1.0." in text
-    row = next(row for row in rows if row["delta"] is not None)
-    looked = row | {"verdict": "better", "delta": 0.01, "delta_ci95": [-0.002, 0.022]}
-    text = sentences.answer(found | {"rows": [looked]})
+    row = next(row for row in rows if row.delta is not None)
+    looked = replace(row, verdict="better", delta=0.01, delta_ci95=(-0.002, 0.022))
+    text = sentences.answer(replace(found, rows=[looked]))
     assert "better than stem=patch: stem=conv at data_fraction=0.1 by 1.00 points (95% CI -0.20 to 2.20)" in text
 
 
@@ -854,8 +859,8 @@ def test_a_baseline_of_several_settings_is_named_by_them_once() -> None:
     found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
     assert sentences.answer(found).count("position=1d") == 2
     long = "position=1d,pool=gap"
-    rows = [row | {"baseline": long, "arm": row["arm"].replace("position=1d", long)} for row in found["rows"]]
-    text = sentences.answer(found | {"rows": rows})
+    rows = [replace(row, baseline=long, arm=row.arm.replace("position=1d", long)) for row in found.rows]
+    text = sentences.answer(replace(found, rows=rows))
     assert f"worse than {long}: position=none" in text
     assert "; position=2d is equivalent to the baseline within 3.00 points." in text
     assert text.count(long) == 1
@@ -877,15 +882,15 @@ def test_a_sign_that_flips_at_twice_the_steps_is_footnoted() -> None:
     arms["position=relative"]["at_twice_the_steps"] = None
     there = arms["position=2d"]["at_twice_the_steps"]
     arms["position=2d"]["at_twice_the_steps"] = {**there, "resolved": False}
-    assert not any("speed" in note for row in made(plan)["rows"] for note in row["notes"])
+    assert not any("speed" in note for row in made(plan).rows for note in row.notes)
     arms["position=2d"]["at_twice_the_steps"] = there
-    rows = {row["arm"]: row for row in made(plan)["rows"]}
-    assert rows["position=2d"]["delta"] > 0 > rows["position=none"]["delta"]
-    assert {name: [note for note in row["notes"] if "speed" in note] for name, row in rows.items()} == {
+    rows = {row.arm: row for row in made(plan).rows}
+    assert rows["position=2d"].delta > 0 > rows["position=none"].delta
+    assert {name: [note for note in row.notes if "speed" in note] for name, row in rows.items()} == {
         "position=none": [],
         "position=1d": [],
         "position=2d": [
-            "optimisation speed: at twice the steps the difference is -0.60 points (measured: by hand, n = 5)"
+            "optimization speed: at twice the steps the difference is -0.60 points (measured: by hand, n = 5)"
         ],
         "position=relative": [],
     }

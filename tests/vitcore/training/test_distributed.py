@@ -487,5 +487,5 @@ def test_table_names_the_trials_of_another_number_of_ranks() -> None:
     records = synthetic.simulate(plan)
     key = synthetic.trial_id(plan, "position=none", 3)
     records[key] = synthetic.changed(records[key], ranks="2")
-    notes = table(synthetic.results(plan, records))["notes"]
+    notes = table(synthetic.results(plan, records)).notes
     assert notes == ["ranks differs between trials: 1 (19), 2 (position=none seed 3)"]

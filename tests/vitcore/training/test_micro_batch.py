@@ -208,6 +208,6 @@ def test_table_names_the_trials_that_ran_in_micro_batches() -> None:
     records = synthetic.simulate(plan)
     key = synthetic.trial_id(plan, "position=none", 3)
     records[key] = synthetic.changed(records[key], micro_batch="64")
-    assert table(synthetic.results(plan, records))["notes"] == [
+    assert table(synthetic.results(plan, records)).notes == [
         "micro-batch differs between trials: the whole batch (19), 64 (position=none seed 3)"
     ]
