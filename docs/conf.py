@@ -18,6 +18,7 @@ html_show_copyright = False
 smartquotes = False  # they make a dash of the hyphens of --yes
 
 autodoc_typehints_format = "short"
+autodoc_inherit_docstrings = False  # torch's own say nothing of ours
 autodoc_preserve_defaults = True
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]

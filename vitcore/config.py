@@ -37,75 +37,86 @@ class Config(Options):
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
 
     # the data
+    #: A data set that comes along (`digits`), one that is downloaded, `imagefolder:PATH`, a pack, or a name that
+    #: ablate.toml maps to a folder.
     data: str = "digits"
-    image_size: Count
-    channels: Count
-    classes: Annotated[int, Field(ge=2, le=2**20)]
-    data_fraction: Fraction = 1.0
-    data_seed: Seed
+    image_size: Count  #: Pixels of a side, as the model sees them. From the data unless set.
+    channels: Count  #: From the data unless set.
+    classes: Annotated[int, Field(ge=2, le=2**20)]  #: From the data unless set.
+    data_fraction: Fraction = 1.0  #: Share of the training images, the same in each class. 0.1 lies inside of 0.3.
+    data_seed: Seed  #: Chooses the fold, the validation images and the fraction. The seed unless set.
+    #: Share of the training images that validate. They are set aside before `data_fraction` is taken.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
-    model: str = ""  # timm/NAME: a reference model, to which the rest of this section does not apply
-    width: Count = 192
-    depth: Annotated[int, Field(ge=1, le=1024)] = 12
-    heads: Count = 3
-    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
-    mlp: str = "gelu"
-    norm: str = "layer"
-    bias: Literal["all", "no-qkv", "none"] = "all"  # of the blocks' dense layers
-    block: str = "pre"
-    self_attention: str = "full"
-    embedding_norm: bool = False  # a norm of the tokens before the first block
-    patch: Count = 4
-    position: str = "1d"
-    position_at: str = ""  # input, every-layer, shared; the kind's own first choice unless set
-    pool: str = "cls"
-    final_norm: Literal["before", "after", "none"] = "before"  # of the pooling
-    registers: Annotated[int, Field(ge=0, le=2**16)] = 0
-    stem: str = "patch"
-    head: str = "linear"
-    head_init: Literal["zeros", "lecun-normal"] = "zeros"
-    layer_scale: NonNegative = 0.0  # where each branch's scale starts; 0: there is none
-    qk_norm: bool = False
+    #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch; or `timm/NAME`, a reference
+    #: model of timm's, to which no other setting of this section applies.
+    model: str = ""
+    width: Count = 192  #: D, the channels of a token.
+    depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Blocks of the encoder.
+    heads: Count = 3  #: Attention heads of a block. They divide the width.
+    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, over D.
+    mlp: str = "gelu"  #: What stands between the two halves of a block's MLP.
+    norm: str = "layer"  #: The norms of the blocks, and of the end.
+    bias: Literal["all", "no-qkv", "none"] = "all"  #: Which of the blocks' dense layers have biases.
+    block: str = "pre"  #: Where the norms stand, and how the branches follow each other.
+    self_attention: str = "full"  #: What a token attends to.
+    embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
+    patch: Count = 4  #: Pixels of a patch's side. Patches divide the image.
+    position: str = "1d"  #: How tokens learn where they are.
+    #: `input`, `every-layer` or `shared`: where the position is added. The variant's own first choice unless set.
+    position_at: str = ""
+    pool: str = "cls"  #: How the tokens become one vector.
+    #: Where the last layer norm stands: before the pooling, after it, or nowhere.
+    final_norm: Literal["before", "after", "none"] = "before"
+    registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned extra tokens that nothing reads (arXiv 2309.16588).
+    stem: str = "patch"  #: How an image becomes tokens.
+    head: str = "linear"  #: How that vector becomes logits.
+    head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the last layer.
+    layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: there is none.
+    qk_norm: bool = False  #: Layer norms of queries and keys (arXiv 2302.05442).
+    #: Initial values of bare tables such as learned positions: `unit-positions` N(0, 1), `paper` N(0, 0.02),
+    #: `big-vision` N(0, 1/sqrt(D)).
     init: str = "unit-positions"
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}  #: Options of the chosen variants, written as `position.base=100`.
 
     # the training
-    objective: str = "classification"
-    init_from: str = "none"  # weights to start from: a file, or a trial by its id
-    steps: Annotated[int, Field(ge=1, le=10**8)] = 1000
-    batch: Many = 128
-    optimizer: str = "adamw"
-    lr: Positive = 1e-3
-    layer_decay: Fraction = 1.0  # of the learning rate, a layer down from the head
-    schedule: str = "cosine"
-    warmup: Share = 0.1
-    weight_decay: NonNegative = 0.05
+    objective: str = "classification"  #: What is learned.
+    init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or a trial by its id.
+    steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Optimizer steps.
+    batch: Many = 128  #: Images a step. Every batch is full.
+    optimizer: str = "adamw"  #: How gradients become updates.
+    lr: Positive = 1e-3  #: The highest learning rate, reached after the warm-up.
+    layer_decay: Fraction = 1.0  #: Factor of the learning rate for each layer down from the head (arXiv 2106.08254).
+    schedule: str = "cosine"  #: The learning rate after the warm-up.
+    warmup: Share = 0.1  #: Share of the steps over which the learning rate rises.
+    weight_decay: NonNegative = 0.05  #: How much each step shrinks the weights, as the optimizer defines it.
+    #: `matrices`: the weights of dense layers and convolutions. `all`: biases, norms and positions too.
     weight_decay_on: Literal["matrices", "all"] = "matrices"
-    clip_norm: NonNegative = 1.0  # 0: gradients are not clipped
-    label_smoothing: Share = 0.0
-    dropout: Share = 0.0
-    attention_dropout: Share = 0.0  # of the attention's weights
-    drop_path: Share = 0.0  # of the last block; 0 at the first, in a line between
-    augment: str = "none"
-    mixup: NonNegative = 0.0  # alpha
-    cutmix: NonNegative = 0.0  # alpha
-    ema: Share = 0.0  # decay a step of the averaged weights; 0: there are none
-    precision: Literal["float32", "bf16"] = "float32"
-    evaluations: Count = 10  # points of the curves; train_loss is the mean since the one before
-    seed: Seed = 0
+    clip_norm: NonNegative = 1.0  #: Largest norm of the gradient. 0: gradients are not clipped.
+    label_smoothing: Share = 0.0  #: Share of the target that is spread over all classes.
+    dropout: Share = 0.0  #: Probability of dropping a value after the embedding and in the branches.
+    attention_dropout: Share = 0.0  #: Probability of dropping a weight of the attention.
+    drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 at the first.
+    augment: str = "none"  #: How training images are changed.
+    mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: none.
+    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: none. With mixup, each batch draws one of them.
+    ema: Share = 0.0  #: Decay a step of the averaged weights, which are then evaluated and kept. 0: there are none.
+    precision: Literal["float32", "bf16"] = "float32"  #: Of the forward and backward pass. Weights stay float32.
+    evaluations: Count = 10  #: Points of the training curves.
+    seed: Seed = 0  #: Initial values, order, augmentation and dropout.
 
     # how it runs, not what is learned
-    device: str = "auto"
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    compile: Literal["auto", True, False] = "auto"  # on a GPU where there are at least 1,000 steps
-    cuda_graph: Literal["auto", "off"] = "auto"  # on a GPU: a step as one launch, where it can be captured
-    attention: Literal["fastest", "pinned"] = "fastest"  # on a GPU: PyTorch's choice, or one kernel for all arms
-    micro_batch: Annotated[int, Field(ge=0, le=2**20)] = (
-        0  # images a backward pass; 0: the whole batch, less where memory is
-    )
-    gpus: Count = 1  # of one trial, each with its part of every batch; with device=cpu: processes
+    device: str = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU where there is one.
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
+    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, where there are at least 1,000 steps.
+    compile: Literal["auto", True, False] = "auto"
+    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU: a step as one launch, where it can be captured.
+    #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves it to PyTorch.
+    attention: Literal["fastest", "pinned"] = "fastest"
+    #: Images of one backward pass. 0: the whole batch, or less where memory is short.
+    micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
+    gpus: Count = 1  #: GPUs of one trial, each with its part of every batch. With `device=cpu`: processes.
 
     @model_validator(mode="before")
     @classmethod

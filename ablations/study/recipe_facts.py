@@ -16,13 +16,10 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """A figure that was measured with this recipe, derived from another or cited.
+    """A figure that was measured with this recipe, derived from another or cited."""
 
-    source: who measured it, what it derives from, or the citation.
-    """
-
-    how: Literal["measured", "derived", "cited"]
-    source: str
+    how: Literal["measured", "derived", "cited"]  #: With this recipe, from another number, or from a source.
+    source: str  #: The command, the other number, or the source.
 
     @property
     def origin(self) -> str:
@@ -30,32 +27,29 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """The mean of the metric over n trials, if n is known.
+    """The mean of the metric over n trials, if n is known."""
 
-    settings: overrides of the command line that it holds for, such as {epochs: 300}; empty: the recipe as it is.
-    """
-
-    settings: Json = {}
-    metric: str = "test_accuracy"
-    mean: float
-    n: Count | None = None
+    settings: Json = {}  #: What the command line has to set for it, such as `epochs: 300`.
+    metric: str = "test_accuracy"  #: Which number it is.
+    mean: float  #: Its mean over seeds.
+    n: Count | None = None  #: Seeds.
 
 
 class Took(Figure):
     """The training seconds of one trial of the recipe's config, and the device."""
 
-    device: str
-    seconds: Positive
+    device: str  #: The processor or GPU.
+    seconds: Positive  #: Training seconds of a trial.
 
 
 class Packed(Options):
     """The facts about the pack in `data` that a plan needs before the pack is made."""
 
-    train: Count
-    test: Count
-    classes: Count
-    image_size: Count = 224
-    channels: Literal[1, 3] = 3
+    train: Count  #: Training images.
+    test: Count  #: Test images.
+    classes: Count  #: Classes.
+    image_size: Count = 224  #: Pixels of a side that training and evaluation see.
+    channels: Literal[1, 3] = 3  #: 1 for grey images.
 
     def about(self, name: str) -> "About":
         from vitcore.data.datasets import About  # late: numpy
@@ -66,9 +60,9 @@ class Packed(Options):
 class Spread(Figure):
     """The standard deviation of per-seed differences between arms, with its degrees of freedom."""
 
-    metric: str = "test_accuracy"
-    sd: Positive
-    freedom: Count
+    metric: str = "test_accuracy"  #: Which number it is.
+    sd: Positive  #: The standard deviation.
+    freedom: Count  #: Degrees of freedom that it was estimated with.
 
 
 class AtTwiceTheSteps(Figure):
@@ -77,9 +71,9 @@ class AtTwiceTheSteps(Figure):
     Another sign than at the recipe's steps means that an arm learns faster, not better.
     """
 
-    n: Count | None = None
-    differences: dict[str, Difference]  # by arm, named as in tables
-    resolved: list[str] = []  # the arms whose difference is resolved there
+    n: Count | None = None  #: Seeds an arm.
+    differences: dict[str, Difference]  #: From the recipe's own config, by arm as tables name it.
+    resolved: list[str] = []  #: The arms whose difference is resolved there.
 
     def of(self, arm: str) -> Json | None:
         """The entry for an arm in plan.json."""

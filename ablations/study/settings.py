@@ -1,16 +1,7 @@
 """ablate.toml: what a working directory sets once for all commands.
 
-runs = "runs"                # default of --runs
-data_dir = "~/datasets"      # default of --data-dir, before the environment variable ABLATE_DATA
-plugins = ["mine.py"]        # beside those named by --plugin
-checkpoints = "/scratch/me"  # where checkpoints go, else into the run directory; default of --checkpoints
-keep_weights = "baseline"    # all, baseline or none; default of --keep-weights
-
-[data]                       # names for folders, of images or packs: data=pets
-pets = "~/datasets/pets"
-
-Where a pack lies, the first that has it: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data
-lie in the first of these that is given.
+A pack is looked for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie in
+the first of these that is given.
 """
 
 import os
@@ -30,12 +21,12 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    runs: str = "runs"
-    data_dir: str | None = None
-    plugins: list[str] = []
-    checkpoints: str | None = None
-    keep_weights: Literal["all", "baseline", "none"] = "all"
-    data: dict[str, str] = {}
+    runs: str = "runs"  #: The run directory: the default of `--runs`.
+    data_dir: str | None = None  #: Where data sets lie, before the environment variable `ABLATE_DATA`.
+    plugins: list[str] = []  #: Plugin files of every command, beside those of `--plugin`.
+    checkpoints: str | None = None  #: Scratch space for checkpoints: the default of `--checkpoints`.
+    keep_weights: Literal["all", "baseline", "none"] = "all"  #: Whose final weights are kept.
+    data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.
 
 
 def read(folder: Path) -> Settings:

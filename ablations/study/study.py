@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
-from ablations.study import recipe_facts as stated
-from ablations.study import stages, strict_yaml
+from ablations.study import recipe_facts, stages, strict_yaml
 from ablations.study.budget import Budget, steps_of
 from ablations.study.naming import plan_name
 from slurm.profiles.profile import Profile
@@ -34,52 +33,59 @@ PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published n
 class Study(Options):
     """What varies. name: the file's name."""
 
-    name: str
-    question: str
-    source: str = ""
-    found: str = ""  # what the source found
-    stages: dict[str, Values] = {}  # trials that arms start from: `init_from: {stage: NAME}`
-    baseline: Values
-    recipe_arm: str = ""  # RECIPE_ARM of the baseline
-    factors: dict[str, Axis] = {}  # one at a time against the baseline
-    crosses: list[dict[str, Axis]] = []  # full products, with the interaction of every two factors
-    curves: dict[str, Axis] = {}  # multiply all arms; an arm is compared with the baseline at the same point
-    tune: dict[
-        str, Axis
-    ] = {}  # as a curve; beside it every arm at the value that suits it (results/statistics/tuning.py)
-    arms: dict[str, Values | Literal["axis"]] = {}  # named joint changes; axis: the recipe's own arm of that name;
-    # {recipe_arm: NAME, ...}: what is changed on top of another arm of the recipe's
-    co_changes: dict[str, Values] = Field(default={}, alias="with")  # "pool=gap": {lr: 3e-4}
-    exclude: list[Values] = []  # arms and points, by their values; a named arm by {arm: NAME}
-    budget: Budget = "steps"  # what arms are given alike: steps, epochs or training FLOPs
-    families: dict[str, Values] = {}  # name: settings that its arms have; a list is any of these, * any end
-    metric: str = "test_accuracy"
-    evals: list[str] = []  # to compute from the weights: fewshot, inspect, test@SIZE (or @axis: the recipe's sizes)
-    margin: float | None = Field(default=None, gt=0)
-    published: dict[str, float] = {}
-    published_of: str = ""  # where these stand and what they are of; else the source
-    claims: list[str] = []
-    figure: str = "intervals"
+    name: str  #: The file's name, unless set.
+    question: str  #: What the study asks. It is the title of its table and figure.
+    source: str = ""  #: Where the question comes from.
+    found: str = ""  #: What the source found.
+    #: Trials that arms start from by `init_from: {stage: NAME}`, as in `pretrain: {steps: 1000}`. Each is trained once.
+    stages: dict[str, Values] = {}
+    baseline: Values  #: The settings that every arm is compared with, on top of the recipe's.
+    recipe_arm: str = ""  #: The recipe's own arm that the baseline begins with.
+    #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, those of plugins too).
+    factors: dict[str, Axis] = {}
+    crosses: list[dict[str, Axis]] = []  #: Full products of two factors or more. The table has their interactions.
+    curves: dict[str, Axis] = {}  #: Every arm at every value. It is compared with the baseline at the same value.
+    #: A curve of numbers, beside which every arm stands at the value that suits it by the validation of other seeds.
+    tune: dict[str, Axis] = {}
+    #: Joint changes under a name. `axis`: the recipe's own arm of that name. `{recipe_arm: NAME, ...}` begins with it.
+    arms: dict[str, Values | Literal["axis"]] = {}
+    #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
+    co_changes: dict[str, Values] = Field(default={}, alias="with")
+    exclude: list[Values] = []  #: Arms and points that are left out, by their values; a named arm by `{arm: NAME}`.
+    budget: Budget = "steps"  #: What all arms are given alike. Each has a schedule of its own.
+    #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
+    families: dict[str, Values] = {}
+    metric: str = "test_accuracy"  #: What is compared.
+    #: What workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, or `test@axis` for the recipe's sizes.
+    evals: list[str] = []
+    margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie. The recipe's unless set.
+    published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.
+    published_of: str = ""  #: Where these numbers stand and what they are of. The source unless set.
+    claims: list[str] = []  #: What the source says of two arms: `a < b` or `a ~ b`.
+    figure: str = "intervals"  #: How results are drawn.
 
 
 class Recipe(Options):
     """The setting: data, size, schedule, seeds, and what to expect of it. name: the file's name."""
 
-    name: str
-    description: str
-    config: Values
-    pack: stated.Packed | None = None  # what config's data are once packed
-    seeds: int = Field(default=5, ge=1, le=10_000)
-    axes: dict[str, list[Any]] = {}
-    arms: dict[str, Values] = {}  # for the studies that say `arms: {NAME: axis}`
-    stages: dict[str, Values] = {}  # for the studies that have such stages; finetune: their arms
-    margin: float | None = Field(default=None, gt=0)
-    caveats: list[str] = []
-    expected: list[stated.Expected] = []
-    cost: stated.Costs = {}
-    spread: stated.Spread | None = None
-    at_twice_the_steps: stated.AtTwiceTheSteps | None = None
-    resources: Values = {}  # what a SLURM profile leaves open: slurm.profiles.profile.RESOURCES
+    name: str  #: The file's name, unless set.
+    description: str  #: What the setting is, for the top of tables and reports.
+    config: Values  #: Settings of every trial.
+    pack: recipe_facts.Packed | None = None  #: What the data are once packed, so that `plan` needs no pack.
+    seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds an arm.
+    axes: dict[str, list[Any]] = {}  #: Values for the studies that say `axis`.
+    arms: dict[str, Values] = {}  #: Settings for the studies that name an arm of the recipe.
+    #: Settings of the stages that studies have, and under `finetune` of the arms that start from them.
+    stages: dict[str, Values] = {}
+    margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie, where a study sets none.
+    caveats: list[str] = []  #: What a reader has to know. Tables and reports print it.
+    expected: list[recipe_facts.Expected] = []  #: What trials reach.
+    cost: recipe_facts.Costs = {}  #: What a trial takes on a CPU and on a GPU.
+    spread: recipe_facts.Spread | None = None  #: How much paired differences vary over seeds. `plan` starts from it.
+    #: Differences after twice the steps. Tables footnote an arm whose sign flips there.
+    at_twice_the_steps: recipe_facts.AtTwiceTheSteps | None = None
+    #: What a SLURM profile leaves open: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time, task_minutes.
+    resources: Values = {}
 
     @field_validator("resources")
     @classmethod

@@ -53,103 +53,104 @@ class Result(Schema):
     """trials/<id>/result.json: how a trial ended."""
 
     file = "result.json"
-    id: TrialId
-    attempt: Number
-    status: Literal["finished", "diverged"]
-    metrics: Metrics
-    checksum: Sha256
-    weights_sha256: Sha256 | None = None
-    files: dict[str, Sha256] = {}  # of the attempt, by name, as they were when the result was published
-    params: Count | None = None
-    flops: Count | None = None
-    steps: Count | None = None
-    images: Count | None = None
-    train_seconds: Seconds | None = None
-    images_per_second: Seconds | None = None
-    diverged_at_step: Count | None = None
-    suspect_hardware: Count | None = None
-    micro_batch: Count = 0
+    id: TrialId  #: The trial.
+    attempt: Number  #: The attempt that ended it.
+    status: Literal["finished", "diverged"]  #: Whether it was trained to its end, or its loss became infinite or NaN.
+    metrics: Metrics  #: Numbers by name.
+    checksum: Sha256  #: SHA-256 of the rest of the file.
+    weights_sha256: Sha256 | None = None  #: Of the final weights, also where they were not kept.
+    files: dict[str, Sha256] = {}  #: Of the attempt's files, by name, as they were when the result was published.
+    params: Count | None = None  #: Trainable parameters.
+    flops: Count | None = None  #: FLOPs of one image through the model.
+    steps: Count | None = None  #: Optimizer steps taken.
+    images: Count | None = None  #: Training images seen, with repetition.
+    train_seconds: Seconds | None = None  #: Seconds of training, over all attempts.
+    images_per_second: Seconds | None = None  #: Training images a second.
+    diverged_at_step: Count | None = None  #: Where it diverged.
+    suspect_hardware: Count | None = None  #: A step that gave NaN once and not again: the device may be faulty.
+    micro_batch: Count = 0  #: Images of one backward pass, where memory did not hold the batch. 0: the whole batch.
 
 
 class TrialConfig(Schema):
     """trials/<id>/config.json: the resolved config."""
 
     file = "config.json"
-    config: Settings
+    config: Settings  #: Every setting, resolved.
 
 
 class ResumedFrom(Schema):
-    attempt: Number
-    step: Count
+    attempt: Number  #: The attempt.
+    step: Count  #: Its step.
 
 
 class Environment(Schema):
     """attempts/<n>/env.json: where an attempt ran."""
 
     file = "env.json"
-    code: str = ""
-    revision: str | None = None
-    plugins: dict[str, str] = {}
-    host: str = ""
-    node: str = ""
-    device: str = ""
-    accelerator: str = ""
-    threads: Count = 1
-    ranks: Count = 1
-    micro_batch: Count = 0
-    resumed_from: ResumedFrom | None = None
+    code: str = ""  #: A digest of the sources, and of plugins.
+    revision: str | None = None  #: The git revision.
+    plugins: dict[str, str] = {}  #: Digests of plugin files.
+    host: str = ""  #: The machine.
+    node: str = ""  #: The SLURM node.
+    device: str = ""  #: The processor or GPU.
+    accelerator: str = ""  #: `cuda` or `cpu`.
+    threads: Count = 1  #: PyTorch's threads.
+    ranks: Count = 1  #: Processes of the trial.
+    micro_batch: Count = 0  #: Images of one backward pass. 0: the whole batch.
+    resumed_from: ResumedFrom | None = None  #: The attempt and step whose checkpoint it continued.
 
 
 class Failure(Schema):
     """attempts/<n>/failure.json: why an attempt failed."""
 
     file = "failure.json"
-    cause: str
-    traceback: str = ""
-    code: str = ""
-    kind: str = ""
-    where: list[str] = []
-    again: bool = False
-    node: str = ""
+    cause: str  #: The error in one line.
+    traceback: str = ""  #: Its traceback.
+    code: str = ""  #: The digest of the sources it happened under. Other code tries again.
+    kind: str = ""  #: `machine` where a node, not the code, is to blame.
+    where: list[str] = []  #: Frames of the traceback.
+    again: bool = False  #: Whether the same code may try again.
+    node: str = ""  #: The SLURM node.
 
 
 class Lease(Schema):
     """attempts/<n>/lease.json: the process that holds an attempt."""
 
     file = "lease.json"
-    host: str
-    boot: str
-    pids: str = ""
-    pid: Count
-    started: str | None
-    nonce: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""  # becomes part of a path
+    host: str  #: The machine.
+    boot: str  #: The id of its boot.
+    pids: str = ""  #: The namespace of process ids.
+    pid: Count  #: The process.
+    started: str | None  #: When the process started.
+    #: A random word that tells two holders apart. A path contains it.
+    nonce: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
 
 class MetricsLine(Schema):
     """A line of metrics.jsonl: one evaluation. What is not a number is NaN there."""
 
     file = "metrics.jsonl"
-    step: Count
-    epoch: float | None = None
-    images: Count | None = None
-    seconds: float | None = None
-    train_loss: float | None = None
-    val_loss: float | None = None
-    val_accuracy: float | None = None
-    lr: float | None = None
+    step: Count  #: Optimizer steps taken.
+    epoch: float | None = None  #: Passes over the training images.
+    images: Count | None = None  #: Training images seen, with repetition.
+    seconds: float | None = None  #: Seconds of training, without evaluation.
+    train_loss: float | None = None  #: Mean training loss since the line before.
+    val_loss: float | None = None  #: Mean loss on the validation images.
+    val_accuracy: float | None = None  #: Accuracy on the validation images.
+    lr: float | None = None  #: The learning rate of the last step.
 
 
 class Eval(Schema):
     """trials/<id>/evals/<name>.json: what was computed later from a trial's weights."""
 
     file = "an eval"
-    id: TrialId
-    name: str
-    weights_sha256: Sha256 | None
-    checksum: Sha256
-    metrics: Metrics = {}
-    notes: list[str] = []
-    arrays_sha256: Sha256 | None = None
+    id: TrialId  #: The trial.
+    name: str  #: What was computed: `fewshot`, `inspect` or `test@SIZE`.
+    weights_sha256: Sha256 | None  #: Of the weights it was computed from.
+    checksum: Sha256  #: SHA-256 of the rest of the file.
+    metrics: Metrics = {}  #: Numbers by name.
+    notes: list[str] = []  #: What a reader has to know.
+    arrays_sha256: Sha256 | None = None  #: Of the .npz file beside it.
 
 
 class PlannedTrial(Schema):
@@ -161,18 +162,18 @@ class PlannedTrial(Schema):
 class Entry(Schema):
     """An arm or a stage: a config, and the trials that train it."""
 
-    name: Annotated[str, Field(min_length=1)]
-    parent: str = ""
-    key: str = ""
-    config: Settings
-    params: Count | None = None
-    flops: Count | None = None
-    tokens: Count | None = None
-    class_token: bool | None = None
-    attention_bias: bool | None = None
-    evals: list[str] = []
-    departures: Settings = {}
-    trials: list[PlannedTrial]
+    name: Annotated[str, Field(min_length=1)]  #: How tables name it.
+    parent: str = ""  #: The stage that its trials start from.
+    key: str = ""  #: What its trials share of their identity.
+    config: Settings  #: Every setting but the seed.
+    params: Count | None = None  #: Trainable parameters.
+    flops: Count | None = None  #: FLOPs of one image through the model.
+    tokens: Count | None = None  #: Tokens of an image.
+    class_token: bool | None = None  #: Whether there is a class token.
+    attention_bias: bool | None = None  #: Whether logits have a bias.
+    evals: list[str] = []  #: What is computed from its weights.
+    departures: Settings = {}  #: Where it is not as the recipe says.
+    trials: list[PlannedTrial]  #: Its trials: seed and id of each.
 
 
 class Stage(Entry):
@@ -180,14 +181,14 @@ class Stage(Entry):
 
 
 class Arm(Entry):
-    baseline: str
-    change: str = ""
-    values: Settings
-    declared: Settings | list[str] = {}
-    model_family: str = ""
-    published: FiniteFloat | None = None
-    train_flops: Count | None = None
-    notes: list[str] = []
+    baseline: str  #: The arm it is compared with.
+    change: str = ""  #: What was changed, wherever on the curves.
+    values: Settings  #: Of every factor and curve.
+    declared: Settings | list[str] = {}  #: The settings that the study says it changes.
+    model_family: str = ""  #: Its line in a figure over compute.
+    published: FiniteFloat | None = None  #: The published number.
+    train_flops: Count | None = None  #: FLOPs of one training.
+    notes: list[str] = []  #: Footnotes: what else moved.
 
 
 class Tuned(Schema):
@@ -219,39 +220,39 @@ class Plan(Schema):
     """studies/<name>/plan.json: the arms and trials of a study."""
 
     file = "plan.json"
-    name: Annotated[str, Field(min_length=1)]
-    study: Annotated[str, Field(min_length=1)]
-    recipe: str
-    overrides: Settings
-    question: str
-    source: str
-    published_of: str = ""
-    found: str = ""
-    description: str
-    metric: str
-    margin: Annotated[FiniteFloat, Field(gt=0)] | None
-    claims: list[str]
-    caveats: list[str]
-    notes: list[str] = []
-    evals: list[str] = []
-    figure: str
-    factors: dict[str, list[Value]]
-    crosses: list[dict[str, list[Value]]] = []
-    curves: dict[str, list[Value]]
-    tune: dict[str, list[Value]] = {}
-    budget: str = "steps"
-    baseline: str
-    split: Split
-    seeds: list[Seed]
-    looks: list[Count] = []
-    stages: list[Stage] = []
-    arms: Annotated[list[Arm], Field(min_length=1)]
-    family: Count
-    points_family: Count = 0
-    tuned: list[Tuned] = []
-    interactions: list[Interaction] = []
-    pruned: str = ""
-    checksum: Sha256 | None = None
+    name: Annotated[str, Field(min_length=1)]  #: The study, the recipe, and a hash of what was set on the command line.
+    study: Annotated[str, Field(min_length=1)]  #: The study.
+    recipe: str  #: The recipe.
+    overrides: Settings  #: Settings of the command line.
+    question: str  #: What the study asks.
+    source: str  #: Where the question comes from.
+    published_of: str = ""  #: What the published numbers are of.
+    found: str = ""  #: What the source found.
+    description: str  #: The recipe's, or the data's where they are others.
+    metric: str  #: What is compared.
+    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: The difference within which arms tie.
+    claims: list[str]  #: What the source says of two arms.
+    caveats: list[str]  #: What a reader has to know.
+    notes: list[str] = []  #: Footnotes of the whole study.
+    evals: list[str] = []  #: What is computed from the weights.
+    figure: str  #: How results are drawn.
+    factors: dict[str, list[Value]]  #: Values of each factor.
+    crosses: list[dict[str, list[Value]]] = []  #: Full products of factors.
+    curves: dict[str, list[Value]]  #: Values that every arm takes.
+    tune: dict[str, list[Value]] = {}  #: Values that every arm is tuned over.
+    budget: str = "steps"  #: What all arms are given alike.
+    baseline: str  #: The arm that others are compared with.
+    split: Split  #: How images are split.
+    seeds: list[Seed]  #: Seeds of every arm.
+    looks: list[Count] = []  #: Seeds that were planned at each extension.
+    stages: list[Stage] = []  #: Trials that arms start from.
+    arms: Annotated[list[Arm], Field(min_length=1)]  #: The arms, in the table's order.
+    family: Count  #: Comparisons that Holm's correction counts.
+    points_family: Count = 0  #: The same at the points of a tuned grid.
+    tuned: list[Tuned] = []  #: Arms at their own values of a tuned grid.
+    interactions: list[Interaction] = []  #: Interactions of crossed factors.
+    pruned: str = ""  #: When arms or seeds were last pruned.
+    checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":

@@ -53,31 +53,32 @@ class Profile(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    nodes: Count = 1  # of a job; gpus, cpus and memory are of each
-    gpus: Annotated[int, Field(ge=0, le=1000)] = 1
-    gpu_type: str | None = None
-    trials_per_gpu: Annotated[int, Field(ge=1, le=100)] = 1  # small ones leave a GPU room for others
-    cpus: Count = 1
-    memory: str | None = None
-    time: str | int = "4:00:00"  # the limit of one job; a trial that needs more continues in the next
-    constraint: str | None = None
-    parallel: Count | None = None  # jobs of a submission that may train at once; None: as many as SLURM lets
-    task_minutes: Annotated[float, Field(gt=0)] = 10.0  # small trials share a task of about this length
-    setup: tuple[str, ...] = ()
-    environment: dict[str, str] = {}  # exported as written: a shell would expand nothing in them
-    container: str | None = None  # a command before Python, as in 'apptainer exec --nv IMAGE', without a shell
-    dependency: str | None = None  # this and `begin` hold for the jobs that `submit` hands over itself
-    begin: str | None = None
-    comment: str | None = None  # follows the tag of the job
-    extra: dict[str, options.Value] = {}  # options of sbatch
-    srun: dict[str, options.Value] = {}
-    checkpoints: str | None = None  # scratch space; None: in the run directory
-    data_dir: str | None = None  # where data sets lie; None: as ablate.toml or ABLATE_DATA say
-    stage: str | None = None  # a folder on the node's own disk, to which packs are copied before they are read
-    keep_weights: Literal["all", "baseline", "none"] | None = None
+    partition: str | None = None  #: The partition, or several with commas.
+    account: str | None = None  #: Who pays.
+    qos: str | None = None  #: The quality of service.
+    nodes: Count = 1  #: Nodes of a job. `gpus`, `cpus` and `memory` are of each.
+    gpus: Annotated[int, Field(ge=0, le=1000)] = 1  #: GPUs of a job. 0: a CPU alone.
+    gpu_type: str | None = None  #: A type of GPU as SLURM calls it, such as `a100`.
+    trials_per_gpu: Annotated[int, Field(ge=1, le=100)] = 1  #: Trials at a time on each GPU, for small models.
+    cpus: Count = 1  #: Cores of a job.
+    memory: str | None = None  #: Memory of a job, such as `16G`.
+    time: str | int = "4:00:00"  #: The limit of one job. A trial that needs more continues in the next.
+    constraint: str | None = None  #: Features of nodes, such as `a100&ib`.
+    parallel: Count | None = None  #: Jobs of a submission that train at once. As many as SLURM lets unless set.
+    task_minutes: Annotated[float, Field(gt=0)] = 10.0  #: Small trials share a task of about this length.
+    setup: tuple[str, ...] = ()  #: Shell lines that the node runs before each job, such as `module load cuda`.
+    environment: dict[str, str] = {}  #: Variables, exported as written: no shell expands them.
+    #: A command before Python, such as `apptainer exec --nv IMAGE`. No shell reads it.
+    container: str | None = None
+    dependency: str | None = None  #: Ends of other jobs, such as `afterok:1234`, that the submitted jobs wait for.
+    begin: str | None = None  #: When the submitted jobs may begin, such as `20:00` or `now+2hours`.
+    comment: str | None = None  #: Follows the submission's tag in the comment of each job.
+    extra: dict[str, options.Value] = {}  #: Further options of `sbatch`, such as `mail-type: END`.
+    srun: dict[str, options.Value] = {}  #: Options of `srun`, such as `cpu-bind: cores`.
+    checkpoints: str | None = None  #: Scratch space for checkpoints. In the run directory unless set.
+    data_dir: str | None = None  #: Where data sets lie. As ablate.toml or `ABLATE_DATA` say unless set.
+    stage: str | None = None  #: A folder on the node's own disk, such as `$TMPDIR`, to which packs are copied first.
+    keep_weights: Literal["all", "baseline", "none"] | None = None  #: Whose final weights are kept.
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -105,10 +105,10 @@ class Flip(Drawn):
 
 
 class Shift(Augment.Options):
-    """`pad`: pixels to each side at most. `fill`: what is seen beyond the border."""
+    """How far an image is shifted."""
 
-    pad: Annotated[int, Field(ge=1, le=1024)] = 4
-    fill: Literal["zeros", "reflect"] = "zeros"
+    pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels to each side, at most.
+    fill: Literal["zeros", "reflect"] = "zeros"  #: What stands beyond the border.
 
 
 class Crop(Drawn):
@@ -147,14 +147,14 @@ class FlipCrop(Crop):
 
 
 class Strength(Augment.Options):
-    """`layers`: operations an image. `magnitude`: how strong they are, of 30, as torchvision's.
+    """How many operations, and how strong they are.
 
     The same strength is 10 of 10 in TensorFlow's RandAugment, and so in big_vision: its randaug(2, 10) has rotations of
     30 degrees and shears of 0.3, which are torchvision's at 30.
     """
 
-    layers: Annotated[int, Field(ge=1, le=100)] = 2
-    magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10
+    layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations an image.
+    magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: How strong they are, of torchvision's 30.
 
 
 class FullRange(Drawn):
@@ -260,10 +260,10 @@ class FlipCropRandAugment(RandAugment):
 
 
 class Piece(Augment.Options):
-    """`area`: of the image, at least so much of it. `ratio`: of the sides, at most that of width to height or back."""
+    """Which box is cut out."""
 
-    area: Annotated[float, Field(gt=0, le=1)] = 0.08
-    ratio: Annotated[float, Field(ge=1)] = 4 / 3
+    area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Share of the image, at least.
+    ratio: Annotated[float, Field(ge=1)] = 4 / 3  #: The longer side over the shorter, at most.
 
 
 class RandomResizedCrop(Drawn):

@@ -48,8 +48,9 @@ class PatchStem(Stem):
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
 
     class Options(Stem.Options):
-        """`form`: as a matrix product over cut patches, or as the strided convolution, equal to rounding."""
+        """How the projection is computed."""
 
+        #: A matrix product over cut patches, or the strided convolution. They are equal to rounding.
         form: Literal["linear", "convolution"] = "linear"
 
     def __init__(self, config: Config) -> None:
@@ -78,14 +79,15 @@ class ConvStem(Stem):
     numerics = 1
 
     class Options(Stem.Options):
-        """`channels` of each 3x3 convolution, of stride 2 at the first and where they change, else of stride 1.
+        """Which convolutions, and the blocks that they stand for.
 
-        Empty: doubling up to the width, as the paper's 1GF and 4GF models. 18GF: [64, 128, 128, 256, 256, 512].
+        The paper's 18GF model has channels [64, 128, 128, 256, 256, 512].
         """
 
+        #: Of each 3x3 convolution, of stride 2 at the first and where they change. Empty: they double up to the width.
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
-        norm: Literal["group", "batch", "layer"] = "group"
-        fewer_blocks: Annotated[int, Field(ge=0)] = 0
+        norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
+        fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Blocks of the encoder that the stem stands for.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -148,9 +150,9 @@ class ResNetStem(Stem):
     numerics = 1
 
     class Options(Stem.Options):
-        """`layers` of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270."""
+        """Which ResNet."""
 
-        layers: Literal[26, 50] = 50
+        layers: Literal[26, 50] = 50  #: Of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

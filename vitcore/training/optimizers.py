@@ -88,11 +88,11 @@ class Optimizer(Variant):
 
 
 class Moments(Optimizer.Options):
-    """Of Adam: how slowly the two averages of the gradient forget, and what keeps the division finite."""
+    """Options of Adam."""
 
-    beta1: Beta = 0.9
-    beta2: Beta = 0.999
-    eps: Annotated[float, Field(gt=0)] = 1e-8
+    beta1: Beta = 0.9  #: Decay of the average of the gradient.
+    beta2: Beta = 0.999  #: Decay of the average of its square.
+    eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the divisor.
 
 
 class AdamW(Optimizer):
@@ -133,10 +133,10 @@ class SGD(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """`momentum`: of the paper. `nesterov`: looks ahead by it (arXiv 1212.0901, equation 7)."""
+        """The momentum."""
 
-        momentum: Beta = 0.9
-        nesterov: bool = False
+        momentum: Beta = 0.9  #: The paper's.
+        nesterov: bool = False  #: Whether the gradient looks ahead by the momentum (arXiv 1212.0901, equation 7).
 
     @classmethod
     def check(cls, config: Config) -> None:

@@ -59,9 +59,9 @@ class Constant(Schedule):
     numerics = 1
 
     class Options(Schedule.Options):
-        """`cooldown`: share of the steps after the warm-up."""
+        """The cooldown."""
 
-        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2
+        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:

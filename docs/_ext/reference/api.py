@@ -62,12 +62,24 @@ def described_as(package: ModuleType, name: str, what: Any) -> str:
     if slot := slot_of(what):
         text = f"The [variants of `{slot}`](../variants/{slot}.md) by name. A plugin adds an entry."
         return f"```{{py:data}} {full}\n\n{text}\n```\n"
-    options = [":members:", ":member-order: bysource", ":show-inheritance:"] if inspect.isclass(what) else []
-    if inspect.isclass(what) and issubclass(what, BaseModel):
-        options.append(f":exclude-members: {', '.join([*what.model_fields, 'model_config'])}")
-    kind = "autoclass" if inspect.isclass(what) else "autofunction"
-    content = "\n".join([f".. {kind}:: {full}", *(f"   {option}" for option in options)])
-    return f"```{{eval-rst}}\n{content}\n```\n"
+    if not inspect.isclass(what):
+        return f"```{{eval-rst}}\n.. autofunction:: {full}\n```\n"
+    record = issubclass(what, BaseModel)
+    lines = [
+        f".. autoclass:: {full}{'(**settings)' if record else ''}",
+        "   :members:",
+        f"   :exclude-members: {', '.join(machinery(what)) if record else ''}",
+        "   :member-order: bysource",
+        "   :show-inheritance:",
+    ]
+    return "\n".join(["```{eval-rst}", *lines, "```\n"])
+
+
+def machinery(record: type[BaseModel]) -> list[str]:
+    """Fields, which the pages of settings and files explain, and what pydantic calls."""
+    decorated = record.__pydantic_decorators__
+    called = (decorated.field_validators, decorated.model_validators, decorated.model_serializers)
+    return ["model_config", *record.model_fields, *(name for group in called for name in group)]
 
 
 def as_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

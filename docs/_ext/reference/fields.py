@@ -27,16 +27,18 @@ class Key:
 
 
 def keys(record: type[BaseModel]) -> Iterator[Key]:
-    """Those of a record in the order of its class."""
+    """Those of a record in the order of its class. Raises ValueError for one that nothing explains."""
     meanings = documented(record)
     for name, field in record.model_fields.items():
+        if name not in meanings:
+            raise ValueError(f"{record.__module__}.{record.__qualname__}.{name}: no `#:` comment says what it means")
         required = field.is_required()
         yield Key(
             name=field.alias or name,
             allowed=allowed(field.annotation, field.metadata),
             required=required,
             default="" if required else written(field.get_default(call_default_factory=True)),
-            meaning=field.description or meanings.get(name, ""),
+            meaning=meanings[name],
         )
 
 
@@ -44,11 +46,10 @@ def documented(record: type[BaseModel]) -> dict[str, str]:
     """The `#:` comments and attribute docstrings of a class and of those that it inherits from."""
     found: dict[str, str] = {}
     for one in reversed(record.__mro__):
-        if one.__module__.partition(".")[0] in ("vitcore", "ablations", "slurm", "results"):
+        if issubclass(one, BaseModel) and one is not BaseModel:
             texts = ModuleAnalyzer.for_module(one.__module__).find_attr_docs()
-            found |= {
-                name: " ".join(lines).strip() for (owner, name), lines in texts.items() if owner == one.__qualname__
-            }
+            own = {name: lines for (owner, name), lines in texts.items() if owner == one.__qualname__}
+            found |= {name: " ".join(lines).strip() for name, lines in own.items()}
     return found
 
 

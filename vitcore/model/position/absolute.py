@@ -30,10 +30,10 @@ class Absolute(Position):
     even_parts: ClassVar[int] = 1  # into how many parts of one width the vector is cut
 
     class Options(Position.Options):
-        """`width`: the channels that concat gives to the position, D / 2 of them for 0."""
+        """How the vector meets the patch."""
 
-        combine: Literal["add", "concat"] = "add"
-        width: Annotated[int, Field(ge=0)] = 0
+        combine: Literal["add", "concat"] = "add"  #: Whether it is added to the patch or put beside it.
+        width: Annotated[int, Field(ge=0)] = 0  #: Channels that `concat` gives to the position. 0: half of them.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -204,9 +204,9 @@ class SinCos(Fixed):
     """Sines and cosines of the place at rates from 1 down to about 1 / `temperature`."""
 
     class Options(Absolute.Options):
-        """`temperature`: of both papers."""
+        """The rates."""
 
-        temperature: Annotated[float, Field(gt=0)] = 10_000.0
+        temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: One over the lowest rate, about. Both papers have it.
 
     options: Options
 

@@ -130,10 +130,10 @@ class RoPE2D(Position):
     numerics = 1
 
     class Options(Position.Options):
-        """`base`: unless given the paper's, 100 for axial and 10 for mixed."""
+        """The frequencies."""
 
-        mixed: bool = False
-        base: Annotated[float, Field(ge=0)] = 0.0
+        mixed: bool = False  #: Learned frequencies that mix rows and columns, in the place of fixed axial ones.
+        base: Annotated[float, Field(ge=0)] = 0.0  #: Of the frequencies. 0: the paper's, 100 for axial, 10 for mixed.
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
