@@ -145,10 +145,11 @@ def prepared(
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":
     """The studies, with a bar on a terminal's standard error: all of them take 10 s to plan."""
-    from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
+    from ablations.reporting.console import PlainConsole
+
+    console = PlainConsole(stderr=True)
     return track(made, "planning", console=console, transient=True, disable=not console.is_terminal)
 
 

@@ -1,6 +1,8 @@
 """Rich's console for others' text: colors and cursor movements are ours alone."""
 
+import sys
 from collections.abc import Iterable
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -9,7 +11,16 @@ from results.safe_text import plain
 
 
 class PlainConsole(Console):
-    """Makes every text plain that it draws."""
+    """Make every text plain that it draws.
+
+    It draws on the stream behind `output.Plain`, which would escape the sequences of Rich itself. Only a terminal
+    counts as one: FORCE_COLOR, which notebooks and CI set, puts no bars into their logs.
+    """
+
+    def __init__(self, file: IO[str] | None = None, stderr: bool = False, **options: Any) -> None:
+        stream: Any = file or (sys.stderr if stderr else sys.stdout)
+        stream = getattr(stream, "rich_proxied_file", stream)
+        super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -74,6 +74,34 @@ def test_rich_draws_colors_of_ours_alone(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == f"\x1b[31m{DRAWN}\x1b[0m\n"
 
 
+def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While bars are drawn, Rich puts streams of its own before standard output and error."""
+    terminal, ours = os.openpty()
+    with open(terminal, "rb", buffering=0) as shown, open(ours, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        with plain_output(), Live(PlainConsole(stderr=True, width=80), 1) as display:
+            display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), "finished", {})
+            print(HOSTILE)
+        stream.flush()
+        drawn = shown.read(2**16).decode()
+    assert "\x1b[2K" in drawn
+    assert "\\x1b[2K" not in drawn
+    assert r"a\x9b31m\u202e" in drawn  # Rich leaves out the escape sequences of others
+    assert "\x1b[2J" not in drawn
+
+
+def test_output_into_a_file_has_no_bars_whatever_colors_are_forced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Notebooks and CI set FORCE_COLOR, and their logs are no terminals."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with open(tmp_path / "log", "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with plain_output():
+            assert not PlainConsole(stderr=True).is_terminal
+
+
 def test_progress_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     """A name in brackets is no markup, and what is said of a failure no command."""
     job = Job("0" * 12, {"seed": 0, "steps": 2}, f"[/x]{HOSTILE}", "s")
