@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_ext"))
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "tests" / "helpers")]
 
 project = "vit-ablations"
 release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["version"]

@@ -8,6 +8,7 @@ import pytest
 from browser import CHROMIUM, browser
 
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
+from results import style
 from results.names import MEASURES, METRICS
 from results.store.evals import FEW_SHOT
 from vitcore.config import Config
@@ -33,10 +34,15 @@ def test_every_setting_is_on_the_page_of_settings(built: Path) -> None:
     assert not missing
 
 
-def test_pages_written_by_hand_name_every_metric_and_status(built: Path) -> None:
+def test_pages_written_by_hand_name_every_metric_key_of_a_style_and_status(built: Path) -> None:
     """What is not generated is held to the code here."""
     metrics = (built / "reference" / "metrics.html").read_text()
     assert not [name for name in (*METRICS, *MEASURES, *FEW_SHOT) if f">{name}<" not in metrics]
+    keys = (built / "reference" / "style-file.html").read_text()
+    nested = {"size": style.SIZES, "fonts": style.FONTS, "colours": (*style.ROLES, "palette"), "digits": style.DIGITS}
+    flat = [name for name in style.SECTIONS if name not in nested]
+    names = [*flat, *(f"{section}.{key}" for section, inside in nested.items() for key in inside)]
+    assert not [name for name in names if f'id="key-style.{name}"' not in keys]
     statuses = (built / "reference" / "exit-status.html").read_text()
     assert all(f"<td><p>{status}</p></td>" in statuses for status in (0, FAILED, BAD_INPUT, INTERRUPTED))
 

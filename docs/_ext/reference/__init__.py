@@ -1,20 +1,21 @@
 """The generated half of the reference: each folder of docs/reference is written anew from the code at every build."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 
-from reference import api, cli, directives, recipes, studies, variants
+from reference import api, cli, directives, gallery, recipes, studies, variants
 
-Pages = dict[str, str]  # a page's name -> its text
+Pages = Mapping[str, str | bytes]  # a file's name -> its content
 GENERATED: dict[str, Callable[[], Pages]] = {
     "cli": cli.pages,
     "api": api.pages,
     "variants": variants.pages,
     "studies": studies.pages,
     "recipes": recipes.pages,
+    "gallery": gallery.pages,
 }
 
 
@@ -26,13 +27,13 @@ def write_all(app: Sphinx) -> None:
 
 def write(folder: Path, pages: Pages) -> None:
     folder.mkdir(exist_ok=True)
-    for path in folder.glob("*.md"):
-        if path.stem not in pages:
+    for path in folder.iterdir():
+        if path.name not in pages:
             path.unlink()
-    for name, text in pages.items():
-        path = folder / f"{name}.md"
-        if not path.is_file() or path.read_text() != text:
-            path.write_text(text)
+    for name, content in pages.items():
+        path, payload = folder / name, content if isinstance(content, bytes) else content.encode()
+        if not path.is_file() or path.read_bytes() != payload:
+            path.write_bytes(payload)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Command:
 def pages() -> dict[str, str]:
     """The overview, and a page a command."""
     found = list(commands(app))
-    return {"index": overview(found), **{command.page: page(command) for command in found}}
+    return {"index.md": overview(found), **{f"{command.page}.md": page(command) for command in found}}
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[Command]:

@@ -9,7 +9,7 @@ from reference.studies import settings
 def pages() -> dict[str, str]:
     """The overview, and a page a recipe."""
     found = [read_recipe(name) for name in packaged("recipes")]
-    return {"index": overview(found), **{recipe.name: page(recipe) for recipe in found}}
+    return {"index.md": overview(found), **{f"{recipe.name}.md": page(recipe) for recipe in found}}
 
 
 def overview(found: list[Recipe]) -> str:

@@ -15,7 +15,7 @@ RECIPE = "digits"
 def pages() -> dict[str, str]:
     """The overview, and a page a study."""
     found = [read_study(name) for name in packaged("studies")]
-    return {"index": overview(found), **{study.name: page(study) for study in found}}
+    return {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
 
 
 def overview(found: list[Study]) -> str:
@@ -120,5 +120,5 @@ def reading(study: Study) -> str:
     margin = f"{100 * study.margin:g} points" if study.margin else "the recipe's"
     return (
         f"Metric: `{study.metric}`. Margin: {margin}. Training is equal in {study.budget}. "
-        f"Figure: [`{study.figure}`](../gallery.md#{study.figure}).\n"
+        f"Figure: [`{study.figure}`](../gallery/index.md#{study.figure}).\n"
     )

@@ -11,7 +11,7 @@ from vitcore.variants import VARIANTS
 
 def pages() -> dict[str, str]:
     """The overview, and a page a slot."""
-    return {"index": overview(), **{slot: page(slot, entries) for slot, entries in VARIANTS.items()}}
+    return {"index.md": overview(), **{f"{slot}.md": page(slot, entries) for slot, entries in VARIANTS.items()}}
 
 
 def overview() -> str:

@@ -1,6 +1,5 @@
 """The figures: they show the table's numbers, name what is absent, cut nothing off and are the same every time."""
 
-import json
 import os
 import re
 import subprocess
@@ -16,6 +15,7 @@ import pandas as pd
 import pytest
 import synthetic
 import yaml
+from figure_studies import at_new_sizes, complete, spread
 from in_process import called
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -38,31 +38,6 @@ from results.tables import study_table
 
 STUDIES = Path(__file__).parents[3] / "ablations" / "studies"
 SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv", "resnet-small"]}
-
-
-def complete(figure: str) -> StudyResults:
-    """The study that has this figure among the packaged ones."""
-    plans = {
-        "intervals": synthetic.position,
-        "learning-rate": synthetic.pooling,
-        "axis": synthetic.patch_size,
-        "scale": synthetic.dataset_scale,
-        "new-size": synthetic.position,
-        "compute": synthetic.hybrid_stem,
-        "curves": synthetic.pooling,
-        "shape": synthetic.model_shape,
-        "families": synthetic.compute,
-    }
-    return synthetic.results(spread(plans[figure](figure=figure)))
-
-
-def spread(plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan with a different compute for every arm that has not one of its own."""
-    for k, arm in enumerate(plan["arms"]):
-        arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * 1.7**k)
-        arm["train_flops"] = 3 * arm["flops"] * 42_240
-        arm["config"].setdefault("image_size", 8)
-    return plan
 
 
 def incomplete(figure: str) -> StudyResults:
@@ -772,22 +747,6 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     assert of(right)[0] == pytest.approx([value - 20 for value in of(left)[0]])
     assert set(of(right)[1]) == {"#ffffff"}
     assert len(drawn(study, COLUMN).axes) == 2
-
-
-def at_new_sizes() -> StudyResults:
-    """Trained at 8 pixels, tested at 16 too, where each trial is 20 points worse, and owing the test at 32."""
-    plan = spread(synthetic.position(figure="new-size", metric="test_accuracy@16"))
-    plan["evals"] = ["test@16", "test@32"]
-    records = {
-        trial: synthetic.changed(
-            record,
-            evals=json.dumps(
-                {"test@16": {"metrics": {"test_accuracy@16": record.values["test_accuracy"] - 0.2}, "notes": []}}
-            ),
-        )
-        for trial, record in synthetic.simulate(plan).items()
-    }
-    return synthetic.results(plan, records)
 
 
 @pytest.mark.parametrize("width", [FULL, COLUMN])

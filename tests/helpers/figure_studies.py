@@ -1,0 +1,49 @@
+"""A made-up study for each kind of figure: for the tests of figures, and for the gallery of the documentation."""
+
+import json
+from typing import Any
+
+import synthetic
+
+from results.study_results import StudyResults
+
+
+def complete(figure: str) -> StudyResults:
+    """The study that has this figure among the packaged ones."""
+    plans = {
+        "intervals": synthetic.position,
+        "learning-rate": synthetic.pooling,
+        "axis": synthetic.patch_size,
+        "scale": synthetic.dataset_scale,
+        "new-size": synthetic.position,
+        "compute": synthetic.hybrid_stem,
+        "curves": synthetic.pooling,
+        "shape": synthetic.model_shape,
+        "families": synthetic.compute,
+    }
+    return synthetic.results(spread(plans[figure](figure=figure)))
+
+
+def spread(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan with a different compute for every arm that has not one of its own."""
+    for k, arm in enumerate(plan["arms"]):
+        arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * 1.7**k)
+        arm["train_flops"] = 3 * arm["flops"] * 42_240
+        arm["config"].setdefault("image_size", 8)
+    return plan
+
+
+def at_new_sizes() -> StudyResults:
+    """Trained at 8 pixels, tested at 16 too, where each trial is 20 points worse, and owing the test at 32."""
+    plan = spread(synthetic.position(figure="new-size", metric="test_accuracy@16"))
+    plan["evals"] = ["test@16", "test@32"]
+    records = {
+        trial: synthetic.changed(
+            record,
+            evals=json.dumps(
+                {"test@16": {"metrics": {"test_accuracy@16": record.values["test_accuracy"] - 0.2}, "notes": []}}
+            ),
+        )
+        for trial, record in synthetic.simulate(plan).items()
+    }
+    return synthetic.results(plan, records)
