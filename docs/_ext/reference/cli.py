@@ -35,6 +35,7 @@ class Command:
     """A command as its page shows it."""
 
     name: str  # "bench step"
+    panel: str  # of the help
     about: str  # the first sentence
     details: str
     examples: list[str]
@@ -51,17 +52,17 @@ def pages() -> dict[str, str]:
     return {"index.md": overview(found), **{f"{command.page}.md": page(command) for command in found}}
 
 
-def commands(group: typer.Typer, prefix: str = "") -> Iterator[Command]:
-    """Every command, those of groups behind the others."""
+def commands(group: typer.Typer, prefix: str = "", panel: str = "") -> Iterator[Command]:
+    """Every command, those of groups behind the others. panel: of the whole group."""
     for info in group.registered_commands:
         if not info.hidden:
-            yield described(info, prefix)
+            yield described(info, prefix, panel or str(info.rich_help_panel))
     for one in group.registered_groups:
         if one.typer_instance is not None:
-            yield from commands(one.typer_instance, f"{one.name} ")
+            yield from commands(one.typer_instance, f"{one.name} ", str(one.rich_help_panel))
 
 
-def described(info: CommandInfo, prefix: str) -> Command:
+def described(info: CommandInfo, prefix: str, panel: str) -> Command:
     assert info.callback is not None
     text = inspect.cleandoc(f"{info.help or info.callback.__doc__ or ''}\n\n{info.epilog or ''}")
     about, *paragraphs = re.split(r"\n\s*\n", text.replace("\b\n", ""))
@@ -70,6 +71,7 @@ def described(info: CommandInfo, prefix: str) -> Command:
     details = [rest, *(paragraph for paragraph in paragraphs if not EXAMPLE.match(paragraph))]
     return Command(
         name=prefix + (info.name or info.callback.__name__),
+        panel=panel,
         about=" ".join(about.split()),
         details="\n\n".join(filter(None, details)),
         examples=[line.strip() for text in examples for line in text.splitlines() if line.strip()],
@@ -167,12 +169,12 @@ def entry(word: Word) -> str:
 
 
 def overview(found: list[Command]) -> str:
-    rows = [[f"[`ablate {one.name}`]({one.page}.md)", prose(one.about)] for one in found]
-    return "\n".join(
-        [
-            "# The command `ablate`\n",
-            "`ablate COMMAND -h` prints what these pages say.\n",
-            table(["command", "what it does"], rows),
-            toctree(one.page for one in found),
-        ]
-    )
+    """A table for each panel of the help."""
+    lines = ["# The command `ablate`\n", "`ablate COMMAND -h` prints what these pages say.\n"]
+    ordered = []
+    for panel in dict.fromkeys(one.panel for one in found):
+        inside = [one for one in found if one.panel == panel]
+        rows = [[f"[`ablate {one.name}`]({one.page}.md)", prose(one.about)] for one in inside]
+        lines += [f"## {panel}\n", table(["command", "what it does"], rows)]
+        ordered += inside
+    return "\n".join([*lines, toctree(one.page for one in ordered)])

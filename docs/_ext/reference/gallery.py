@@ -1,21 +1,21 @@
 """Every kind of figure: those of studies from made-up results, those of a trial's inside from two that are trained."""
 
 import inspect
-import subprocess
-import sys
-from pathlib import Path
 
 from figure_studies import at_new_sizes, complete
 
-from ablations.study.study import packaged, read_study
+from ablations.execution.evaluations import inspect_eval
+from ablations.study.study import packaged, read_recipe, read_study
 from reference.markup import prose, shell
-from results.figures import plots
-from results.figures.inspection import FIGURES
+from results.figures import inspection, plots
 from results.names import FIGURES as KINDS
+from results.store.inspection_data import Inspection
+from vitcore import Config, train, trial_id
+from vitcore.analysis.evaluate import restored
+from vitcore.training.run import Memory
 
-TRAINED = Path(__file__).parents[2] / "_build" / "gallery"  # kept, so that only the first build trains
 STUDY = "position-embedding"
-ARMS = "position=[1r]*"  # the learned table, and a kind that differs by layer and head
+STEPS = 300  # a build should not take long
 
 
 def pages() -> dict[str, str | bytes]:
@@ -30,8 +30,8 @@ def page() -> str:
     lines = [
         "# Gallery of figures\n",
         "A study's {key}`figure <study.figure>` says how `ablate plot` and `ablate report` draw it. A "
-        "[style file](../style-file.md) changes fonts, colors and sizes. Results on this page are made up, but for those "
-        "of `ablate inspect`.\n",
+        "[style file](../style-file.md) changes fonts, colors and sizes. Results on this page are made up, but those "
+        "of `ablate inspect` are not.\n",
     ]
     for kind in KINDS:
         studies = [f"[{name}](../studies/{name}.md)" for name in packaged("studies") if read_study(name).figure == kind]
@@ -44,10 +44,10 @@ def page() -> str:
         shell([f"ablate plot {STUDY} --x step"]),
         picture("Validation accuracy over training", "training.svg"),
         "## Inside a trial\n",
-        "From the weights of a trained trial, here of two on the recipe `digits`:\n",
-        shell([f"ablate inspect {STUDY} --arm '{ARMS}'"]),
+        f"From the weights of a trained trial, here of two on the recipe `digits`, trained for {STEPS} steps:\n",
+        shell([f"ablate inspect {STUDY} --arm position=1d"]),
     ]
-    for name, (title, _, drawing) in FIGURES.items():
+    for name, (title, _, drawing) in inspection.FIGURES.items():
         lines += [f"### {title}\n", prose(inspect.getdoc(inspect.getmodule(drawing)) or "") + "\n"]
         lines.append(picture(title, f"inside-{name}.svg"))
     return "\n".join(lines)
@@ -58,17 +58,17 @@ def picture(title: str, file: str) -> str:
 
 
 def insides() -> dict[str, bytes]:
-    """What `ablate inspect` draws of the trained trials: of the first of them where several have a figure."""
-    ablate("run", STUDY, "--arm", ARMS, "--seeds", "1")
-    ablate("inspect", STUDY, "--arm", ARMS, "--out", "figures", "--format", "svg")
-    drawn = sorted((TRAINED / "figures").glob("*/*.svg"), reverse=True)
-    return {f"inside-{path.name}": path.read_bytes() for path in drawn}
+    """What `ablate inspect` draws: the learned table, and of a kind that differs by layer and head the rest."""
+    found = [inside("1d"), inside("relative")]
+    chosen = {name: one for one in reversed(found) for name in inspection.drawable(one)}
+    return {f"inside-{name}.svg": inspection.picture(one, name, "svg") for name, one in chosen.items()}
 
 
-def ablate(*words: str) -> None:
-    """Run a command in the folder of the trained trials."""
-    TRAINED.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "ablations.cli", *words]
-    done = subprocess.run(command, cwd=TRAINED, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"ablate {' '.join(words)}: {done.stderr}")
+def inside(position: str) -> Inspection:
+    """A trial on the recipe `digits`, trained now."""
+    config, run = Config(**read_recipe("digits").config | {"position": position, "steps": STEPS}), Memory()
+    train(config, run)
+    assert run.weights is not None
+    facts, arrays = inspect_eval(restored(config, run.weights), None)
+    assert arrays is not None
+    return Inspection(trial_id(config), facts, arrays)
