@@ -251,6 +251,7 @@ def command(plan: Mapping[str, Any]) -> str:
     """The command that makes the study again, for a shell."""
     asked = plan.get("asked") or {"study": plan["study"], "recipe": plan["recipe"], "plugins": [], "data_dir": None}
     words = ["ablate", "run", asked["study"], *(f"{key}={spelt(value)}" for key, value in plan["overrides"].items())]
+    words += [f"margin={asked['margin']:g}"] if "margin" in asked else []
     words += ["--recipe", asked["recipe"], "--seeds", str(len(plan["seeds"]))]
     words += [word for plugin in asked["plugins"] for word in ("--plugin", plugin)]
     return shlex.join([*words, *(["--data-dir", asked["data_dir"]] if asked["data_dir"] else [])])

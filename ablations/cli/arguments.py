@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slurm.profiles.profile import Profile
 
 Json = dict[str, Any]
+MARGIN, RECIPE = "margin", "digits"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Asked:
 
     studies: list[str]
     overrides: Json
+    margin: float | None = None  # of the studies, as the command line declares it
 
 
 def split(words: Iterable[str]) -> Asked:
@@ -38,7 +40,14 @@ def split(words: Iterable[str]) -> Asked:
             overrides[key] = value
         else:
             studies.append(word)
-    return Asked(studies, overrides)
+    return Asked(studies, overrides, checked_margin(overrides.pop(MARGIN, None)))
+
+
+def checked_margin(value: Any) -> float | None:
+    """Raises ValueError for what is no margin."""
+    if value is None or (isinstance(value, int | float) and value > 0):
+        return value
+    raise ValueError(f"margin={value}: a number above 0, in the metric (0.03 of an accuracy is 3 points)")
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
@@ -50,6 +59,8 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
     recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
     fields = ("baseline", "stages", "arms", "co_changes")
     studies = [with_data(read_study(name), fields, images) for name in names]
+    if asked.margin is not None:
+        studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
     return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
 
 
@@ -74,29 +85,82 @@ def named_data(config: Json, data_dir: Path | None = None) -> Json:
     return mapped
 
 
-def plan_names(words: list[str] | None, recipe_name: str) -> list[str]:
-    """What the words of a command name; none: all that are planned."""
+def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
+    """The plans of a run directory or exported file that the words of a command name; none: all that are there."""
     asked = split(words or [])
+    if asked.margin is not None:
+        raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
         return []
     overrides = named_data(asked.overrides)
-    return [name if "@" in name else plan_name(stem(name), stem(recipe_name), overrides) for name in asked.studies]
+    there = names_at(source) if recipe_name is None else []
+    return [
+        name if "@" in name else planned_name(stem(name), recipe_name, overrides, there, source)
+        for name in asked.studies
+    ]
 
 
-def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name: str, source: Path) -> None:
+def planned_name(study: str, recipe_name: str | None, overrides: Json, there: Sequence[str], source: Path) -> str:
+    """The study on the recipe that is named; else on the default one; else the only plan of it that is there.
+
+    Raises ValueError, naming them, where there are several.
+    """
+    asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
+    if recipe_name is not None or asked_for in there:
+        return asked_for
+    hashed = plan_name("", "", overrides).removeprefix("@")
+    found = [name for name in there if name.startswith(f"{study}@") and name.endswith(hashed)]
+    if len(found) > 1:
+        settings = {plan["name"]: plan["overrides"] for plan in plans_at(source)}
+        named = [f"{name}{told(settings.get(name, {}))}" for name in found]
+        raise ValueError(f"'{study}' was run {len(found)} times in {source}: name one: {', '.join(named)}")
+    return found[0] if found else asked_for
+
+
+def told(overrides: Json) -> str:
+    """What a plan's hash stands for."""
+    return f" ({', '.join(f'{key}={value}' for key, value in overrides.items())})" if overrides else ""
+
+
+def names_at(source: Path) -> list[str]:
+    """The names of the plans of a run directory or an exported file; nothing where there is none."""
+    if source.is_file():
+        return [plan["name"] for plan in plans_at(source)]
+    return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
+
+
+def plans_at(source: Path) -> list[Json]:
+    """Every plan of a run directory or an exported file."""
+    from results import store
+
+    if source.is_file():
+        from results.export import read_plans  # late: pulls in the Parquet reader
+
+        return read_plans(source)
+    return list(store.plans(source))
+
+
+def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
     """Raises ValueError for a study that was not run with the settings of the words, and for a file that is not there.
 
     By the settings, as plans are called by a hash of them. Where nothing is planned, somebody else says so.
     """
     asked, there = split(words or []), {plan["name"]: plan for plan in plans}
-    with_them = plan_names(words, recipe_name)
+    with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
         study, said = stem(word), ", ".join(f"{key}={value}" for key, value in asked.overrides.items())
-        base = there.get(plan_name(study, stem(recipe_name), {}))
+        base = plain_plan(there, study, recipe_name)
         if name not in there and base and said and "@" not in word:
             raise ValueError(f"{said}: nothing of '{study}' was run with it in {source}{varied(base, asked.overrides)}")
         if study != word and not Path(word).exists() and study not in {plan["study"] for plan in there.values()}:
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
+
+
+def plain_plan(there: Mapping[str, Json], study: str, recipe_name: str | None) -> Json | None:
+    """The plan of a study without settings: on that recipe, else on any."""
+    if recipe_name is not None:
+        return there.get(plan_name(study, stem(recipe_name), {}))
+    return next((plan for plan in there.values() if plan["study"] == study and not plan["overrides"]), None)
 
 
 def varied(plan: Json, overrides: Json) -> str:
@@ -105,16 +169,16 @@ def varied(plan: Json, overrides: Json) -> str:
     return f": {' and '.join(own)} is what the study varies, its table has every value" if own else ""
 
 
-def planned(runs: Path, words: list[str] | None, recipe_name: str) -> list[Json]:
+def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Json]:
     """The plans that a command asks for."""
     from results import store
     from results.store import planned as plans
 
     refuse_unplanned(store.plans(runs), words, recipe_name, runs)
-    return plans.plans(runs, plan_names(words, recipe_name))
+    return plans.plans(runs, plan_names(words, recipe_name, runs))
 
 
-def trial_ids(runs: Path, words: list[str], recipe_name: str, arm: str = "*") -> list[str]:
+def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arm: str = "*") -> list[str]:
     """The trials that the words of a command name, by their ids or by their studies."""
     from ablations.planning.jobs import jobs
 
@@ -134,11 +198,13 @@ def prepared(
 
     made = designs(asked, recipe_name, data_dir)
     plans = [prepare(design, place.runs, seeds, prune, place.code) for design in counted(made)]
-    shared = {
+    shared: Json = {
         "recipe": anywhere(recipe_name),
         "plugins": [str(path) for path in place.plugins],
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
     }
+    if asked.margin is not None:
+        shared |= {MARGIN: asked.margin}
     names = map(anywhere, study_names(asked))
     return [plan | {"asked": {"study": name, **shared}} for name, plan in zip(names, plans, strict=True)]
 

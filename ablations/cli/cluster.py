@@ -76,7 +76,7 @@ def ensure_submittable(plans: list[Json], place: "Place", profile: "Profile", ma
         estimate.check_max_hours(max_hours, plans, jobs(plans), place.runs, device(profile))
 
 
-def cancel(words: options.Words, recipe: options.RecipeName = "digits", runs: options.Runs = None) -> None:
+def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: options.Runs = None) -> None:
     """Take a study's jobs out of SLURM.
 
     Nothing continues until `ablate submit` is given again. scancel does the same for single jobs. Preempted, timed-out

@@ -29,7 +29,7 @@ class Axis(StrEnum):
 
 def plot(
     words: options.Names = None,
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     runs: options.Source = None,
     out: Annotated[
         Path | None,
@@ -105,7 +105,7 @@ def own_figures(runs: Path, study: str) -> Path:
 
 def report(
     words: options.Names = None,
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     runs: options.Source = None,
     out: Annotated[
         Path | None,
@@ -142,7 +142,7 @@ def inspect(
             "Of several trials the positions are drawn side by side too.",
         ),
     ],
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     arm: options.ArmGlob = "*",
     runs: options.Source = None,
     out: Annotated[
@@ -182,7 +182,7 @@ def inspect(
         raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
     with styled(style, source):
         asked = split(words).studies
-        names = dict(zip(asked, plan_names(words, recipe) or asked, strict=True))
+        names = dict(zip(asked, plan_names(words, recipe, source) or asked, strict=True))
         if source.is_file():
             here = read_from_export(source, names, arm)
         else:

@@ -64,13 +64,24 @@ RecipeName = Annotated[
         autocompletion=complete.recipes,
     ),
 ]
-RecipeNames = Annotated[
-    list[str],
+PlannedRecipe = Annotated[
+    str | None,
     typer.Option(
         "--recipe",
         "-r",
         metavar="NAME|FILE",
-        help="The recipe of the results. Give it again to see several side by side.",
+        help="The recipe of the results.  [default: digits, else the only one that the study was run on]",
+        autocompletion=complete.recipes,
+    ),
+]
+RecipeNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--recipe",
+        "-r",
+        metavar="NAME|FILE",
+        help="The recipe of the results. Give it again to see several side by side.  [default: digits, else the only "
+        "one that the study was run on]",
         autocompletion=complete.recipes,
     ),
 ]

@@ -26,6 +26,7 @@ def plan(
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     seeds: options.Seeds = None,
+    arm: options.ArmGlob = "*",
     prune: options.Prune = False,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
@@ -71,14 +72,16 @@ def plan(
     if probe:
         measure_paces(plans, place)
     if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, jobs(plans), place.runs, device)
+        estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
     keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
-    views = [overview(plan, place.runs, plans[:position], device, keep, workers) for position, plan in enumerate(plans)]
+    views = [
+        overview(plan, place.runs, plans[:position], device, keep, workers, arm) for position, plan in enumerate(plans)
+    ]
     if as_json:
         show_json(views)
     else:
         for view, planned in zip(views, plans, strict=True):
-            print(render(view, planned), end="\n\n")
+            print(render(view, planned, arm), end="\n\n")
 
 
 def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:

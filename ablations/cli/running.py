@@ -166,6 +166,8 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
     from vitcore.config import Config, merge
 
     asked = split(words)
+    if asked.margin is not None:
+        raise ValueError(f"margin={asked.margin:g}: is of studies: give it to `ablate run`")
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
@@ -230,7 +232,7 @@ def failures(failed: Mapping[str, str], plans: Sequence[Json]) -> str:
 
 def retry(
     words: options.StudiesOrTrials,
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
     arm: options.ArmGlob = "*",
     failed: Annotated[bool, typer.Option("--failed", help="All that failed: this is the default.")] = False,

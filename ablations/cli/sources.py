@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablations.cli.arguments import plan_names, refuse_unplanned
+from ablations.cli.arguments import plan_names, plans_at, refuse_unplanned
 from ablations.cli.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def found(
-    source: Path | None, words: list[str] | None, recipe_name: str, *, for_tables: bool = False
+    source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
     """The results that a reading command asks for, or what tables need of them."""
     from results.load import load_studies
@@ -26,7 +26,7 @@ def found(
 
     parts = record.FOR_TABLES if for_tables else record.PARTS
     try:
-        return load_studies(source_path(source), plan_names(words, recipe_name), parts)
+        return load_studies(source_path(source), plan_names(words, recipe_name, source_path(source)), parts)
     except ValueError:
         if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
             refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
@@ -37,10 +37,10 @@ def found_on(
     source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
 ) -> "list[StudyResults]":
     """The same of several recipes: one study after the other, each on the recipes in their order."""
-    if len(recipes) == 1:
-        return found(source, words, recipes[0], for_tables=for_tables)
+    if len(recipes) < 2:
+        return found(source, words, recipes[0] if recipes else None, for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
-    named = bool(plan_names(words, asked[0]))
+    named = bool(plan_names(words, asked[0], source_path(source)))
     wanted = asked if named else asked[:1]
     studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
     meant = {study.name: study for study in studies if study.plan["recipe"] in asked}
@@ -66,14 +66,3 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     if odd := style_check.told(chosen, plans_at(source)):
         print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
     return style.use(chosen)
-
-
-def plans_at(source: Path) -> list[Json]:
-    """Every plan of a run directory or an exported file."""
-    from results import store
-
-    if source.is_file():
-        from results.export import read_plans  # late: pulls in the Parquet reader
-
-        return read_plans(source)
-    return list(store.plans(source))

@@ -21,7 +21,7 @@ class Intervals(StrEnum):
 
 def table(
     words: options.Names = None,
-    recipe: options.RecipeNames = ["digits"],  # noqa: B006  # typer reads it, nobody changes it
+    recipe: options.RecipeNames = None,
     runs: options.Source = None,
     format: Annotated[
         options.TableFormat, typer.Option("--format", "-f", help="The output format.")
@@ -62,7 +62,7 @@ def table(
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
-    studies = found_on(runs, words, recipe, for_tables=True)
+    studies = found_on(runs, words, recipe or [], for_tables=True)
     from results.tables import across_recipes, layout, study_table  # late: SciPy, while the trials are read
 
     with styled(style, source_path(runs)):
@@ -74,7 +74,7 @@ def table(
             show_json([json.loads(layout.render(one, "json", chosen, said)) for one in shown])
         elif format is options.TableFormat.csv and len(shown) > 1:
             print(across_recipes.render(shown, "csv", chosen, said))
-        elif len(set(recipe)) > 1:
+        elif len(set(recipe or [])) > 1:
             print(
                 "\n\n".join(
                     across_recipes.render(same, format.value, chosen, said) for same in across_recipes.by_study(shown)
@@ -149,7 +149,7 @@ def compare(
 
 def export(
     words: options.Names = None,
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     runs: options.Source = None,
     out: Annotated[
         Path | None,

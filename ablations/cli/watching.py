@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 def status(
     words: options.Names = None,
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all trials are over, or Ctrl-C.")] = False,
     as_json: options.AsJson = False,
@@ -61,7 +61,7 @@ def status(
 
 def logs(
     words: options.StudiesOrTrials,
-    recipe: options.RecipeName = "digits",
+    recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only those of failed trials.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each.")] = 20,

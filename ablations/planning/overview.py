@@ -1,6 +1,7 @@
 """What a plan will do before it does it: trials, hours and where they come from, disk, and what it could resolve."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images wer
 
 
 def overview(
-    plan: Json, runs: Path, earlier: Sequence[Json], device: Device, keep: Keep = "all", workers: int | None = None
+    plan: Json,
+    runs: Path,
+    earlier: Sequence[Json],
+    device: Device,
+    keep: Keep = "all",
+    workers: int | None = None,
+    arm: str = "*",
 ) -> Json:
     """The JSON of `ablate plan`. `earlier`: plans of the same command whose trials this one shares.
 
@@ -30,7 +37,7 @@ def overview(
     machine would run.
     """
     before = {job.id for other in earlier for job in jobs([other])}
-    mine = jobs([plan])
+    mine = jobs([plan], arm)
     ids, again = [job.id for job in mine], retry.lost_parents(runs, mine)
     finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
@@ -44,18 +51,24 @@ def overview(
         "trials": {"planned": len(ids), "finished": len(finished), "shared": len(shared), "todo": len(todo)},
         "hours": cost.hours,
         "hours_from": {"device": device.name, "unit": cost.unit, "sources": dict(cost.sources)},
-        "disk_bytes": sum((disk := peak_disk(plan, len(todo), keep, workers)).values()),
+        "disk_bytes": sum((disk := peak_disk(plan, {*ids}, len(todo), keep, workers)).values()),
         "disk": disk,
         "resolvable_difference": resolved["difference"],
         "resolution": resolved,
-        "confounds": {arm["name"]: arm["notes"] for arm in plan["arms"] if arm["notes"]},
+        "confounds": {one["name"]: one["notes"] for one in chosen(plan, arm) if one["notes"]},
     }
 
 
-def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
+def chosen(plan: Json, arm: str) -> list[Json]:
+    """The arms that a glob matches."""
+    return [one for one in plan["arms"] if fnmatchcase(one["name"], arm)]
+
+
+def peak_disk(plan: Json, ids: set[str], todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
     """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
     stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
+    trials = [one for one in trials if one[1] in ids]
     ranks = max((past_trials.ranks(arm["config"]) for arm in trained(plan)), default=1)
     running = min(todo, workers or max(1, default_workers(ranks, len(gpus()), cores())))
     return {
@@ -65,12 +78,12 @@ def peak_disk(plan: Json, todo: int, keep: Keep, workers: int | None) -> dict[st
     }
 
 
-def render(view: Json, plan: Json) -> str:
-    """For a person."""
+def render(view: Json, plan: Json, arm: str = "*") -> str:
+    """For a person. arm: a glob, the arms that are asked for."""
     trials = view["trials"]
     lines = [
         f"{plan['name']}: {plan['question']}",
-        f"  {arms_text(plan)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
+        f"  {arms_text(plan, arm)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
         f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
@@ -80,15 +93,15 @@ def render(view: Json, plan: Json) -> str:
     lines += [f"  cheaper {line}" for line in cheaper.told(view, plan)]
     lines += [f"  note    {note}" for note in plan.get("notes", [])]
     lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
-    notes = {arm["name"]: "; ".join(arm["notes"]) for arm in plan["arms"]}
+    notes = {one["name"]: "; ".join(one["notes"]) for one in chosen(plan, arm)}
     width = max(map(len, notes))
     lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
     return "\n".join(lines)
 
 
-def arms_text(plan: Json) -> str:
+def arms_text(plan: Json, arm: str = "*") -> str:
     """How many arms, and how many trainings a seed they start from."""
-    arms, stages = f"{len(plan['arms'])} arms", len(plan.get("stages", []))
+    arms, stages = f"{len(chosen(plan, arm))} arms", len(plan.get("stages", []))
     return f"({stages} to start from + {arms})" if stages else arms
 
 

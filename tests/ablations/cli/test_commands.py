@@ -444,3 +444,61 @@ def test_the_pace_is_said_once_with_what_it_comes_to(monkeypatch: pytest.MonkeyP
     (line,) = file.getvalue().splitlines()
     assert "first step after 3.0 s" in line
     assert "200 ms a step: 0:23 a trial, about 1:31 for 4 trials" in line
+
+
+@pytest.mark.parametrize("command", ["table s", "table s.yaml", "plot s --out p.png", "status s", "logs s", "export s"])
+def test_the_only_recipe_of_a_study_is_inferred(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, command: str, tmp_path: Path
+) -> None:
+    """It was run on one recipe: no need to name it again."""
+    monkeypatch.chdir(finished)
+    words = [str(tmp_path / word) if word == "p.png" else word for word in command.split()]
+    words += ["--out", str(tmp_path / "x.parquet")] if words[0] == "export" else []
+    assert called(monkeypatch, *words)[0] == 0
+
+
+def test_several_recipes_of_a_study_are_named(finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With what was set; the name that is offered can be given."""
+    import shutil
+
+    monkeypatch.chdir(finished)
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    words = ["run", str(finished / "s.yaml"), "--recipe", str(finished / "r.yaml"), "--runs", str(tmp_path / "runs")]
+    assert called(monkeypatch, *words, "steps=2", "--seeds", "1", "--jobs", "1")[0] == 0
+    status, _, errors = called(monkeypatch, "table", "s", "--runs", str(tmp_path / "runs"))
+    assert (status, errors.count("\n")) == (2, 1)
+    (offered,) = re.findall(r"(s@r\+\w+) \(steps=2\)", errors)
+    assert called(monkeypatch, "table", offered, "--runs", str(tmp_path / "runs"))[0] == 0
+    assert called(monkeypatch, "table", "s", "steps=2", "--runs", str(tmp_path / "runs"))[0] == 0
+
+
+def test_a_margin_may_be_declared_on_the_command_line(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It counts for the study, under its own name, and is in the report's command; reading takes none."""
+    import shutil
+
+    monkeypatch.chdir(finished)
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    where = ["--recipe", "r.yaml", "--runs", str(tmp_path / "runs")]
+    assert called(monkeypatch, "run", "s.yaml", "margin=0.25", *where)[0] == 0
+    assert [path.name for path in (tmp_path / "runs" / "studies").iterdir()] == ["s@r"]
+    table = json.loads(called(monkeypatch, "table", "s", "--json", "--runs", str(tmp_path / "runs"))[1])
+    assert table["margin"] == 0.25
+    assert called(monkeypatch, "report", "--runs", str(tmp_path / "runs"))[0] == 0
+    assert "margin=0.25" in (tmp_path / "runs" / "report.html").read_text()
+    for words in (["run", "s.yaml", "margin=-1", *where], ["table", "s", "margin=0.1"], ["train", "margin=0.1"]):
+        status, _, errors = called(monkeypatch, *words)
+        assert (status, errors.count("\n"), "margin=" in errors) == (2, 1, True)
+
+
+def test_a_plan_of_some_arms_counts_those(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials and confounds of what `run --arm` would train."""
+    monkeypatch.chdir(finished)
+    words = ["plan", "s.yaml", "--recipe", "r.yaml", "--seeds", "5", "--arm", "position=none"]
+    view = json.loads(called(monkeypatch, *words, "--json")[1])
+    assert view["trials"] == {"planned": 5, "finished": 3, "shared": 0, "todo": 2}
+    assert list(view["confounds"]) == ["position=none"]
+    output = called(monkeypatch, *words)[1]
+    assert "1 arms x 5 seeds = 5 trials" in output
+    assert "position=1d " not in output
