@@ -66,7 +66,7 @@ def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
     """Images are opened by an allow-list of formats, from folders, tars and timm's datasets alike."""
     (eps_folder / "validation").rename(eps_folder / "test")
-    with pytest.raises(ConfigError, match=r"b.png cannot be read as an image"):
+    with pytest.raises(ConfigError, match=r"b.png: cannot be read as an image"):
         read_folder(eps_folder, 8, 3)
     with tarfile.open(eps_folder.parent / "images.tar", "w") as tar:
         tar.add(eps_folder, "")

@@ -87,7 +87,7 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     if out.is_dir() or kind not in FigureCanvasBase.get_supported_filetypes():
         return False
     if kind not in {*FigureFormat}:
-        raise ValueError(f"--out {out}: .{kind}: one of {', '.join(FigureFormat)}")
+        raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FigureFormat)}")
     if format and format != kind:
         raise ValueError(f"--out {out} and --format {format}: leave one of them out")
     return True

@@ -77,9 +77,10 @@ def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     if not short:
         return ""
     first, more = short[0], f" ({len(short) - 1} more classes are as small)" if len(short) > 1 else ""
+    there = f"{total[first]} image{'' if total[first] == 1 else 's'}"
     return (
-        f"class '{classes[first]}' has {total[first]} image{'' if total[first] == 1 else 's'}, {left[first]} of them "
-        f"left to train and validate on: at least 2 are needed{more}"
+        f"class '{classes[first]}' has {there}, {left[first]} beside the test's: "
+        f"it needs at least 2, one to train and one to validate{more}"
     )
 
 

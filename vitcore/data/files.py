@@ -19,7 +19,6 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
     """The bytes of a regular file. Raises OSError, also if there are more than `largest` bytes."""
     with open_regular(path) as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
-        raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))
-    return content
+        if os.fstat(file.fileno()).st_size > largest:
+            raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))
+        return file.read()  # by its size: `read(largest)` would first take so much memory

@@ -170,4 +170,4 @@ def digest(root: Path, files: Sequence[Path]) -> str:
 def refuse(path: Path, reason: str) -> NoReturn:
     from vitcore.options import ConfigError
 
-    raise ConfigError(f"data=imagefolder: {path} {reason}")
+    raise ConfigError(f"data=imagefolder:{path}: {reason}")

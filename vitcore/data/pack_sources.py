@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitcore.data.datasets import too_small
-from vitcore.data.decode import SUFFIXES, eight_bits, open_image, opened
+from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_image, opened
 from vitcore.data.files import open_regular
 from vitcore.data.imagefolder import TEST_SHARE, list_folder
 from vitcore.data.shuffle import Indices, stratified
@@ -75,7 +75,7 @@ def read_source(source: str, data_dir: Path | None) -> Source:
     try:
         return from_folder(path)
     except ConfigError as error:  # which speaks of data=imagefolder:PATH
-        raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder: ')}") from None
+        raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
@@ -203,6 +203,8 @@ def from_members(found: list[Member], origin: str) -> Source:
 
 
 def open_member(member: Member) -> Image:
+    if member.size > LARGEST:
+        raise ValueError(f"larger than {LARGEST:,} bytes")
     with open_regular(member.file) as file:
         file.seek(member.offset)
         return opened(file.read(member.size))

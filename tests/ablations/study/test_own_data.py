@@ -113,5 +113,5 @@ def test_a_broken_image_is_found_before_a_trial_begins(
     asked = words.format(study=tmp_path / "s.yaml").split()
     status, _, errors = called(monkeypatch, *asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))
     assert (status, errors.count("\n")) == (2, 1)
-    assert f"{broken} cannot be read as an image" in errors
+    assert f"{broken}: cannot be read as an image" in errors
     assert not (tmp_path / "runs").exists()

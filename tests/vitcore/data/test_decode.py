@@ -116,7 +116,7 @@ def test_what_is_no_image_of_known_range_is_named(hostile: str, count: int, tmp_
     """In a folder and in packing: one line with the file and why, at once, and no pack is made."""
     suffix, save, why = HOSTILE[hostile]
     root = folder_with(tmp_path / "photos", suffix, save, count)
-    with pytest.raises(ConfigError, match=rf"imagefolder: .*/train/cat/0000\.{suffix} .*{why}") as error:
+    with pytest.raises(ConfigError, match=rf"imagefolder:/.*/train/cat/0000\.{suffix}: .*{why}") as error:
         load(Config(data=f"imagefolder:{root}", patch=2))
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match=rf"train/cat/0000\.{suffix} \d+: .*{why}"):

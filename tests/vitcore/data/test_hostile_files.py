@@ -5,14 +5,14 @@ import io
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from vitcore.data import cifar, pack_writer
-from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_sources import Member, find_source, open_member
 from vitcore.data.pack_writer import Options, pack
 from vitcore.options import ConfigError
 from vitcore.training import init_from, transfer
@@ -36,6 +36,14 @@ def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data_batch_1")
     with pytest.raises(OSError, match="Not a regular file"):
         cifar.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
+
+
+def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) -> None:
+    """Whatever size the tar says that it has."""
+    (tmp_path / "a.tar").write_bytes(b"")
+    member = Member(PurePosixPath("cat/a.png"), tmp_path / "a.tar", 0, 1 << 60)
+    with pytest.raises(ValueError, match="larger than"):
+        open_member(member)
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_epochs_become_steps() -> None:
     ("settings", "message"),
     [
         ({"data": "digts"}, "data=digts: .*did you mean 'digits'"),
-        ({"data": "imagefolder:/nowhere"}, "imagefolder: /nowhere no such folder"),
+        ({"data": "imagefolder:/nowhere"}, "data=imagefolder:/nowhere: no such folder"),
         ({"epochs": -1}, "epochs=-1: .*greater than 0"),
         ({"epochs": float("nan")}, "epochs=nan: .*finite"),
         ({"epochs": 2, "batch": 0}, "batch=0: .*greater"),
@@ -218,14 +218,14 @@ def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path:
     [
         ({}, "has 0 class folders"),
         ({"cat": 3}, "has 1 class folders; at least 2"),
-        ({"cat": 3, "dog": 0}, "dog has no images"),
+        ({"cat": 3, "dog": 0}, "dog: has no images"),
         ({"train__cat": 3, "train__dog": 3}, "neither test/ nor val/"),
         ({"train__cat": 3, "train__dog": 3, "test__cow": 1, "test__cat": 1}, "class 'cow' is not in train/"),
-        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 of them left to train and validate on"),
-        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 of them .* \(1 more classes"),
+        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 beside the test's: it needs at least 2, one to train"),
+        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 beside .* \(1 more classes"),
         (
             {"train__cat": 3, "train__dog": 1, "test__cat": 1, "test__dog": 1},
-            "class 'dog' has 2 images, 1 of them left",
+            "class 'dog' has 2 images, 1 beside the test's",
         ),
     ],
 )
@@ -242,7 +242,7 @@ def test_unreadable_image_is_named(make_folder: MakeFolder) -> None:
     whole = (root / "dog" / "002.png").read_bytes()
     for contents in (b"not an image", whole[: len(whole) // 2]):
         (root / "dog" / "002.png").write_bytes(contents)
-        with pytest.raises(ValueError, match=r"dog/002\.png cannot be read as an image"):
+        with pytest.raises(ValueError, match=r"dog/002\.png: cannot be read as an image"):
             read.__wrapped__(f"imagefolder:{root}", None, 6)
 
 
