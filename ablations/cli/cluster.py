@@ -53,7 +53,7 @@ def submit(
     if dry_run:
         print(submitting.preview(plans, place, chosen))
         return
-    if submitting.left(plans, place):
+    if submitting.trials_to_submit(plans, place):
         submitting.preflight(chosen, place.runs)
     guards.ensure_writable(place.runs)
     for plan in plans:

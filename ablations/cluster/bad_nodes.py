@@ -1,6 +1,6 @@
-"""Nodes that trials are kept away from: those whose hardware or drivers ended two attempts within a day.
+"""Nodes to avoid: those whose hardware or drivers ended two attempts within a day.
 
-What counts: a fault of the machine on record (ablations.execution.faults), or a loss that was NaN and finite when
+What counts: a recorded machine fault (ablations.execution.faults), or a loss that was NaN and finite when
 recomputed. A killed worker does not count: preemption looks the same.
 """
 
@@ -16,26 +16,26 @@ from results import store
 from results.store.schemas import Environment, Failure, Result
 
 FAULTS = 2
-SECONDS = 24 * 3600.0  # a node that was mended meanwhile is as good as any
+SECONDS = 24 * 3600.0  # a repaired node is used again
 
 
-def shunned(trials: Iterable[store.Trial]) -> list[str]:
-    """The nodes, by SLURM's names."""
+def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
+    """The nodes that ended at least FAULTS recent attempts, by SLURM's names."""
     counts = Counter(node for trial in trials for node in faulty_nodes(trial))
     return sorted(node for node, count in counts.items() if count >= FAULTS)
 
 
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
-    """The node of each recent attempt that its machine ended or miscomputed."""
+    """The nodes of recent attempts that ended with a machine fault or miscomputed."""
     for attempt in trial.attempts():
         for name, schema in (("failure.json", Failure), ("result.json", Result)):
-            if lately(attempt / name) and is_fault(ended := read_or_empty(attempt / name, schema)):
+            if is_recent(attempt / name) and is_fault(ended := read_or_empty(attempt / name, schema)):
                 node = failed_node(ended, read_or_empty(attempt / "env.json", Environment))
                 if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
                     yield node
 
 
-def lately(path: Path) -> bool:
+def is_recent(path: Path) -> bool:
     return path.exists() and time.time() - path.stat().st_mtime < SECONDS
 
 

@@ -1,15 +1,15 @@
-"""A campaign: the plans handed to SLURM by one `submit`, and making the queue true to what is still missing.
+"""A campaign: the plans of one `submit`, and submitting whatever of them is neither finished nor queued.
 
-    runs/submissions/<campaign>/campaign.json     plans, profile, plugins: what every later look needs
-    runs/submissions/<campaign>/private.json      what of the profile may hold tokens, mode 0600
-    runs/submissions/<campaign>/code/             the packages and plugins as they were: what the nodes import
-    runs/submissions/<campaign>/arrays/000k/      one array each (slurm.submission.arrays)
-    runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   a task that scancel ended
-    runs/submissions/<campaign>/cancelled.json    by `ablate cancel` alone
-    runs/submissions/turns/                       one launcher at a time, over all machines
+    runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
+    runs/submissions/<campaign>/private.json      the parts of the profile that may hold tokens; mode 0600
+    runs/submissions/<campaign>/code/             a copy of the packages and plug-ins, which the nodes import
+    runs/submissions/<campaign>/arrays/000k/      a job array each (slurm.submission.arrays)
+    runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   this task was ended by scancel
+    runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
+    runs/submissions/turns/                       a lock: one launcher at a time, over all machines
 
-Queued is what the queue has under our tags; finished is what the disk has; the rest is submitted. Any process may be
-killed anywhere: the next look starts from the same two facts.
+The queue says what is queued, under our tags; the disk says what is finished; the rest is submitted. Any process may be
+killed at any point: the next reconciliation starts from the same two facts.
 """
 
 import math
@@ -47,25 +47,25 @@ from slurm.submission.intent import read as read_intent
 
 Json = dict[str, Any]
 PREFIX = "ablate"
-PRIVATE = {"environment", "setup"}  # of a profile: may hold tokens
+PRIVATE = {"environment", "setup"}  # fields of a profile that may hold tokens
 SHARE, LAST = "ablations.cluster.node:share", "ablations.cluster.node:last"
 WATCH = "ablations.cluster.node:watch"  # like LAST, but begins after WATCH_SECONDS: LAST waits forever for a held task
-WATCH_SECONDS = 1800  # until it wakes, at most; with a shorter time limit, that
+WATCH_SECONDS = 1800  # the watching job begins after this time, or after the time limit if that is shorter
 TURN_SECONDS = 120.0
-PATIENCE_SECONDS = 20.0  # of a share that only makes sure of the last jobs
-LASTS = 2  # that wait while shares run: the last job, and the one that watches
+PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jobs
+LASTS = 2  # jobs that wait while shares run: the last job and the watching job
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What one `submit` asked for."""
+    """The request of one `submit`."""
 
     folder: Path
     plans: tuple[str, ...]
     profile: profiles.Profile
-    plugins: tuple[str, ...]  # their files inside of the snapshot
+    plugins: tuple[str, ...]  # files in the snapshot
     data_dir: str | None
-    checkpoints: str | None = None  # scratch space, which need not be there on other nodes
+    checkpoints: str | None = None  # scratch space; it may be missing on other nodes
     keep_weights: Keep = "all"
 
     @property
@@ -78,18 +78,18 @@ class Campaign:
 
     @property
     def tags(self) -> str:
-        """How the tags of all its jobs begin."""
+        """The prefix of the tags of all its jobs."""
         return f"{PREFIX}:{self.folder.name}:"
 
     @property
     def label(self) -> str:
-        """What squeue shows of its jobs first: their study, and how many others were submitted with it."""
+        """The beginning of its job names in squeue: a study, and how many others were submitted with it."""
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
     @property
     def device(self) -> Device:
-        """On what its trials run, as far as the profile says."""
+        """The device its trials run on, as far as the profile says."""
         return device(self.profile)
 
     @property
@@ -119,31 +119,31 @@ class Campaign:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look at disk and queue found and did."""
+class Reconciliation:
+    """The outcome of one reconciliation of disk and queue: numbers of trials unless stated otherwise."""
 
     over: int
     failed: int
     queued: int = 0
     submitted: int = 0
     arrays: int = 0
-    waiting: int = 0  # neither over, failed, blocked, queued, submitted nor cancelled: no slot is free for them
-    cancelled: int = 0  # their jobs, by scancel: only `ablate submit` takes them up
-    last_job: str = ""  # "queued", "submitted" or "" where none is needed
+    waiting: int = 0  # to be submitted once slots of the queue are free
+    cancelled: int = 0  # by scancel: only `ablate submit` submits them again
+    last_job: str = ""  # "queued", "submitted"; "" if none is needed
     hours: float = 0.0
-    shunned: tuple[str, ...] = ()  # nodes that broke too much to be given more
-    blocked: int = 0  # what they start from failed or diverged
-    renewed: tuple[str, ...] = ()  # what is trained again, as weights that others start from are gone
-    no_last_job: str = ""  # why SLURM took the trials and no last job
+    shunned: tuple[str, ...] = ()  # nodes that are avoided after faults
+    blocked: int = 0  # their parent failed or diverged
+    renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
+    no_last_job: str = ""  # why SLURM took the trials but no last job
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to train, but for what failed or was cancelled."""
+        """Whether nothing is left to train, except failed and cancelled trials."""
         return not self.queued and not self.submitted and not self.waiting
 
 
 def device(profile: profiles.Profile) -> Device:
-    """What a job of the profile runs on: its GPU by SLURM's name of it, or any CPU."""
+    """The device of a job: its GPU by SLURM's name, or any CPU."""
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
@@ -151,7 +151,7 @@ def device(profile: profiles.Profile) -> Device:
 
 
 def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "") -> Campaign:
-    """The folder with the code as it is now: edits while jobs wait change nothing."""
+    """Create a campaign's folder with a copy of the code: edits while jobs wait change nothing."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
     refuse_links(runs, folder)
@@ -191,7 +191,7 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
 def load(folder: Path) -> Campaign:
     """Raises FileNotFoundError; Broken, with the file, where it is not as `create` writes it."""
     content = checked(folder / "campaign.json", Submission)
-    profile = profiles.Profile.of(content["profile"] | private(folder), str(folder))
+    profile = profiles.Profile.of(content["profile"] | read_private(folder), str(folder))
     return Campaign(
         folder,
         tuple(content["plans"]),
@@ -203,8 +203,8 @@ def load(folder: Path) -> Campaign:
     )
 
 
-def private(folder: Path) -> Json:
-    """What of a campaign's profile only its user may read; nothing for others, and of a campaign of before."""
+def read_private(folder: Path) -> Json:
+    """The private fields of the profile; empty for other users and for campaigns of earlier versions."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
@@ -219,23 +219,23 @@ def checked(path: Path, schema: type[Schema]) -> Json:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
-    """Oldest first."""
+    """All campaigns of a run directory, oldest first."""
     folders = [folder for folder in store.listed(runs / "submissions") if folder.name[0].isdigit()]
     return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 
 
-def intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
+def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
     """The arrays in a campaign's folder that SLURM did not refuse, and what each was to hold."""
     for array in (campaign / "arrays").glob("*"):
-        with suppress(FileNotFoundError):  # refused, perhaps this moment, or still being written
+        with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)
 
 
-def acknowledged(campaign: Campaign) -> set[str]:
-    """The trials that SLURM took, as far as is known."""
+def acknowledged_trials(campaign: Campaign) -> set[str]:
+    """The ids of the trials in arrays that SLURM is known to have accepted."""
     return {
         key
-        for array, intent in intents(campaign.folder)
+        for array, intent in read_intents(campaign.folder)
         if was_taken(array)
         for share in intent.shares
         for key in share
@@ -246,8 +246,8 @@ def acknowledged(campaign: Campaign) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Queued:
-    """One task in the queue, and what it was given."""
+class QueuedTask:
+    """A task in the queue and the trials it was given."""
 
     job: QueuedJob
     campaign: Campaign
@@ -260,68 +260,74 @@ class Queued:
 
 
 def tag(array: Path) -> str:
-    """ablate:<campaign>:<array>"""
+    """The tag of an array: ablate:<campaign>:<array>."""
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 
-def queued(runs: Path, timeout: float = TIMEOUT) -> list[Queued]:
-    """Every task of this run directory that SLURM has. Raises Unreachable: unknown is not empty."""
+def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
+    """The tasks of this run directory in the queue. Raises Unreachable: unknown is not empty."""
     known = {
-        tag(array): (campaign, intent) for campaign in campaigns(runs) for array, intent in intents(campaign.folder)
+        tag(array): (campaign, intent)
+        for campaign in campaigns(runs)
+        for array, intent in read_intents(campaign.folder)
     }
     found = []
     for job in queue.jobs(f"{PREFIX}:", timeout=timeout):
         if job.tag in known:
             campaign, intent = known[job.tag]
             share = intent.shares[job.index or 0]
-            found.append(Queued(job, campaign, intent.function, tuple(share)))
+            found.append(QueuedTask(job, campaign, intent.function, tuple(share)))
     return found
 
 
 # -- making it true --------------------------------------------------------------------------------------------------
 
 
-def turn(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """One launcher at a time, over all machines. Raises TimeoutError where another does not end."""
+def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
+    """Lock: one launcher at a time, over all machines. Raises TimeoutError if another does not end."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.turn(runs / "submissions" / "turns", seconds)
 
 
-def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Look:
-    """Submits what is neither over nor queued, and makes sure of a last job; in the launcher's turn.
+def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
+    """Submit the trials that are neither over nor queued, and a last job. The caller holds the launcher's lock.
 
-    `inside`: called from a job of the campaign itself, which holds one of the user's slots. `withheld`: trials that
-    are not submitted. Raises Unreachable, Refused.
+    inside: called from a job of the campaign, which takes one of the user's slots. withheld: ids not to submit.
+    Raises Unreachable, Refused.
     """
     settle(campaign.runs)
-    return look(campaign, inside, withheld)
+    return submit_missing(campaign, inside, withheld)
 
 
 def settle(runs: Path) -> None:
-    """A launcher that was killed in sbatch: its array may still turn up, so the queue gets the time to show it."""
+    """Wait for arrays whose launcher was killed in sbatch: they may still turn up in the queue."""
     for campaign in campaigns(runs):
-        for array, intent in intents(campaign.folder):
+        for array, intent in read_intents(campaign.folder):
             if not is_settled(array):
                 age = time.time() - intent.written
                 time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
                 acknowledge(array, None)
 
 
-def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
+def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Reconciliation:
     place, plans = campaign.place(), campaign.read_plans()
     asked = jobs(plans)
     renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
     starting = dependencies.on_disk(place.runs, place.code)
     states = {job.id: runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked}
-    tasks = queued(campaign.runs)
+    tasks = queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
-    there = {key: task.job.job_id for task in tasks for key in task.share}  # trial -> the array that holds it
+    there = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
     missing = [job for job in asked if states[job.id] == "todo" and job.id not in there]
     todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
-    free = len(todo) if bounds.bound is None else slots(bounds.bound, len(lasts(campaign, tasks)) + inside)
-    shunned = bad_nodes.shunned(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
+    free = (
+        len(todo)
+        if bounds.bound is None
+        else free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
+    )
+    shunned = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
     taken: dict[str, int] = {}
     if not campaign.cancelled:
         live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
@@ -334,12 +340,12 @@ def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
     cancelled = len(missing) - len(todo)
     if count["todo"] > cancelled and not campaign.cancelled:
         try:
-            last_job = ensure_last(campaign, tasks, sent)
+            last_job = ensure_last_job(campaign, tasks, sent)
         except (Refused, Unreachable) as error:
             if inside or not sent:
                 raise
-            no_last_job = str(error)  # the shares see to one when they begin
-    return Look(
+            no_last_job = str(error)  # the shares submit one when they begin
+    return Reconciliation(
         over=count["over"],
         failed=count["failed"],
         queued=sum(state == "todo" and key in there for key, state in states.items()),
@@ -356,17 +362,17 @@ def look(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Look:
     )
 
 
-def ended(place: Place, asked: Iterable[Job]) -> Look:
-    """What a look says of trials of which none is left to do, without asking SLURM."""
+def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliation:
+    """Count trials of which none is left to submit, without asking SLURM."""
     starting = dependencies.on_disk(place.runs, place.code)
     count = Counter(runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked)
-    return Look(over=count["over"], failed=count["failed"], blocked=count["blocked"])
+    return Reconciliation(over=count["over"], failed=count["failed"], blocked=count["blocked"])
 
 
 def generations(runs: Path, todo: Sequence[Job], look: dependencies.Look) -> list[list[Job]]:
-    """What may begin, then what starts from that, and so on: each is handed over to begin when those before have ended.
+    """Group trials by their depth in the chain of parents. Each group is submitted to begin after the one before.
 
-    Whether they ended well a share looks at when it comes to a trial: of a whole array SLURM could not say it.
+    Whether a parent ended well is checked by the share: SLURM cannot tell for single trials of an array.
     """
     depths = [len(dependencies.begin(runs, job.id, job.parents, look).open) for job in todo]
     levels = range(max(depths, default=-1) + 1)
@@ -384,22 +390,22 @@ def hand_over(
     shunned: Sequence[str],
     start: Mapping[str, str],
 ) -> dict[str, int]:
-    """Hands over as many shares as are `free`, in arrays of `size`; trial -> the array that it went with.
+    """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> job id of its array.
 
-    `there`: the same of what is queued. What starts from a trial that is in neither waits for the next look.
-    `live`: the campaign's arrays in the queue. A profile's `parallel` binds them together: SLURM limits the tasks of
-    one array, so each array begins when those before it have ended.
+    there: trial id -> job id of what is queued. Trials whose parent is neither there nor submitted wait.
+    live: the campaign's arrays in the queue. SLURM limits the concurrent tasks of one array only, so with a profile's
+    `parallel` each array begins after those before it.
     """
     found: dict[str, int] = {}
     for depth, some in enumerate(generations):
         where = {**there, **found}
-        takable = [job for job in some if not depth or parent(job) in where]
-        shares = split(takable, seconds, free, 60 * campaign.profile.task_minutes)
-        before = {where[parent(job)] for job in takable if depth}
+        takable = [job for job in some if not depth or parent_id(job) in where]
+        shares = split_into_shares(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        before = {where[parent_id(job)] for job in takable if depth}
         for chunk in chunks(shares, size):
             if campaign.profile.parallel:
                 before |= {*live, *found.values()}
-            array = send_shares(campaign, chunk, shunned, when(sorted(before), start))
+            array = send_shares(campaign, chunk, shunned, start_condition(sorted(before), start))
             if array is None:
                 return found
             free -= len(chunk)
@@ -411,22 +417,22 @@ def chunks(shares: Sequence[Sequence[Job]], size: int) -> Iterator[Sequence[Sequ
     return (shares[start : start + size] for start in range(0, len(shares), size))
 
 
-def parent(job: Job) -> str:
-    """The id of the trial that it starts from; "" where there is none."""
+def parent_id(job: Job) -> str:
+    """The id of the trial that a job starts from; "" if none."""
     return next(iter(job.parents), "")
 
 
-def slots(bound: limits.Bound, lasts_there: int) -> int:
-    """How many shares may be handed over now, so that there stays room for the last jobs.
+def free_slots(bound: limits.Bound, lasts_there: int) -> int:
+    """How many shares may be submitted now while leaving room for the last jobs.
 
-    Raises Refused where the limit leaves no room for a share beside them at all.
+    Raises Refused if the limit never leaves room for a share beside them.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")
     return max(0, bound.free - max(0, LASTS - lasts_there))
 
 
-def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
+def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
     """Split trials into at most `free` shares of at least `least` seconds, about equal.
 
     Trials are taken seed by seed, within a seed longest first.
@@ -447,9 +453,9 @@ def split(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: f
 def send_shares(
     campaign: Campaign, shares: Sequence[Sequence[Job]], shunned: Sequence[str], when: Mapping[str, str]
 ) -> int | None:
-    """Hands them over as one array; its job id, None where the queue is full.
+    """Submit shares as one array; return its job id, None if the queue is full.
 
-    Where SLURM has no other nodes than those shunned, they are good enough.
+    If SLURM has no nodes but those to avoid, they are used.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), shunned=shunned, when=when)
@@ -471,9 +477,9 @@ def send(
     tasks: submission.Tasks,
     gpus: bool = True,
     shunned: Sequence[str] = (),
-    when: Mapping[str, str] = MappingProxyType({}),  # by sbatch's own words
+    when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
 ) -> int:
-    """Hands the tasks over as one array; its job id. Raises as `submission.send`."""
+    """Submit tasks as one array; return its job id. Raises what slurm.submission.arrays.send raises."""
 
     def parameters(tag: str) -> dict[str, Any]:
         chosen = profiles.submitit_parameters(campaign.profile, tag, campaign.label, shunned)
@@ -485,30 +491,32 @@ def send(
     return job_id
 
 
-def lasts(campaign: Campaign, tasks: Sequence[Queued]) -> list[Queued]:
-    """The campaign's last jobs that wait: one that runs may have looked already."""
+def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
+    """The campaign's last jobs that are pending: a running one may have looked already."""
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
-def ensure_last(campaign: Campaign, tasks: Sequence[Queued], sent: Sequence[int] = (), both: bool = False) -> str:
-    """A job that looks again once all others have ended, also those that it did not know of; "queued" or "submitted".
+def ensure_last_job(
+    campaign: Campaign, tasks: Sequence[QueuedTask], sent: Sequence[int] = (), both: bool = False
+) -> str:
+    """Ensure that a last job will reconcile after all others have ended; return "queued" or "submitted".
 
-    One that watches will do, unless `both` are asked for: the last job may be killed, or wait for what SLURM holds.
+    A watching job is enough unless `both` are asked for: the last job may be killed, or wait for a held task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
-    waiting = lasts(campaign, tasks)
+    waiting = waiting_last_jobs(campaign, tasks)
     watched = any(task.function == WATCH for task in waiting)
     mine = [task.job.job_id for task in waiting if task.function == LAST]
     there = any([not before or queue.postpone(job_id, before) for job_id in mine])
     if not there and (both or not watched):
-        submit_one(campaign, LAST, when(before))
+        submit_one(campaign, LAST, start_condition(before))
     if both and not watched:
         submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
     return "queued" if there or watched else "submitted"
 
 
-def when(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """For `send`: once these jobs have ended, however, and not before `start`, in sbatch's own words, allows it."""
+def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """sbatch options: begin once the jobs `after` have ended in any way, and not before `start` allows it."""
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)
 
@@ -522,43 +530,43 @@ def mark_cancelled(campaign: Campaign) -> None:
     store.write_json(campaign.folder / "cancelled.json", {"schema": store.SCHEMA, "when": store.now()})
 
 
-def make_sure_of_last(campaign: Campaign, begins: bool = False) -> None:
-    """From a share, as it begins and ends: last jobs wait while trials are missing, whatever happened to the others.
+def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
+    """Ensure, from a share as it begins and ends, that last jobs wait while trials are missing.
 
-    As it `begins` the disk will do: SLURM is asked only where no last jobs were handed over since the newest shares.
+    begins: SLURM is asked only if no last jobs were submitted after the newest shares.
     """
-    if campaign.cancelled or (begins and has_later_lasts(campaign)):
+    if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
-    place, tasks = campaign.place(), queued(campaign.runs)
+    place, tasks = campaign.place(), queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
-    if {task.function for task in lasts(campaign, tasks)} == {LAST, WATCH}:
+    if {task.function for task in waiting_last_jobs(campaign, tasks)} == {LAST, WATCH}:
         return
     if all(runner.trial_outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
         return
-    with turn(campaign.runs, PATIENCE_SECONDS):
-        ensure_last(campaign, queued(campaign.runs), both=True)
+    with launcher_lock(campaign.runs, PATIENCE_SECONDS):
+        ensure_last_job(campaign, queued_tasks(campaign.runs), both=True)
 
 
-def has_later_lasts(campaign: Campaign) -> bool:
+def has_newer_last_jobs(campaign: Campaign) -> bool:
     """Whether both last jobs were handed over after the newest shares, as the disk has it."""
-    arrays = sorted(intents(campaign.folder), key=itemgetter(0))
+    arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
     return {LAST, WATCH} <= {*functions[newest + 1 :]}
 
 
 def has_shares(campaign: Campaign) -> bool:
-    """Whether trials of it are in the queue."""
-    return any(task.share for task in queued(campaign.runs) if task.campaign == campaign)
+    """Whether shares of the campaign are in the queue."""
+    return any(task.share for task in queued_tasks(campaign.runs) if task.campaign == campaign)
 
 
-def dismiss_lasts(campaign: Campaign) -> None:
-    """The last jobs that still wait when everything is over; one that cannot be told finds nothing to do."""
+def cancel_last_jobs(campaign: Campaign) -> None:
+    """Cancel last jobs that are pending when everything is over; one that remains finds nothing to do."""
     with suppress(Unreachable, Refused):
-        for task in lasts(campaign, queued(campaign.runs)):
+        for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)
 
 
-def share_arrays(campaign: Campaign) -> int:
+def count_share_arrays(campaign: Campaign) -> int:
     """How many arrays of trials were handed over."""
-    return sum(intent.function == SHARE for _, intent in intents(campaign.folder))
+    return sum(intent.function == SHARE for _, intent in read_intents(campaign.folder))

@@ -1,8 +1,8 @@
-"""What became of the jobs of trials that left the queue, and which of them somebody cancelled with scancel.
+"""How jobs that left the queue ended, and which were cancelled with scancel.
 
-The mark that a cancelled share leaves on disk tells it, else SLURM's accounting. Cancelled trials stay so until `ablate
-submit` hands them over again. Every other end is continued, and so is a cancellation of which SLURM keeps nothing: of a
-task that waits in an array beside others, and, without accounting, of all that wait.
+A share that is cancelled leaves a mark on disk; otherwise SLURM's accounting tells. Cancelled trials stay so until
+`ablate submit` submits them again. All others are resubmitted. So are cancellations that SLURM does not record: of one
+pending task of an array, and, without accounting, of any pending job.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from ablations.cluster import submitted_arrays
 from ablations.cluster.campaign import Campaign
-from ablations.cluster.submitted_arrays import Handed
+from ablations.cluster.submitted_arrays import SubmittedTask
 from results import store
 from slurm.queries import queue
 
-SECONDS = 4.0  # for the accounting's answer
+SECONDS = 4.0  # to wait for the accounting's answer
 MOST_NAMES = 1000  # on one command line
 CANCELLED = "CANCELLED"
 
 
-def fates(gone: Mapping[str, Handed], timeout: float = SECONDS) -> dict[str, str] | None:
-    """Trial id -> SLURM's word of its job, as in 'TIMEOUT on node7'; None where the accounting does not tell."""
+def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dict[str, str] | None:
+    """Trial id -> how its job ended, as in 'TIMEOUT on node7'; None if there is no accounting."""
     names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
     past = queue.accounting(names, timeout=timeout)
     if past is None:
@@ -30,31 +30,33 @@ def fates(gone: Mapping[str, Handed], timeout: float = SECONDS) -> dict[str, str
     return {key: f"{job.state} on {job.node}" if job.node else job.state for key, job in found.items()}
 
 
-def marked(gone: Mapping[str, Handed]) -> dict[str, str]:
-    """The same of those whose share knew that it was cancelled."""
+def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
+    """Trial id -> 'CANCELLED by scancel' for the shares that left a mark."""
     return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
 
 
-def mark(path: Path) -> None:
+def write_mark(path: Path) -> None:
     store.write_json(path, {"schema": store.SCHEMA, "when": store.now()})
 
 
-def mark_own(cancelled: Campaign, share: tuple[str, ...]) -> None:
-    """By a share that was cancelled; no other job has its trials while it runs."""
-    own = [each for each in submitted_arrays.of_campaign(cancelled) if each.share == share]
-    mark(max(own, key=lambda each: each.written).mark)
+def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
+    """Mark the cancelled share that this process runs."""
+    own = [each for each in submitted_arrays.tasks_of(cancelled) if each.share == share]
+    write_mark(max(own, key=lambda each: each.written).mark)
 
 
-def cancelled(runs: Path) -> set[str]:
-    """The trials whose newest job was cancelled. What the accounting says is marked: it forgets."""
+def cancelled_trials(runs: Path) -> set[str]:
+    """The ids of trials whose newest job was cancelled. Mark what the accounting says: it forgets."""
     newest = {
-        key: each for key, each in submitted_arrays.newest(runs).items() if not store.trial(runs, key).state().over
+        key: each
+        for key, each in submitted_arrays.newest_tasks(runs).items()
+        if not store.trial(runs, key).state().over
     }
-    known = set(marked(newest))
-    said = fates({key: each for key, each in newest.items() if key not in known}) or {}
+    known = set(marked_cancelled(newest))
+    said = job_ends({key: each for key, each in newest.items() if key not in known}) or {}
     fresh = {key for key, fate in said.items() if is_cancelled(fate)}
     for path in {newest[key].mark for key in fresh}:
-        mark(path)
+        write_mark(path)
     return known | fresh
 
 

@@ -1,7 +1,7 @@
-"""When a campaign gives up: after rounds of shares that all left the same on disk. A later `submit` begins anew.
+"""Giving up a campaign after rounds of shares that changed nothing on disk. `ablate submit` begins anew.
 
-runs/submissions/<campaign>/looks.jsonl      what each last job found: how many arrays, how far all had come
-runs/submissions/<campaign>/gave-up.json     after how many rounds, and what the newest task said last
+runs/submissions/<campaign>/looks.jsonl      what each last job found: number of arrays, progress of the trials
+runs/submissions/<campaign>/gave-up.json     after how many rounds, and the last line of the newest log
 """
 
 import json
@@ -20,21 +20,23 @@ ROUNDS = 5  # of shares without progress
 LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
-def stalled(campaign: Campaign) -> bool:
-    """Whether the last rounds of shares, the one that just ended included, all left the same results and checkpoints.
+def is_stalled(campaign: Campaign) -> bool:
+    """Whether the last ROUNDS rounds of shares left the same results and checkpoints.
 
-    A round is known by how many arrays there were: a last job that was killed looks twice at the same one.
+    A round is identified by its number of arrays: a last job that was killed may look twice at one round.
     """
     looks = campaign.folder / LOOKS
     with open(looks, "a", opener=no_follow) as file:
-        file.write(json.dumps({"arrays": campaigns.share_arrays(campaign), "progress": progress(campaign)}) + "\n")
+        file.write(
+            json.dumps({"arrays": campaigns.count_share_arrays(campaign), "progress": progress(campaign)}) + "\n"
+        )
     rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks) if "arrays" in line}
     recent = list(rounds.values())[-ROUNDS - 1 :]
     return len(recent) > ROUNDS and all(one == recent[0] for one in recent)
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Trials that are over, and their evals, and how far the others have come."""
+    """Progress as numbers: finished trials, their evals, and the steps of the others."""
     trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(evals.all_names(trial)) for trial in over)
@@ -42,32 +44,32 @@ def progress(campaign: Campaign) -> list[int]:
 
 
 def give_up(campaign: Campaign) -> str:
-    """Leaves word for `status`; what it says."""
+    """Record for `status` that the campaign gave up; return the message."""
     said = f"given up after {ROUNDS} rounds without progress"
-    if line := last_line(campaign):
+    if line := last_log_line(campaign):
         said += f"; the newest task's log ends: {line}"
     store.write_json(campaign.folder / GAVE_UP, {"schema": store.SCHEMA, "when": store.now(), "said": said})
     return said
 
 
-def last_line(campaign: Campaign) -> str:
-    """Of the newest log of a share that has any; "" where none has."""
-    shares = [each for each in submitted_arrays.of_campaign(campaign) if each.share]
+def last_log_line(campaign: Campaign) -> str:
+    """The last line of the newest log of a share; "" if all are empty."""
+    shares = [each for each in submitted_arrays.tasks_of(campaign) if each.share]
     for each in sorted(shares, key=lambda each: each.written, reverse=True):
         if lines := each.lines():
             return lines[-1].strip()
     return ""
 
 
-def begin_anew(campaign: Campaign) -> None:
-    """From `submit`: what was given up is tried again, for as many rounds."""
+def reset(campaign: Campaign) -> None:
+    """Forget that the campaign gave up: `submit` tries again for as many rounds."""
     if (campaign.folder / GAVE_UP).exists():
         (campaign.folder / LOOKS).unlink(missing_ok=True)
         (campaign.folder / GAVE_UP).unlink(missing_ok=True)
 
 
-def given_up(runs: Path, plan_name: str) -> str:
-    """What the plan's newest submission said when it gave up; "" where it has not."""
+def give_up_message(runs: Path, plan_name: str) -> str:
+    """The message of the plan's newest submission if it gave up; else ""."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     try:
         return str(store.read_json(mine[-1].folder / GAVE_UP).get("said", "")) if mine else ""

@@ -1,4 +1,4 @@
-"""What `ablate profile check` tries on a node: everything that a share of trials will need there."""
+"""Checks on a node for `ablate profile check`: what a share of trials needs there."""
 
 import os
 import uuid
@@ -12,18 +12,18 @@ from results import store
 from slurm.queries.ask import ask
 
 
-def probe(folder: str) -> int:
-    """Runs on the node; writes probe.json: what was tried -> '' or why it failed."""
+def check_node(folder: str) -> int:
+    """Run all checks on the node and write probe.json: check -> '' or why it failed."""
     campaign = campaigns.load(Path(folder))
-    found = {name: tried(test, campaign) for name, test in PROBES.items()}
+    found = {name: failure_of(test, campaign) for name, test in PROBES.items()}
     store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
     return 0
 
 
-def tried(test: Callable[[Campaign], None], campaign: Campaign) -> str:
+def failure_of(test: Callable[[Campaign], None], campaign: Campaign) -> str:
     try:
         test(campaign)
-    except Exception as error:  # whatever a node answers is the result
+    except Exception as error:  # any failure is the result
         return faults.one_line(error)
     return ""
 
@@ -49,7 +49,7 @@ def data(campaign: Campaign) -> None:
 
 
 def link(campaign: Campaign) -> None:
-    """Results are published with link(): once, whoever comes first."""
+    """link() works in the run directory: results are published with it."""
     one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
     try:
@@ -60,7 +60,7 @@ def link(campaign: Campaign) -> None:
 
 
 def sbatch(campaign: Campaign) -> None:
-    """Last jobs submit from a node."""
+    """sbatch works on a node: last jobs submit from there."""
     (script,) = (campaign.folder / "arrays").glob("*/script.sh")
     ask("sbatch", "--test-only", str(script), timeout=30)
 

@@ -1,8 +1,8 @@
 """Packs copied to a node's own disk before they are read there: `stage` of a profile.
 
-Once a node: a lock makes the others wait, and what was copied for an earlier job is found. Every shard is copied under
-another name, held to its sum and renamed. Where there is no room, or nothing can be written, or less is left to read
-than a copy would, it is said, and the packs are read where they are.
+A pack is copied once per node: a lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
+another name, checked against its checksum and renamed. If there is no space, or fewer images are left to read than a
+copy takes, a message says so and the packs are read where they are.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ SPARE = 2**30  # bytes that stay free
 
 
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
-    """Copies the packs of what is to do of these trials under `folder`; this process and those it starts find them."""
+    """Copy the packs that these trials still need to `folder`, for this process and its children."""
     left: Counter[str] = Counter()
     for job in jobs:
         left[job.config["data"]] += images_left(job, runs)
@@ -38,7 +38,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
         try:
             if not target.is_absolute():
                 raise OSError(f"{folder} is no absolute folder here")
-            staged[name] = str(copied(source, manifest(source, name), target, left[name], say))
+            staged[name] = str(staged_copy(source, manifest(source, name), target, left[name], say))
         except (OSError, ValueError) as error:
             say(f"stage: {name} is read from {source}: {error}")
     if staged:
@@ -47,7 +47,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Inside, they are found there; what this process submits afterwards runs on other nodes, without the copies."""
+    """Stage packs within the block. Jobs submitted after it run on other nodes, without the copies."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)
@@ -58,43 +58,43 @@ def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[s
 
 
 def images_left(job: Job, runs: Path) -> int:
-    """How many images a trial still has to read to train."""
+    """How many images a trial has still to read."""
     trial = store.trial(runs, job.id)
     return 0 if trial.state().over else (job.config["steps"] - trial.step()) * int(job.config["batch"])
 
 
-def copied(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
-    """The pack's copy under `folder`, made unless it is there. Raises OSError where it cannot be or is not worth it."""
+def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
+    """The pack's copy under `folder`, made if missing. Raises OSError if it cannot be made or does not pay."""
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w", opener=no_follow) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the first copies, the others find it
-        missing = [shard for shard in known.shards if not is_there(target / shard.file, shard)]
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first job copies, the others wait
+        missing = [shard for shard in known.shards if not is_complete(target / shard.file, shard)]
         if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
             return target
         if left < known.images:
             raise OSError(f"{left:,} images are left to train on, and a copy takes all {known.images:,}")
         began = time.monotonic()
-        (target / MANIFEST).unlink(missing_ok=True)  # the machine's cleaner may have taken some of it
+        (target / MANIFEST).unlink(missing_ok=True)  # a cleaner of old files may have removed parts
         wanted, free = sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
         if wanted + SPARE > free:
             raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, and {wanted / 1e9:,.1f} GB more are needed")
         for shard in missing:
             copy(source / shard.file, target / shard.file, shard.sha256)
         copy(source / INDEX, target / INDEX, known.index)
-        copy(source / MANIFEST, target / MANIFEST, "")  # last: all is there where it is
+        copy(source / MANIFEST, target / MANIFEST, "")  # last: its presence says that the copy is whole
     say(f"stage: {known.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
     return target
 
 
-def is_there(path: Path, shard: Shard) -> bool:
+def is_complete(path: Path, shard: Shard) -> bool:
     with suppress(OSError):
         return path.stat().st_size == shard.bytes
     return False
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Under its name only once all of it is written. Raises ValueError where it is not what its sum says."""
+    """Copy a file under a temporary name, then rename. Raises ValueError if its checksum is wrong."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):

@@ -1,4 +1,4 @@
-"""What `ablate submit`, `cancel` and `profile check` do, and say when they have done it."""
+"""The commands `ablate submit`, `cancel` and `profile check`, and their messages."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, submitted_arrays, termination, written_reports
-from ablations.cluster.campaign import Campaign, Look
+from ablations.cluster.campaign import Campaign, Reconciliation
 from ablations.execution import provenance, retry, runner, slots
 from ablations.execution.launch import Place
 from ablations.planning import estimate
@@ -25,24 +25,24 @@ from slurm.queries.ask import NoSlurm, Refused, Unreachable
 from slurm.submission import arrays
 
 Json = dict[str, Any]
-VISIBLE_SECONDS = 15.0  # how long a file written on a node may take to be seen, and a job to be in the queue
+VISIBLE_SECONDS = 15.0  # until a file written on a node is visible here, and a job in the queue
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """A file, or a name in the user's configuration; what it leaves open is as `resources` say. Raises ValueError."""
+    """Read a profile by file or name; `resources` fill in what it leaves out. Raises ValueError."""
     path = profiles.path_of(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def left(plans: Sequence[Json], place: Place) -> list[Job]:
+def trials_to_submit(plans: Sequence[Json], place: Place) -> list[Job]:
     """The trials that a submission would train."""
     return retry.trials_to_run(place.runs, jobs(plans), place.code)
 
 
 def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
-    """Raises ValueError for a trial to do of more GPUs than a job of the profile has."""
-    asked = left(plans, place)
+    """Raises ValueError for a trial that needs more GPUs than a job of the profile has."""
+    asked = trials_to_submit(plans, place)
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -60,13 +60,13 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
-    """The script that a submission would hand over; nothing is written."""
-    if not (asked := left(plans, place)):
+    """The script that a submission would hand to sbatch. Writes nothing."""
+    if not (asked := trials_to_submit(plans, place)):
         return "# 0 trials: nothing is left to submit"
     look = dependencies.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
     generations = filter(None, campaigns.generations(place.runs, asked, look))
-    apart = [campaigns.split(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    apart = [campaigns.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     shares = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     campaign = Campaign(folder.parent.parent, tuple(plan["name"] for plan in plans), profile, (), None)
@@ -74,29 +74,33 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> s
     tasks = campaigns.share_tasks(campaign, shares)
     text = arrays.script(folder, tasks, parameters, campaign.code)
     after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
-    price = cost(sum(seconds[job.id] * job.ranks for job in asked), profile)
-    return f"# {len(asked)} trials in {len(shares)} tasks{after}, {price}\n{text}"
+    total = price(sum(seconds[job.id] * job.ranks for job in asked), profile)
+    return f"# {len(asked)} trials in {len(shares)} tasks{after}, {total}\n{text}"
 
 
 def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
     """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
-    with campaigns.turn(place.runs):
-        found = handed_over(plans, place, profile) if left(plans, place) else campaigns.ended(place, jobs(plans))
+    with campaigns.launcher_lock(place.runs):
+        found = (
+            continue_or_create(plans, place, profile)
+            if trials_to_submit(plans, place)
+            else campaigns.reconciliation_of_ended(place, jobs(plans))
+        )
         published = publish_pending(place.runs, plans) if found.settled else ""
-    return "\n".join(filter(None, [told(found, profile), published]))
+    return "\n".join(filter(None, [submission_message(found, profile), published]))
 
 
-def handed_over(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> Look:
-    """Continues the newest submission of the same plans, or makes one."""
+def continue_or_create(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> Reconciliation:
+    """Continue the newest submission of the same plans, or create one."""
     names = [plan["name"] for plan in plans]
-    known = [one for one in campaigns.campaigns(place.runs) if same(one, names, place, profile)]
+    known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile)]
     campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place)
-    no_progress.begin_anew(campaign)
-    return reconciled(campaign)
+    no_progress.reset(campaign)
+    return reconcile(campaign)
 
 
 def publish_pending(runs: Path, plans: Sequence[Json]) -> str:
-    """Writes the tables and the report that no last job wrote; says where, '' where they are there."""
+    """Write tables and report if they are out of date; return a message, '' if not."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
@@ -105,23 +109,23 @@ def publish_pending(runs: Path, plans: Sequence[Json]) -> str:
     return f"tables and report written: {runs / 'report.html'}"
 
 
-def reconciled(campaign: Campaign) -> Look:
-    """What `reconcile` found. An error says what is queued all the same; a submission without a job is removed."""
-    before = campaigns.acknowledged(campaign)
+def reconcile(campaign: Campaign) -> Reconciliation:
+    """Reconcile. An error also says how many trials are queued; a submission without a job is removed."""
+    before = campaigns.acknowledged_trials(campaign)
     try:
         return campaigns.reconcile(campaign)
     except (Refused, Unreachable) as error:
-        if not any(campaigns.intents(campaign.folder)):
+        if not any(campaigns.read_intents(campaign.folder)):
             shutil.rmtree(campaign.folder)
-        if queued := len(campaigns.acknowledged(campaign) - before):
+        if queued := len(campaigns.acknowledged_trials(campaign) - before):
             raise type(error)(f"{error}; {queued} trials are queued, `ablate submit` adds the rest") from None
         raise
 
 
-def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile) -> bool:
-    """Whether an earlier submission is of the same plans, profile and code: then it is continued, not repeated."""
-    mine = (tuple(plans), profile, *kept(place))
-    theirs = (campaign.plans, campaign.profile, *kept(campaign.place()))
+def is_same_submission(campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile) -> bool:
+    """Whether a submission has the same plans, profile and code, and can be continued."""
+    mine = (tuple(plans), profile, *kept_settings(place))
+    theirs = (campaign.plans, campaign.profile, *kept_settings(campaign.place()))
     return (
         mine == theirs
         and not campaign.cancelled
@@ -129,13 +133,13 @@ def same(campaign: Campaign, plans: Sequence[str], place: Place, profile: profil
     )
 
 
-def kept(place: Place) -> tuple[Any, ...]:
-    """What of a place a submission keeps."""
+def kept_settings(place: Place) -> tuple[Any, ...]:
+    """The settings of a place that a submission records."""
     data_dir = place.data_dir.absolute() if place.data_dir else None
     return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
 
 
-def told(look: Look, profile: profiles.Profile) -> str:
+def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
     parts = [
         f"{look.over} over",
         f"{look.queued} queued already",
@@ -149,7 +153,7 @@ def told(look: Look, profile: profiles.Profile) -> str:
         parts.append(f"{look.waiting} wait for free slots: the last job submits them")
     lines = [", ".join(parts), *filter(None, [retry.renewal_line(look.renewed)])]
     if look.submitted or look.waiting:
-        lines.append(f"cost: {cost(3600 * look.hours, profile)}")
+        lines.append(f"cost: {price(3600 * look.hours, profile)}")
     if look.shunned:
         lines.append(f"away from {', '.join(look.shunned)}: hardware or drivers there ended trials within a day")
     if look.no_last_job:
@@ -159,17 +163,16 @@ def told(look: Look, profile: profiles.Profile) -> str:
     return "\n".join(lines)
 
 
-def cost(seconds: float, profile: profiles.Profile) -> str:
-    """Of so many seconds of one GPU, or one core."""
+def price(seconds: float, profile: profiles.Profile) -> str:
+    """The price of so many seconds on one GPU or core, as text."""
     unit = "GPU" if profile.gpus else "core"
     return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Marks the campaigns of these plans cancelled, then takes their jobs out of the queue.
+    """Mark the campaigns of these plans as cancelled, then cancel their jobs, also of those marked before.
 
-    Those marked before too: SLURM may not have answered then. Raises ValueError where plans that are not named would
-    go along; Unreachable, NoSlurm, with all of them marked.
+    Raises ValueError if plans that are not named would be cancelled too; Unreachable, NoSlurm after marking.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -185,7 +188,7 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 
 def also_open(campaign: Campaign, names: set[str]) -> list[str]:
-    """The campaign's plans beside these that still have trials to do."""
+    """The campaign's other plans that still have trials to do."""
     place = campaign.place()
     return [
         plan["name"]
@@ -196,17 +199,17 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submits a job of a minute that tries on a node what trials need there; a line a try, and whether all went well.
+    """Submit a one-minute job that runs the checks of node_check; return their lines, and whether all passed.
 
-    Raises Refused, Unreachable, NoSlurm; ValueError where the job does not start within `patience` seconds.
+    Raises Refused, Unreachable, NoSlurm; ValueError if the job does not start within `patience` seconds.
     """
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
     try:
-        with termination.told_to_leave():
+        with termination.exit_on_signals():
             probe = arrays.Tasks(
-                "ablations.cluster.node_check:probe", [str(campaign.folder)], [[]], container=profile.prefix
+                "ablations.cluster.node_check:check_node", [str(campaign.folder)], [[]], container=profile.prefix
             )
             campaigns.send(campaign, probe)
             found = answer(campaign, patience)
@@ -218,19 +221,19 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
 
 def take_out(campaign: Campaign) -> None:
-    """Ends the one job of a check, which is called as it would be, whether sbatch told its id or not.
+    """Cancel the job of a check by its name, since sbatch may not have told its id.
 
-    scancel finds it itself: where squeue hangs, it may answer. Says what to do where it does not.
+    scancel may answer even if squeue hangs. If it does not, print the command to run.
     """
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
     except (NoSlurm, Unreachable) as error:
-        print(f"{error}; the job of the check may be there still: scancel --name={name}", file=sys.stderr)
+        print(f"{error}; the job of the check may still be queued: scancel --name={name}", file=sys.stderr)
 
 
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:
-    """What the job found. Raises ValueError where it ends without a word, or does not start within `patience` s."""
+    """Wait for the job's answer. Raises ValueError if it ends without one or does not start within `patience` s."""
     began = in_queue = time.monotonic()
     while True:
         with suppress(FileNotFoundError):
@@ -246,6 +249,6 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
 
 
 def last_words(campaign: Campaign) -> str:
-    """The end of what the job printed, which is removed with its folder."""
-    printed = [line for task in submitted_arrays.of_campaign(campaign) for line in task.lines()]
+    """The last line that the job printed (its folder is removed)."""
+    printed = [line for task in submitted_arrays.tasks_of(campaign) for line in task.lines()]
     return f": {printed[-1].strip()}" if printed else " and printed nothing"

@@ -1,4 +1,4 @@
-"""How a command that holds something of SLURM's is ended from outside."""
+"""Ending a command that has jobs in the queue, from outside."""
 
 import signal
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import NoReturn
 
 
 @contextmanager
-def told_to_leave() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the process as an exception does, which cleans up on its way."""
+def exit_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that `finally` blocks clean up."""
 
     def leave_now(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

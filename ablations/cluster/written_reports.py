@@ -1,4 +1,4 @@
-"""Whether the tables and the report of a submitted study are there, and no older than its results."""
+"""Whether the tables and the report of a submitted study are up to date."""
 
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ Json = dict[str, Any]
 
 
 def is_pending(runs: Path, plan: Json) -> bool:
-    """Whether they lack what a result says."""
+    """Whether tables or report are missing or older than a result."""
     files = [store.study_folder(runs, plan["name"]) / "tables" / "table.md", runs / "report.html"]
     trials = [store.trial(runs, trial["id"]).path for entry in trained(plan) for trial in entry["trials"]]
-    newest = max((modified(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
-    return min(map(modified, files)) < newest
+    newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
+    return min(map(modified_at, files)) < newest
 
 
-def modified(path: Path) -> float:
-    """When, in seconds since the epoch; 0 for what is not there."""
+def modified_at(path: Path) -> float:
+    """Modification time in seconds since the epoch; 0 if the file is missing."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

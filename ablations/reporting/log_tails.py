@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ablations.cluster import submitted_arrays
-from ablations.cluster.submitted_arrays import Handed
+from ablations.cluster.submitted_arrays import SubmittedTask
 from ablations.execution.logs import end_of
 from ablations.planning.jobs import jobs
 from results import store
@@ -18,7 +18,7 @@ NO_LOG = "no log yet: its job has not started, or ended before it could write (`
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
     """One text per log: a heading and its last lines. The log of a shared task is shown once."""
     names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
-    tasks = submitted_arrays.all_of(runs)
+    tasks = submitted_arrays.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
     for key in ids:
         trial = store.trial(runs, key)
@@ -42,7 +42,7 @@ def attempt_lines(trial: store.Trial, attempt: Path) -> list[str]:
     return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
 
 
-def newest_with_output(tasks: Sequence[Handed]) -> tuple[Handed, int]:
+def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
     """The newest task that printed anything (else the newest), and the number of silent tasks after it."""
     for later, task in enumerate(reversed(tasks)):
         if task.lines():

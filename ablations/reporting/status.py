@@ -68,13 +68,13 @@ class RateLimitedAsker:
 
 def ask_slurm(runs: Path) -> SlurmState:
     """Query the queue and the accounting, at most once each; neither if nothing was ever submitted from here."""
-    newest = handed.newest(runs)
+    newest = handed.newest_tasks(runs)
     if not newest:
         return SlurmState()
     current = {key for key, each in newest.items() if not each.campaign.cancelled}
     plans = {name for key in current for name in newest[key].campaign.plans}
     try:
-        tasks = campaign.queued(runs, QUEUE_SECONDS)
+        tasks = campaign.queued_tasks(runs, QUEUE_SECONDS)
     except NoSlurm:
         return SlurmState(handed=current, plans=plans, answer="no SLURM on this machine: what is queued is unknown")
     except Unreachable as error:
@@ -83,8 +83,8 @@ def ask_slurm(runs: Path) -> SlurmState:
     gone = {key: each for key, each in newest.items() if key not in queued and is_open(runs, key)}
     ended = {key: CANCELLED for key in gone.keys() - current}
     open_still = {key: gone[key] for key in gone.keys() & current}
-    past = job_outcomes.fates(open_still)
-    ended |= job_outcomes.marked(open_still) | (past or {})
+    past = job_outcomes.job_ends(open_still)
+    ended |= job_outcomes.marked_cancelled(open_still) | (past or {})
     followed = {task.campaign.folder for task in tasks if task.is_last}
     silence = "" if past is not None else "accounting unknown: sacct does not answer"
     cancelled = {key for key, fate in ended.items() if job_outcomes.is_cancelled(fate)}
@@ -124,7 +124,7 @@ def status(plan: Json, runs: Path, seen: SlurmState) -> Json:
         "tables": tables_state(plan, runs, seen, total),
         "slurm": seen.answer,
         "accounting": seen.accounting,
-        "given_up": no_progress.given_up(runs, plan["name"]),
+        "given_up": no_progress.give_up_message(runs, plan["name"]),
     }
 
 

@@ -30,7 +30,7 @@ def test_task_asks_slurm_once(tmp_path: Path, cluster: Cluster, wrap: Wrap) -> N
     print("submit:", dict(submitting), "jobs:", [dict(task) for task in tasks])
     assert tasks[:3] == [{"squeue": 1}] * 3
     (campaign,) = campaigns.campaigns(runs)
-    functions = sorted(intent.function for _, intent in campaigns.intents(campaign.folder))
+    functions = sorted(intent.function for _, intent in campaigns.read_intents(campaign.folder))
     assert functions == sorted([campaigns.SHARE, campaigns.LAST, campaigns.WATCH])
     assert len(tasks) == 5
     assert tasks[-1].total() <= 10

@@ -118,11 +118,11 @@ def test_two_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, clust
     assert len(lasts) == len(set(lasts))  # the last job, and the one that watches
 
 
-def queued(cluster: Cluster, folder: Path) -> list[campaigns.Queued]:
+def queued(cluster: Cluster, folder: Path) -> list[campaigns.QueuedTask]:
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
     try:
-        return campaigns.queued(folder / "runs")
+        return campaigns.queued_tasks(folder / "runs")
     finally:
         os.environ.pop("SLURM_CONF")
         if before is not None:

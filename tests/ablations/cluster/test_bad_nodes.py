@@ -34,9 +34,9 @@ def test_second_fault_on_a_node_shuns_it(trials: list[store.Trial]) -> None:
     attempt(trials[1], "node2", kind="bug")
     attempt(trials[1], None)
     attempt(trials[2], None)
-    assert bad_nodes.shunned(trials) == []
+    assert bad_nodes.nodes_to_avoid(trials) == []
     attempt(trials[2], "node1")
-    assert bad_nodes.shunned(trials) == ["node1"]
+    assert bad_nodes.nodes_to_avoid(trials) == ["node1"]
 
 
 def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
@@ -46,7 +46,7 @@ def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
         plain = {"schema": 1, "id": trial.id, "attempt": folder.name, "status": "finished", "metrics": {}}
         result = plain | {"suspect_hardware": step}
         store.write_json(folder / "result.json", result | {"checksum": store.checksum(result)})
-    assert bad_nodes.shunned(trials) == ["node1"]
+    assert bad_nodes.nodes_to_avoid(trials) == ["node1"]
 
 
 def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
@@ -54,7 +54,7 @@ def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
     for trial in trials:
         path = attempt(trial, "node1") / "failure.json"
         os.utime(path, (path.stat().st_mtime - bad_nodes.SECONDS,) * 2)
-    assert bad_nodes.shunned(trials) == []
+    assert bad_nodes.nodes_to_avoid(trials) == []
 
 
 @pytest.mark.parametrize("name", ["node1,node[2-9]", "--wrap=touch x", "$(touch x)", "a\nb", "", 7])
@@ -62,7 +62,7 @@ def test_what_is_no_nodes_name_is_not_handed_on(trials: list[store.Trial], name:
     """The name comes from a file; only what SLURM could have said reaches sbatch."""
     for trial in trials:
         attempt(trial, name)
-    assert all(found.isalnum() for found in bad_nodes.shunned(trials))
+    assert all(found.isalnum() for found in bad_nodes.nodes_to_avoid(trials))
 
 
 def test_shunned_nodes_join_those_that_the_profile_excludes() -> None:

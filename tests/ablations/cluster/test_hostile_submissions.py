@@ -74,7 +74,7 @@ def test_what_a_task_prints_moves_no_cursor(
 ) -> None:
     """Neither the lines of the pool nor the error that ends the task."""
     (folder,) = runs.glob("submissions/2*")
-    monkeypatch.setattr(node, "patiently", lambda campaign: node.Lines().say("\x1b[2J\u202e"))
+    monkeypatch.setattr(node, "reconcile_patiently", lambda campaign: node.Lines().say("\x1b[2J\u202e"))
     monkeypatch.setattr(node.no_progress, "give_up", lambda campaign: "\x07")
     assert node.last(str(folder)) == node.FAILED
     assert job.run("builtins:int", ["\x1b[2J\u202e"], []) == job.REFUSED

@@ -189,7 +189,7 @@ def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monke
         return runner.RunSummary(stopped=True)
 
     monkeypatch.setattr(runner, "run", pool)
-    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda *_: None)
+    monkeypatch.setattr(campaigns, "ensure_last_jobs_from_share", lambda *_: None)
     assert node.share(str(campaign.folder), campaign.jobs()[0].id) == 0
     assert answers == [False, True]
 
@@ -214,8 +214,8 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
     for name, continued in spelt.items():
-        assert submit.same(campaign, [POSITION], Place(runs, Path(name)), TOY) is continued
-    assert not submit.same(campaign, [POSITION], Place(runs, None), TOY)
+        assert submit.is_same_submission(campaign, [POSITION], Place(runs, Path(name)), TOY) is continued
+    assert not submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY)
 
 
 def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +223,8 @@ def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypat
     campaign = submitted(runs, POSITION)
     kept, refused = (handed_over(campaign, "0" * 12, number=number) for number in (1, 2))
     (refused / "intent.json").rename(refused / "refused.json")
-    assert [array for array, _ in campaigns.intents(campaign.folder)] == [kept]
-    assert campaigns.share_arrays(campaign) == 1
+    assert [array for array, _ in campaigns.read_intents(campaign.folder)] == [kept]
+    assert campaigns.count_share_arrays(campaign) == 1
 
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
@@ -233,16 +233,16 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     for number in range(1, 7):
         array = handed_over(campaign, campaign.jobs()[0].id, number=number)
         assert status.status(synthetic.position(), runs, status.SlurmState())["given_up"] == ""
-        assert no_progress.stalled(campaign) is (number == 6)
+        assert no_progress.is_stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
     no_progress.give_up(campaign)
     view = status.status(synthetic.position(), runs, status.SlurmState())
     assert status.is_settled([view])
     said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
     assert f"stopped   {said}" in render([view]).plain
-    no_progress.begin_anew(campaign)
-    assert no_progress.given_up(runs, POSITION) == ""
-    assert not no_progress.stalled(campaign)
+    no_progress.reset(campaign)
+    assert no_progress.give_up_message(runs, POSITION) == ""
+    assert not no_progress.is_stalled(campaign)
 
 
 def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
@@ -274,7 +274,7 @@ def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
 def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that squeue and sacct say what we would."""
     campaign = submitted(runs, POSITION)
-    monkeypatch.setattr(campaigns, "make_sure_of_last", lambda *_: None)
+    monkeypatch.setattr(campaigns, "ensure_last_jobs_from_share", lambda *_: None)
     for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
         monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
         assert node.share(str(campaign.folder)) == expected
@@ -291,7 +291,7 @@ def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs:
         array = handed_over(campaign, *(ids if function == campaigns.SHARE else []), number=number, function=function)
         intent.acknowledge(array, number)
         try:
-            campaigns.make_sure_of_last(campaign, begins=True)
+            campaigns.ensure_last_jobs_from_share(campaign, begins=True)
         except Unreachable:
             asks.append(number)
     assert asks == [1, 2, 4]
@@ -300,11 +300,11 @@ def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs:
         array = handed_over(campaign, number=number, function=order[number - 4])
         intent.acknowledge(array, job_id)
     with pytest.raises(Unreachable):
-        campaigns.make_sure_of_last(campaign, begins=True)
+        campaigns.ensure_last_jobs_from_share(campaign, begins=True)
     intent.acknowledge(array, 6)
-    campaigns.make_sure_of_last(campaign, begins=True)
+    campaigns.ensure_last_jobs_from_share(campaign, begins=True)
     with pytest.raises(Unreachable):  # as it ends
-        campaigns.make_sure_of_last(campaign)
+        campaigns.ensure_last_jobs_from_share(campaign)
 
 
 # -- tables and report ----------------------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
             attempt.fail(
                 "RankLost: rank 1: RuntimeError: CUDA error", "", "code", kind=MACHINE, node="node2", again=True
             )
-    assert bad_nodes.shunned([trial]) == ["node2"]
+    assert bad_nodes.nodes_to_avoid([trial]) == ["node2"]
 
 
 HANGING = """
