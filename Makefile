@@ -9,7 +9,12 @@ OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench-aggregate bench-loader calibration demo docs golden golden-new lock test test-full test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
+# With .venv where there is one, else as the machine's own Python has it: a GPU machine may reach no package index.
+ON_GPU = PYTHONPATH=.:tests/helpers $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+SECONDS ?= 540
+GPU_RUNS ?= runs/gpu
+
+.PHONY: bench-aggregate bench-gpu bench-loader calibration demo docs golden golden-new lock test study-gpu test-full test-gpu test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 # Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
@@ -84,6 +89,28 @@ bench-aggregate: $(STAMP)
 # A pack's loader beside timm's, on photographs made of those in ABLATE_DATA, and its memory: about 7 minutes of a core.
 bench-loader: $(STAMP)
 	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_loader.py
+
+# What only a GPU can show; under 8 minutes on one.
+test-gpu:
+	$(ON_GPU) -m pytest -q -p no:cacheprovider -W default tests/gpu
+
+# Steps, studies and compile caches beside timm, as ratios: docs/benchmarks/<gpu>.md. Goes on where the time was over.
+bench-gpu:
+	$(ON_GPU) tests/benchmarks/bench_gpu.py --out $(GPU_RUNS)/bench --page docs/benchmarks --seconds $(SECONDS)
+
+# The five studies of the demo on DATA (a pack: make study-gpu DATA=cifarjpg), five seeds. Stops by itself after SECONDS;
+# called again it goes on. $(GPU_RUNS).tar.gz holds what that needs, without weights and checkpoints.
+study-gpu:
+	test -n "$(DATA)" || { echo "make study-gpu DATA=NAME: the data to train on, of CIFAR-10's kind"; exit 2; }
+	mkdir -p $(GPU_RUNS)
+	nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits -l 1 >> $(GPU_RUNS)/busy.csv 2>/dev/null & busy=$$!; \
+	timeout --signal INT --kill-after 90 $(SECONDS) $(ON_GPU) -m ablations.cli run $(STUDIES) --recipe cifar10 data=$(DATA) \
+		--seeds 5 --runs $(GPU_RUNS) --keep-weights none $(WORDS); status=$$?; kill $$busy 2>/dev/null; \
+	test $$status -eq 0 -o $$status -eq 124 -o $$status -eq 130
+	$(ON_GPU) -m ablations.cli status $(STUDIES) --recipe cifar10 data=$(DATA) --runs $(GPU_RUNS) $(WORDS) || true
+	$(ON_GPU) -m ablations.cli export $(STUDIES) --recipe cifar10 data=$(DATA) --runs $(GPU_RUNS) --out $(GPU_RUNS)/export.parquet $(WORDS) || true
+	tar czf $(GPU_RUNS).tar.gz --exclude 'checkpoints' --exclude '*.safetensors' -C $(dir $(GPU_RUNS)) $(notdir $(GPU_RUNS))
+	ls -l $(GPU_RUNS).tar.gz
 
 # 20 SIGKILLs during the demo: about 12 minutes, half of it with ABLATE_CALM_RUNS=runs after `make demo`.
 test-storm: $(STAMP)

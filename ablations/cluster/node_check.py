@@ -65,10 +65,23 @@ def sbatch(campaign: Campaign) -> None:
     ask("sbatch", "--test-only", str(script), timeout=30)
 
 
+def compiler(campaign: Campaign) -> None:
+    """Long trials on a GPU are compiled, which takes Triton and a C compiler on the node."""
+    if campaign.profile.gpus:
+        import torch
+
+        from vitcore.runtime.compile_cache import use_private_cache
+
+        use_private_cache()
+        torch.compile(torch.sin)(torch.ones(8, device="cuda"))
+
+
 PROBES: dict[str, Callable[[Campaign], None]] = {
     "imports": imports,
     "gpu": gpu,
     "data": data,
     "link() in the run directory": link,
     "sbatch from the node": sbatch,
+    "torch.compile": compiler,
 }
+WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # what fails no trial, and what is then done

@@ -11,6 +11,7 @@ from typing import Any
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, submitted_arrays, termination, written_reports
 from ablations.cluster.campaign import Campaign, Reconciliation
+from ablations.cluster.node_check import WITHOUT
 from ablations.execution import provenance, retry, runner, slots
 from ablations.execution.launch import Place
 from ablations.planning import estimate
@@ -216,8 +217,15 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     finally:  # also after Ctrl-C
         take_out(campaign)
         shutil.rmtree(campaign.folder)
-    lines = [f"{'ok' if not why else 'FAILED':7} {what}{': ' + why if why else ''}" for what, why in found.items()]
-    return lines, not any(found.values())
+    good = not any(why for what, why in found.items() if what not in WITHOUT)
+    return [told_of_probe(*one) for one in found.items()], good
+
+
+def told_of_probe(what: str, why: str) -> str:
+    """A line of a check's answer: what was tried, and why it failed."""
+    if not why:
+        return f"ok      {what}"
+    return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
 
 
 def take_out(campaign: Campaign) -> None:

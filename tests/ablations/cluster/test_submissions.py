@@ -415,3 +415,11 @@ def test_check_whose_job_ends_without_a_word_says_so(
     monkeypatch.setattr(submit, "VISIBLE_SECONDS", 0.0)
     with pytest.raises(ValueError, match="ended without an answer and printed nothing"):
         submit.check(TOY, Place(runs, None))
+
+
+def test_a_node_that_cannot_compile_is_a_warning() -> None:
+    """Trials run there all the same, uncompiled; what they need is a failure."""
+    assert submit.told_of_probe("gpu", "") == "ok      gpu"
+    assert submit.told_of_probe("gpu", "no driver").startswith("FAILED  gpu: no driver")
+    told = submit.told_of_probe("torch.compile", "Failed to find C compiler.")
+    assert told == "warning torch.compile: Failed to find C compiler.; long trials are trained uncompiled"

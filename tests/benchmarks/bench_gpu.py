@@ -1,0 +1,308 @@
+"""What one GPU does, as ratios beside timm and beside our own eager steps: `make bench-gpu`.
+
+A figure is one JSON file in the folder; a figure that has its file is not measured again, so that the same command goes
+on where the time was over. The page is a table of all figures with hardware and versions. `--device cpu --small` runs
+the same code on a CPU in seconds, which shows that it works and measures nothing.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ablations.bench import loop, startup
+from ablations.bench.floor import peak
+from ablations.bench.process import Source
+from ablations.bench.rivals import KINDS, Rival, adamw
+from ablations.bench.step import CHECKED, check_in_float32, telling
+from ablations.bench.timing import Call, interleaved, spread
+from ablations.execution.provenance import environment_record
+from ablations.planning.measure_steps import with_steps
+from results import store
+from vitcore import Config
+from vitcore.analysis.cost import measure
+from vitcore.interop.convert import to_timm
+from vitcore.runtime.cuda_graph import aside, capture
+from vitcore.runtime.device import computing, device_of, hardware, in_precision
+from vitcore.training.loop import Training
+from vitcore.training.step import WARM_UP, capturable
+
+Json = dict[str, Any]
+RANDOM = Source(random=True)
+COMPILED = "timm compiled and captured"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured. small: models and batches that a CPU steps through in no time."""
+
+    device: str
+    small: bool
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        """Rounds, and steps a turn."""
+        return (2, 1) if self.small else (5, 20)
+
+    def config(self, **settings: Any) -> Config:
+        """A config for random images of CIFAR-10's kind, or of another size."""
+        common = {"data": "cifar10", "pool": "gap", "augment": "flip-crop", "precision": "bf16", "steps": 10_000}
+        tiny = {"width": 16, "depth": 2, "heads": 2, "batch": 8, "compile": False, "precision": "float32"}
+        return Config(**(common | settings | {"device": self.device} | (tiny if self.small else {})))
+
+
+class Step:
+    """Our training step on random images."""
+
+    def __init__(self, config: Config, **how: Any) -> None:
+        self.config = config.model_copy(update=how)
+        self.training = Training(self.config, RANDOM.images(self.config))
+
+    def advance(self) -> None:
+        self.training.advance()
+
+
+class Captured:
+    """timm's model as a careful author trains it: compiled, fused AdamW, one CUDA graph; images stay the same."""
+
+    def __init__(self, config: Config) -> None:
+        source = Training(config.model_copy(update={"cuda_graph": "off", "compile": False}), RANDOM.images(config))
+        self.config, self.device = config, source.device
+        model = to_timm(source.model)  # type: ignore[arg-type]
+        self.batch = source.batch()
+        self.parameters = list(model.parameters())
+        self.model = torch.compile(model, dynamic=False) if self.device.type == "cuda" else model
+        self.optimizer = adamw(model, config, fused=True)
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.full((), 1e-4, device=self.device)
+        if self.device.type == "cuda":
+            with aside(self.device):
+                for _ in range(WARM_UP):
+                    self.step()
+            self.optimizer.zero_grad()
+            with capturable(self.optimizer):
+                self.advance, _ = capture(self.step)
+        else:
+            self.advance = self.step  # type: ignore[assignment]
+
+    def step(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        logits = in_precision(self.config, self.model, self.batch.images)
+        loss = F.cross_entropy(logits, self.batch.targets, label_smoothing=self.config.label_smoothing)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        self.optimizer.step()
+        return loss.detach()
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
+    """Seconds a step of each side, in turn, and how many times longer than the first's."""
+    with computing(config):
+        made = {name: make() for name, make in sides.items()}
+        for one in made.values():
+            for _ in range(2 if scale.small else WARM_UP + 3):
+                one.advance()
+        calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
+        seconds = interleaved(calls, *scale.turns, torch.device(device_of(config)))
+    first = next(iter(seconds))
+    how = {name: one.training.train_step.facts for name, one in made.items() if isinstance(one, Step)}
+    return {
+        "config": config.model_dump(),
+        "seconds_per_step": {name: spread(own) for name, own in seconds.items()},
+        "ratio": {name: spread(own / seconds[first]) for name, own in seconds.items() if name != first},
+        "computed": how,
+    }
+
+
+def step_small(scale: Scale) -> Json:
+    config = scale.config(width=192, depth=6, heads=3, batch=256)
+    check_in_float32(with_steps(telling(config), CHECKED), RANDOM.images(config))  # equal losses, or no comparison
+    return beside(scale, config, {
+        "ours": lambda: Step(config),
+        "ours, uncompiled": lambda: Step(config, compile=False),
+        "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
+        "timm, a plain script": lambda: Rival(KINDS["timm"], config, RANDOM.images(config)),
+        COMPILED: lambda: Captured(config),
+    })  # fmt: skip
+
+
+def step_s4(scale: Scale) -> Json:
+    config = scale.config(model="S/4", batch=256)
+    full = {"augment": "flip-crop-randaugment", "mixup": 0.2, "drop_path": 0.1}
+    ours = scale.config(model="S/4", batch=256, **full)
+    tuned = "timm compiled" if scale.device == "cuda" else "timm"
+    return beside(scale, config, {
+        "ours with RandAugment, mixup and drop path": lambda: Step(ours),
+        "ours without": lambda: Step(config),
+        f"{tuned}, without": lambda: Rival(KINDS[tuned], config, RANDOM.images(config)),
+    })  # fmt: skip
+
+
+def step_tiny(width: int, depth: int, batch: int) -> Callable[[Scale], Json]:
+    def measured(scale: Scale) -> Json:
+        config = scale.config(width=width, depth=depth, heads=width // 16, batch=batch)
+        return beside(scale, config, {
+            "ours": lambda: Step(config),
+            "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
+        })  # fmt: skip
+
+    return measured
+
+
+def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
+    """At 224 pixels, with the share of the GPU's published peak: three times the forward pass's FLOPs."""
+
+    def measured(scale: Scale) -> Json:
+        size = {"image_size": 32 if scale.small else 224, "classes": 1000}
+        config = scale.config(model=model, batch=batch, augment="none", **size)
+        tuned = "timm compiled" if scale.device == "cuda" else "timm"
+        sides: dict[str, Callable[[], Any]] = {"ours": lambda: Step(config)}
+        if model == "S/16":
+            sides["ours, attention=pinned"] = lambda: Step(config, attention="pinned")
+            sides[tuned] = lambda: Rival(KINDS[tuned], config, RANDOM.images(config))
+        found = beside(scale, config, sides)
+        rate = 3 * measure(config)["flops"] * config.batch / found["seconds_per_step"]["ours"]["median"]
+        most = peak(config)
+        return found | {"flops_per_second": rate, "share_of_peak": most and rate / most}
+
+    return measured
+
+
+def position(tokens: int) -> Callable[[Scale], Json]:
+    """Arms with a learned bias beside one with none."""
+
+    def measured(scale: Scale) -> Json:
+        large = tokens > 65 and not scale.small
+        size = {"image_size": 224, "patch": 16, "batch": 256} if large else {"patch": 4, "batch": 256}
+        arms = {
+            kind: scale.config(width=384, depth=12, heads=6, position=kind, pool="cls", **size)
+            for kind in ("1d", "relative", "relative-bias")
+        }
+        return beside(scale, arms["1d"], {kind: (lambda one=one: Step(one)) for kind, one in arms.items()})
+
+    return measured
+
+
+def input_share(scale: Scale) -> Json:
+    """What flip and crop, and RandAugment, add to the step that holds them."""
+    sides = {
+        name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name)
+        for name in ("none", "flip-crop", "flip-crop-randaugment")
+    }
+    return beside(scale, sides["none"], {name: (lambda one=one: Step(one)) for name, one in sides.items()})
+
+
+def study(scale: Scale) -> Json:
+    """Four trials of 1,000 steps beside one timm process a trial; digits at 32 pixels, so that no file is needed."""
+    config = scale.config(data="digits", image_size=32, width=192, depth=6, heads=3, batch=256, evaluations=2)
+    settings = {name: getattr(config, name) for name in config.model_fields_set if name not in ("options", "compile")}
+    return {
+        "config": config.model_dump(),
+        **loop.bench(settings | {"steps": 8 if scale.small else 1000}, 2, 1, Source()),
+    }
+
+
+def start(scale: Scale) -> Json:
+    """A process's first step with an empty and with a warm compile cache."""
+    config = scale.config(width=192, depth=6, heads=3, batch=256)
+    return {"config": config.model_dump(), **startup.bench(config, 1, RANDOM)}
+
+
+FIGURES: dict[str, tuple[Callable[[Scale], Json], str]] = {
+    "step-192x6": (step_small, "at least 4.5x a plain timm script, 1.0x timm compiled and captured"),
+    "step-s4": (step_s4, "at least 1.4x timm compiled"),
+    "step-64": (step_tiny(64, 4, 64), "at least 7x its eager step"),
+    "step-32": (step_tiny(32, 3, 32), "at least 7x its eager step"),
+    "input": (input_share, "at most 5% more than without"),
+    "step-s16-224": (step_large("S/16", 512), "at least 28% of the peak, 1.2x timm compiled"),
+    "step-b16-224": (step_large("B/16", 256), "at least 40% of the peak"),
+    "position-65": (position(65), "at most 1.1x the step of 1d"),
+    "position-197": (position(197), "at most 1.15x the step of 1d"),
+    "study": (study, "at least 6x one timm process a trial"),
+    "start": (start, "a warm cache: at most 25% of the cold time"),
+}
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(folder: Path) -> str:
+    """All figures that have been measured, and what is left."""
+    found = {name: store.read_json(folder / f"{name}.json") for name in FIGURES if (folder / f"{name}.json").exists()}
+    machine = next(iter(found.values()))["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "timm", "python") if name in machine)
+    lines = [
+        "---\norphan: true\n---",
+        f"# {machine['device']}\n",
+        f"{versions}; code {machine['revision'] or machine['code']}; made by `make bench-gpu`. Medians [quartiles] of "
+        "turns in one process; a ratio is a side's time over the first side's.\n",
+        "| figure | side | ms a step | ratio | goal |\n|---|---|--:|--:|---|",
+    ]
+    for name, one in found.items():
+        lines += rows(name, one)
+    if missing := [name for name in FIGURES if name not in found]:
+        lines.append(f"\nNot measured yet: {', '.join(missing)}.")
+    return "\n".join(lines) + "\n"
+
+
+def rows(name: str, found: Json) -> list[str]:
+    """A line a side; the figure's name and goal stand at its first."""
+    seconds, goal = found.get("seconds_per_step") or found["seconds"], FIGURES[name][1]
+    if found.get("share_of_peak"):
+        goal += f"; {found['share_of_peak']:.1%} of the peak"
+    lines = []
+    for side, took in seconds.items():
+        ratio = found["ratio"].get(side)
+        numbers = (shown(took, 1000), shown(ratio, 1) + "x" if ratio else "")
+        lines.append(f"| {name} | {side} | {' | '.join(numbers)} | {goal} |")
+        name = goal = ""
+    return lines
+
+
+def shown(values: Json, scale: float) -> str:
+    median, low, high = (f"{scale * values[key]:.3g}" for key in ("median", "low", "high"))
+    return f"{median} [{low}, {high}]"
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the JSON files")
+    parser.add_argument("--page", type=Path, help="the Markdown file, or a folder: then it has the GPU's name")
+    parser.add_argument("--seconds", type=float, default=540, help="no figure begins later")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true", help="to see that it works")
+    parser.add_argument("--only", nargs="*", choices=[*FIGURES], default=[*FIGURES])
+    asked = parser.parse_args(words)
+    deadline, scale = time.monotonic() + asked.seconds, Scale(asked.device, asked.small)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for name in asked.only:
+        file = asked.out / f"{name}.json"
+        if file.exists() or time.monotonic() > deadline:
+            continue
+        began, config = time.monotonic(), scale.config()
+        found = FIGURES[name][0](scale)
+        machine = environment_record(config, hardware(config), device_of(config), {})
+        store.write_json(file, {"schema": store.SCHEMA, "figure": name, "machine": machine, **found})
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        if scale.device == "cuda":
+            torch.cuda.empty_cache()
+    text = page(asked.out)
+    print(text)
+    if asked.page:
+        slug = "-".join(hardware(scale.config()).lower().split()).replace("/", "-")
+        target = asked.page / f"{slug}.md" if asked.page.suffix != ".md" else asked.page
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The step as one CUDA graph beside eager steps of the same kernels, on a GPU."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from vitcore import Config, train
+from vitcore.contracts import tiny
+from vitcore.data.splits import load
+from vitcore.training.loop import Training
+from vitcore.training.run import Memory
+from vitcore.training.step import NONE, WARM_UP
+from vitcore.variants import VARIANTS
+
+STEPS = 20
+# A rate that float32 has exactly, as the graph's is; kernels that repeat to the bit.
+EXACT = {"schedule": "constant", "schedule.cooldown": 0.0, "warmup": 0.0, "lr": 2.0**-9, "attention": "pinned"}
+ENTRIES = [(slot, name) for slot, variants in VARIANTS.items() for name in variants]
+UNFUSED = {"lion", "muon", "schedule-free"}  # optimizers that a graph does not hold
+
+
+@pytest.fixture(autouse=True)
+def repeatable() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def small(**settings: Any) -> Config:
+    sizes = {"width": 64, "depth": 2, "heads": 2, "pool": "gap", "steps": STEPS, "batch": 32, "evaluations": 2}
+    return Config(**(sizes | EXACT | {"device": "cuda"} | settings))
+
+
+def finished(config: Config) -> Memory:
+    run = Memory()
+    assert train(config, run).status == "finished"
+    return run
+
+
+@pytest.mark.filterwarnings("ignore:.*deterministic")
+@pytest.mark.parametrize(("slot", "name"), ENTRIES)
+def test_every_part_trains_in_a_graph_as_without(slot: str, name: str) -> None:
+    """Twenty steps: the weights agree to the bit, whether the part could be captured or has its reason on record."""
+    own = tiny(slot, name).model_dump()
+    exact = {key: value for key, value in EXACT.items() if not (slot == "schedule" and key.startswith("schedule"))}
+    if slot == "schedule":
+        exact |= {"weight_decay": 0.0}
+    config = Config(**(own | exact | {"steps": STEPS, "device": "cuda"}))
+    graph, eager = finished(config), finished(config.model_copy(update={"cuda_graph": "off"}))
+    assert not graph.facts["cuda_graph"].startswith(NONE) or name in UNFUSED, graph.facts
+    if slot == "schedule":  # its rates are rounded to float32 in a graph
+        assert graph.lines[-1]["val_loss"] == pytest.approx(eager.lines[-1]["val_loss"], rel=1e-3)
+    else:
+        assert graph.weights == eager.weights
+
+
+@pytest.mark.filterwarnings("ignore:.*deterministic")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"augment": "flip-crop-randaugment", "mixup": 0.4, "cutmix": 1.0, "dropout": 0.1, "drop_path": 0.2},
+        {"ema": 0.99, "micro_batch": 12, "label_smoothing": 0.1},
+        {"precision": "bf16", "position": "relative", "pool": "cls", "registers": 2},
+        {"objective": "masked-patch", "optimizer": "sgd"},
+    ],
+    ids=str,
+)
+def test_settings_together_train_in_a_graph_as_without(settings: dict[str, Any]) -> None:
+    """Augmentation, mixing, noise, averages and pieces of a batch, to the bit."""
+    graph, eager = finished(small(**settings)), finished(small(**settings, cuda_graph="off"))
+    assert graph.facts["cuda_graph"] == "the whole step"
+    assert graph.weights == eager.weights
+
+
+def test_a_compiled_model_is_captured() -> None:
+    """After it is compiled; its losses are near those of the model as it is."""
+    run = finished(small(compile=True, steps=40))
+    assert run.facts["cuda_graph"] == "the whole step"
+    assert run.facts["compile_seconds"] > 0
+    plain = finished(small(compile=False, steps=40))
+    assert run.lines[-1]["val_loss"] == pytest.approx(plain.lines[-1]["val_loss"], rel=0.02)
+
+
+def test_a_model_that_reads_values_on_the_host_is_eager() -> None:
+    """timm's dropout here is seeded by a sum of keys: its training goes on without a graph, and says why."""
+    settings = {"model": "timm/vit_tiny_patch16_224", "image_size": 32, "batch": 8, "steps": 8, "evaluations": 1}
+    run = finished(Config(**settings, dropout=0.1, device="cuda"))
+    assert run.facts["cuda_graph"].startswith(NONE)
+
+
+def test_no_step_waits_for_the_gpu() -> None:
+    """After the capture: drawing, sending and replaying raise where the host would be synchronized."""
+    config = small(augment="flip-crop-randaugment", mixup=0.2, drop_path=0.1, ema=0.9, steps=WARM_UP + 12)
+    training = Training(config, load(config).to(torch.device("cuda", 0)))
+    for _ in range(WARM_UP + 2):
+        training.advance()
+    assert training.train_step.replay is not None
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(8):
+            training.advance()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def test_out_of_memory_halves_the_micro_batch() -> None:
+    """With a share of the memory: the graph is of the pieces that fit."""
+    device = torch.device("cuda", 0)
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(3 * 2**30 / total)
+    try:
+        config = small(width=192, heads=3, depth=6, image_size=32, batch=2048, steps=WARM_UP + 3, evaluations=1)
+        outcome = train(config, run := Memory())
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+    assert 0 < outcome.micro_batch < 2048
+    assert run.facts["cuda_graph"]
+
+
+def test_a_divergence_is_found_at_its_step() -> None:
+    """The same as without a graph."""
+    found = [train(small(lr=2.0**99, cuda_graph=graph), Memory()) for graph in ("auto", "off")]
+    assert [one.status for one in found] == ["diverged", "diverged"]
+    assert found[0].diverged_at_step == found[1].diverged_at_step
+
+
+@pytest.mark.parametrize("position", ["relative", "relative-bias"])
+def test_a_learned_bias_learns_in_bf16(position: str) -> None:
+    """By PyTorch's choice of kernel, in a graph."""
+    settings = {"attention": "fastest", "precision": "bf16", "steps": 200, "evaluations": 4, "lr": 2.0**-8}
+    run = finished(small(position=position, **settings))
+    assert run.facts["cuda_graph"] == "the whole step"
+    assert run.lines[-1]["val_loss"] < 0.7 * run.lines[0]["val_loss"]
