@@ -37,7 +37,7 @@ def seen(plan: Json) -> str:
     """Train, validation and test images of a trial, classes, native and trained size, tokens of the models."""
     data = plan["data"]
     baseline = next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
-    config, tokens = baseline["config"], sorted({arm["tokens"] for arm in plan["arms"] if "tokens" in arm})
+    config, tokens = baseline["config"], sorted({arm["tokens"] for arm in plan["arms"] if arm.get("tokens")})
     validation = round(config["val_fraction"] * data["train"])
     train = round(config["data_fraction"] * (data["train"] - validation))
     folds = f" (one of {data['folds']} folds)" if data["folds"] else ""
