@@ -28,9 +28,9 @@ class FeedForward(Part):
     ups = 1  # hidden vectors that `up` computes
 
     class Options(Part.Options):
-        """`hidden`: the exact hidden width, in the place of `mlp_ratio`."""
+        """The hidden width."""
 
-        hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None
+        hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()

@@ -74,11 +74,10 @@ class Classification(Objective):
     numerics = 1
 
     class Options(Objective.Options):
-        """`loss`: binary cross-entropy is the mean over the classes, each alone, where every class of a mixed image is
-        right (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit). Metrics stay those of
-        cross-entropy.
-        """
+        """The loss. Metrics stay those of cross-entropy."""
 
+        #: Binary cross-entropy is the mean over the classes, each alone, where every class of a mixed image is right
+        #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
         loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
 
     def __init__(self, config: Config) -> None:

@@ -160,10 +160,10 @@ class Lion(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """Of the interpolation of the update, and of the momentum."""
+        """The two decays."""
 
-        beta1: Beta = 0.9
-        beta2: Beta = 0.99
+        beta1: Beta = 0.9  #: Share of the momentum in an update.
+        beta2: Beta = 0.99  #: Decay of the momentum.
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
@@ -182,9 +182,9 @@ class Muon(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """`momentum` of Muon; the others are AdamW's."""
+        """The momentum, and the options of AdamW for the rest."""
 
-        momentum: Beta = 0.95
+        momentum: Beta = 0.95  #: Muon's own.
 
     @classmethod
     def check(cls, config: Config) -> None:

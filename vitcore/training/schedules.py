@@ -78,9 +78,9 @@ class WarmUpStableDecay(Schedule):
     numerics = 1
 
     class Options(Schedule.Options):
-        """`cooldown`: share of the steps after the warm-up."""
+        """The cooldown."""
 
-        cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2
+        cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
