@@ -171,7 +171,7 @@ def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pyt
 def test_the_order_of_a_hash_changes_nothing() -> None:
     """Another process, which orders its sets otherwise, writes the same bytes."""
     code = (
-        "import sys, hashlib; sys.path.insert(0, 'tests'); import test_plots as t; "
+        "import sys, hashlib; sys.path[:0] = ['tests/helpers', 'tests/results/figures']; import test_plots as t; "
         "print(hashlib.sha256(t.plots.picture(t.incomplete('learning-rate'), 'svg')).hexdigest())"
     )
     digests = set()
