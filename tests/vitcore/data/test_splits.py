@@ -258,7 +258,7 @@ def test_all_broken_images_are_found_at_once(make_folder: MakeFolder) -> None:
     check_images(root, 3)
     for name in ("cat/004.png", "dog/002.png"):
         (root / name).write_bytes((root / name).read_bytes()[:45])
-    with pytest.raises(ConfigError, match=r"cat/004\.png cannot be read .*\(1 more files"):
+    with pytest.raises(ConfigError, match=r"cat/004\.png: cannot be read .*\(1 more files"):
         check_images(root, 3)
 
 
