@@ -189,6 +189,8 @@ class Arm(Entry):
     published: FiniteFloat | None = None  #: The published number.
     train_flops: Count | None = None  #: FLOPs of one training.
     notes: list[str] = []  #: Footnotes: what else moved.
+    notes_about: dict[str, str] = {}  #: Of a footnote, the measure that it is about.
+    at_twice_the_steps: Json | None = None  #: What the recipe states of its difference after twice the steps.
 
 
 class Tuned(Schema):
@@ -228,6 +230,13 @@ class Plan(Schema):
     source: str  #: Where the question comes from.
     published_of: str = ""  #: What the published numbers are of.
     found: str = ""  #: What the source found.
+    data: Settings = {}  #: The images, as the plan was made.
+    departures: Settings = {}  #: Where the baseline is not as the recipe.
+    cost: Json | None = None  #: What the recipe states of the time a trial takes.
+    expected: list[Json] = []  #: What the recipe states that trials reach.
+    spread: Json | None = None  #: What the recipe states of the spread between seeds.
+    asked: Json | None = None  #: The words that make the study again.
+    made_from: str = ""  #: A digest of all that the plan follows from.
     description: str  #: The recipe's, or the data's where they are others.
     metric: str  #: What is compared.
     margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: The difference within which arms tie.

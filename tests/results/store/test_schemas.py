@@ -13,6 +13,9 @@ import pytest
 import synthetic
 from hostile_files import DEEP, ended, mutations
 
+from ablations.planning import jobs
+from ablations.planning.prepare import prepare
+from ablations.study.study import Design, read_recipe, read_study
 from results import export, store
 from results.load import load_studies
 from results.store import lease, schemas
@@ -192,6 +195,15 @@ def test_a_stray_key_in_a_plan_is_named(tmp_path: Path, place: str) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(store.Broken, match=rf"plan\.json: unknown key '{place}sedes'"):
         load_studies(tmp_path)
+
+
+@pytest.mark.parametrize("study", ["position-embedding", "pretraining"])
+def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) -> None:
+    """So the name in the message is that of an edit, in arms and stages too."""
+    plan = prepare(Design(read_study(study), read_recipe("digits"), {}), tmp_path, None, prune=True)
+    jobs.write(tmp_path, plan | {"asked": {"study": study}})
+    written = store.read_plan(next(iter(tmp_path.glob("studies/*/plan.json"))))
+    assert schemas.stray(schemas.Plan.model_validate(written)) == ""
 
 
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:
