@@ -1,4 +1,4 @@
-"""Run folders -> tables, plots, comparisons. Never imports torch.
+"""Run directories to tables, figures and comparisons. Never imports torch.
 
 The public names load on first use.
 """

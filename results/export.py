@@ -1,7 +1,7 @@
-"""One file for a colleague: Parquet with everything that tables, figures, reports and comparisons need, or flat CSV.
+"""Export results to one file: Parquet for tables, figures, reports and comparisons, or flat CSV.
 
-A Parquet row is a trial, once, whichever studies share it; the plans stand in the schema's metadata. Equal results
-are equal bytes.
+A Parquet row is one trial, even if several studies share it. The plans are in the schema's metadata. Equal results give
+equal bytes.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
 
 # Columns that earlier versions did not write.
-ADDED = {
+OPTIONAL_COLUMNS = {
     *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
     *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
 }
@@ -52,17 +52,16 @@ SCHEMA = pa.schema(
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:
-    """Writes `path`: .parquet holds everything, .csv a row for each planned trial.
+    """Write an export: .parquet holds everything, .csv a row per planned trial.
 
-    inside: trial id -> what `ablate inspect` found in it.
-    Raises ValueError for another suffix, or where there is nothing to export.
+    inside: trial id -> inspection. Raises ValueError for another suffix or an empty export.
     """
     if not studies:
         raise ValueError(f"{path}: nothing to export")
     if path.suffix == ".parquet":
         store.write_bytes(path, parquet(studies, inside))
     elif path.suffix == ".csv":
-        store.write_bytes(path, (flat(studies) + "\n").encode())
+        store.write_bytes(path, (csv_text(studies) + "\n").encode())
     else:
         raise ValueError(f"{path}: an export is named .parquet (everything) or .csv (the trials)")
 
@@ -71,7 +70,7 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = NOTHING) -> bytes:
-    """The file's content."""
+    """Return the content of a Parquet export."""
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
     for row in rows:
         row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
@@ -85,7 +84,7 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
 
 
 def trial_rows(study: StudyResults) -> list[Json]:
-    """A row for each planned trial, by the columns of SCHEMA."""
+    """Return a row for each planned trial, with the columns of SCHEMA."""
     lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
     rows = []
     for trial in study.trials.to_dict("records"):
@@ -100,7 +99,7 @@ def trial_rows(study: StudyResults) -> list[Json]:
 
 
 def fingerprint(rows: Sequence[Json]) -> str:
-    """sha256 of what the rows say: Parquet's own checksums leave its footer out."""
+    """Return the sha256 of all rows, as Parquet's own checksums omit its footer."""
     digest = hashlib.sha256()
     for row in rows:
         plain = {name: value for name, value in row.items() if name not in ARRAYS}
@@ -111,15 +110,15 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 
 def read(path: Path) -> list[StudyResults]:
-    """The studies of an exported .parquet file, equal to those that were written.
+    """Read the studies of a Parquet export, equal to those written.
 
-    Raises ValueError for a file that is no export, is damaged, or was written by a newer version.
+    Raises ValueError for a file that is no export, is damaged, or comes from a newer version.
     """
     header = read_header(path)
     rows = read_rows(path)
     if header["trials"] != fingerprint(rows):
         raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
-    records = {row["id"]: record(row) for row in rows}
+    records = {row["id"]: row_to_record(row) for row in rows}
     planned = {trial["id"] for plan in header["plans"] for arm in plan["arms"] for trial in arm["trials"]}
     if missing := planned - records.keys():
         raise store.Broken(f"{path}: damaged (no row for trial {min(missing)})")
@@ -127,13 +126,13 @@ def read(path: Path) -> list[StudyResults]:
 
 
 def read_plans(path: Path) -> list[Json]:
-    """The plans alone. Raises ValueError as `read` does."""
+    """Read only the plans of an export. Raises ValueError as `read` does."""
     plans: list[Json] = read_header(path)["plans"]
     return plans
 
 
-def read_inside(path: Path) -> dict[str, Inspection]:
-    """Trial id -> what `ablate inspect` found in it. Raises ValueError as `read` does."""
+def read_inspections(path: Path) -> dict[str, Inspection]:
+    """Map trial id to its inspection. Raises ValueError as `read` does."""
     packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
     try:
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
@@ -142,8 +141,8 @@ def read_inside(path: Path) -> dict[str, Inspection]:
 
 
 @contextmanager
-def opened(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Raises ValueError for what is no Parquet, or not whole."""
+def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file. Raises ValueError for a file that is damaged or no Parquet."""
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file
@@ -152,8 +151,8 @@ def opened(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 
 
 def read_header(path: Path) -> Json:
-    """What the schema's metadata hold. Raises ValueError, Broken, NewerSchema."""
-    with opened(path) as file:
+    """Read an export's metadata. Raises ValueError, Broken, NewerSchema."""
+    with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
     if content is None:
         raise ValueError(f"{path}: a Parquet file, but not one that `ablate export` wrote")
@@ -169,9 +168,9 @@ def read_header(path: Path) -> Json:
 
 
 def read_rows(path: Path) -> list[Json]:
-    """The rows, held to their schema, with their arrays. Raises ValueError, Broken."""
-    with opened(path) as file:
-        missing = ADDED - set(file.schema_arrow.names)
+    """Read the rows of an export, checked by their schema, with their arrays. Raises ValueError, Broken."""
+    with open_parquet(path) as file:
+        missing = OPTIONAL_COLUMNS - set(file.schema_arrow.names)
         if not file.schema_arrow.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
             raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
     try:
@@ -192,30 +191,32 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Raises ValueError, before memory is taken, for more than results of trials can be.
+    """Read the table. Raises ValueError, before memory is taken, for more than results of trials can be.
 
-    A dictionary holds a text once however many rows name it, so texts are measured before they are spread out.
+    A dictionary stores a text once for many rows, so texts are measured before they are expanded.
     """
     texts = [name for name in SCHEMA.names if SCHEMA.field(name).type == pa.string()]
-    with opened(path, read_dictionary=texts) as file:
+    with open_parquet(path, read_dictionary=texts) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        refuse_flood(path, "rows", file.metadata.num_rows, MOST_ROWS)
-        refuse_flood(path, "values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
-        refuse_flood(path, "bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
+        check_limit(path, "rows", file.metadata.num_rows, MOST_ROWS)
+        check_limit(path, "values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
+        check_limit(path, "bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
         table = file.read()
         spread = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
         lengths = (pc.sum(pc.take(pc.binary_length(one.dictionary), one.indices)).as_py() or 0 for one in spread)
-        refuse_flood(path, "bytes of text", sum(lengths), MOST_BYTES)
+        check_limit(path, "bytes of text", sum(lengths), MOST_BYTES)
         return table.cast(pa.schema([SCHEMA.field(name) for name in table.schema.names]))
 
 
-def refuse_flood(path: Path, what: str, found: int, most: int) -> None:
+def check_limit(path: Path, what: str, found: int, most: int) -> None:
+    """Raises Broken for a count above its limit."""
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
 
 
-def record(row: Json) -> Record:
+def row_to_record(row: Json) -> Record:
+    """Convert a row to a trial's record."""
     tested = (row["correct_index"], row["correct"]) if row["correct"] is not None else None
     return Record({name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}, row["history"], tested)
 
@@ -223,12 +224,12 @@ def record(row: Json) -> Record:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def flat(studies: Sequence[StudyResults]) -> str:
-    """The trials with their study and their resolved config, a column a field."""
+def csv_text(studies: Sequence[StudyResults]) -> str:
+    """Write all trials with their study and resolved config as CSV."""
     frames = []
     for study in studies:
         trials = study.trials.drop(columns=["config", "evals"])
-        config = pd.DataFrame([settings(text) for text in study.trials["config"]])
+        config = pd.DataFrame([flat_settings(text) for text in study.trials["config"]])
         config = config.drop(columns=[name for name in config if name in trials])
         frames.append(pd.concat([trials, config], axis=1).assign(study=study.name))
     trials = pd.concat(frames, ignore_index=True).convert_dtypes()  # 2, not 2.0
@@ -237,7 +238,7 @@ def flat(studies: Sequence[StudyResults]) -> str:
     return layout.as_csv([dict(zip(names, row, strict=True)) for row in cells[names].itertuples(index=False)])
 
 
-def settings(config: str) -> dict[str, Any]:
-    """A trial's config, what is nested as JSON text."""
+def flat_settings(config: str) -> dict[str, Any]:
+    """Parse a trial's config, with nested values as JSON text."""
     fields = json.loads(config or "{}")
     return {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}

@@ -1,4 +1,4 @@
-"""Reading results from where they are: a runs folder, or a file that `ablate export` wrote."""
+"""Load results from a run directory or from a file that `ablate export` wrote."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from results import store
 from results.store import inspection_data, planned
 from results.store.inspection_data import Inspection
 from results.store.record import PARTS
-from results.study_results import StudyResults, of_plans
+from results.study_results import StudyResults, load_plans
 
 
 def load_studies(
@@ -15,11 +15,11 @@ def load_studies(
     studies: Sequence[str] = (),
     parts: Collection[str] = PARTS,
 ) -> list[StudyResults]:
-    """The named studies ("pooling": with every recipe; "pooling@digits"), or all, of a runs folder or export.
+    """Load the named studies, or all of them.
 
-    parts: what to read of each trial of a runs folder besides its result; what is left out is empty.
-    Raises ValueError where there is nothing, where a name is not there (naming what is), where the file is no
-    export, and where either was written by a newer version.
+    studies: "pooling" for every recipe, "pooling@digits" for one. parts: what to read of each trial besides its result;
+    the rest stays empty. Raises ValueError for an unknown name, an empty source, a file that is no export, or a newer
+    version.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
@@ -27,18 +27,15 @@ def load_studies(
         found = read_export(source)
         wanted = set(planned.select([study.plan for study in found], studies, source))
         return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
-    return of_plans(source, planned.plans(source, studies), parts)
+    return load_plans(source, planned.plans(source, studies), parts)
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Trial id -> what was found in it, of the first seed of every arm that was inspected; not damaged ones.
-
-    source: a runs folder or an exported file.
-    """
+    """Map trial id to the inspection of each arm's first seed; damaged ones are left out."""
     if source.is_file():
-        from results.export import read_inside  # late: pulls in the Parquet reader
+        from results.export import read_inspections  # late: pulls in the Parquet reader
 
-        return read_inside(source)
+        return read_inspections(source)
     first = {arm["trials"][0]["id"] for study in studies for arm in study.plan["arms"]}
     inspections = {}
     for trial_id in sorted(first):

@@ -1,4 +1,4 @@
-"""What a study may name, known without loading what computes and draws it."""
+"""Names that a study may use, without loading the code that computes and draws them."""
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 FIGURES = ("intervals", "learning-rate", "axis", "scale", "new-size", "compute", "curves", "shape", "families")

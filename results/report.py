@@ -1,4 +1,4 @@
-"""The report: every study's answer, figure, table and cost in one HTML file that opens without a network."""
+"""The report: answers, figures, tables and costs of all studies in one HTML file that opens offline."""
 
 import json
 import math
@@ -30,29 +30,32 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:
-    """Writes the report of `studies`, in their order, to `path`: all of it or nothing.
+    """Write the report of `studies` to `path`, atomically.
 
-    inside: trial id -> what `ablate inspect` found in it.
+    inside: trial id -> inspection.
     """
     page = render(studies, datetime.now(UTC), inside)
     store.write_bytes(path, page.encode())
 
 
 def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = NOTHING) -> str:
-    """The page; the same studies and time give the same text."""
+    """Render the page; equal studies and an equal time give equal text."""
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     return template().render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
-        sections=[section(study, uses, inside) | {"related": related(study, studies)} for study in studies],
-        progress=progress(trials),
+        sections=[
+            section_view(study, uses, inside) | {"related": related_studies(study, studies)} for study in studies
+        ],
+        progress=progress_text(trials),
         splits=any(study.plan["split"]["kind"] == "folds" for study in studies),
-        cost=duration(sum(seconds(studies).values())),
+        cost=duration_text(sum(trial_seconds(studies).values())),
         provenance=provenance(trials),
     )
 
 
 def template() -> Template:
+    """Load the page's template with its filters."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -62,17 +65,17 @@ def template() -> Template:
 
 
 def minus(text: str) -> str:
-    """Numbers with the sign that lines up with their plus."""
+    """Replace hyphens before digits by true minus signs."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def breakable(name: str) -> Markup:
-    """An arm's name that a narrow page breaks after its signs, never inside a word or number."""
+    """Let a narrow page break an arm's name after signs, never inside words or numbers."""
     return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
 
-def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """What the template says of one study. uses: trial id -> how many studies of the report share it."""
+def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
+    """Collect what the template shows of one study. uses: trial id -> number of studies that share it."""
     plan, table = study.plan, study_table.table(study)
     columns = layout.shown_columns(table)
     return {
@@ -82,26 +85,26 @@ def section(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, I
         "found": plan.get("found", ""),  # plans written before the field existed
         "table": table,
         "answer": sentences.answer(table),
-        **told_apart(table.notes, mixed.notes(study.columns)),
+        **split_notes(table.notes, mixed.provenance_notes(study.columns)),
         "departing": sentences.departure_text(table),
-        "summary": summary(table),
-        "incomplete": incomplete(study.trials),
+        "summary": verdict_summary(table),
+        "incomplete": incomplete_warning(study.trials),
         "figures": figures(study),
-        "no_figure": plots.unknown(plan),
+        "no_figure": plots.unknown_figure(plan),
         "columns": columns,
         "dagger": layout.dagger(table),
         "grid": layout.as_grid(table, columns),
         "interactions": [interaction.sentence(one, table.metric) for one in table.interactions],
-        "claims": [judged(claim, table.metric) for claim in table.claims],
-        "cost": cost(study, uses),
+        "claims": [claim_view(claim, table.metric) for claim in table.claims],
+        "cost": cost_text(study, uses),
         "provenance": provenance(study.trials),
-        "command": command(plan),
-        "inside": list(looks(study, inside)),
+        "command": rerun_command(plan),
+        "inside": list(inspected_arms(study, inside)),
     }
 
 
-def told_apart(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
-    """What to read with the table, and what differs between its trials, for who asks where: code, machines."""
+def split_notes(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
+    """Separate notes about the table from notes on differing provenance."""
     return {
         "notes": [note for note in notes if note not in differing],
         "differing": differing,
@@ -109,8 +112,8 @@ def told_apart(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]
     }
 
 
-def related(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """The other studies of the page that ask the same on other data, or share trials, with a link to each."""
+def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
+    """List other studies on the page with the same question or shared trials."""
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -121,8 +124,8 @@ def related(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[s
     return found
 
 
-def looks(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
-    """Of each arm whose first seed was inspected: its figures and its layers."""
+def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
+    """Yield the figures and layers of each arm whose first seed was inspected."""
     for number, arm in enumerate(study.plan["arms"]):
         first = arm["trials"][0]
         if found := inside.get(first["id"]):
@@ -131,24 +134,24 @@ def looks(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dic
                 "seed": first["seed"],
                 "open": arm["name"] == study.plan["baseline"],
                 "notes": [site["note"] for site in found.facts["sites"] if not site["site"]],
-                "layers": inspection.layers(found),
+                "layers": inspection.layer_grid(found),
                 "figures": [
-                    inline(
+                    inline_svg(
                         inspection.picture(found, name, "svg", described=False),
                         f"{slug(study.name)}-{number}-{name}",
                         f"{inspection.FIGURES[name][0]}, {arm['name']}",
                     )
-                    for name in inspection.drawable(found)
+                    for name in inspection.drawable_figures(found)
                 ],
             }
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
-    """The study's figure for a wide and a narrow page; none where the plan asks for one that is not there."""
-    if plots.unknown(study.plan):
+    """Draw the study's figure for wide and narrow pages; empty for an unknown kind of figure."""
+    if plots.unknown_figure(study.plan):
         return {}
     return {
-        kind: inline(
+        kind: inline_svg(
             plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan["question"]
         )
         for kind, width in (("wide", FULL), ("narrow", COLUMN))
@@ -156,34 +159,34 @@ def figures(study: StudyResults) -> dict[str, Markup]:
 
 
 def slug(name: str) -> str:
-    """A study's name as an HTML id."""
+    """Turn a study's name into an HTML id."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
-def summary(table: Table) -> str:
-    """How many arms got which verdict: "2 worse, 1 equivalent"; of a tuned study, each at its own value."""
+def verdict_summary(table: Table) -> str:
+    """Count the verdicts: "2 worse, 1 equivalent"; tuned arms count at their own value."""
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
     return f"{counts} (each at its own {' and '.join(table.tuned)})" if tuned else counts
 
 
-def progress(trials: pd.DataFrame) -> str:
-    """What became of the trials: "18 of 20 trials finished, 2 diverged"."""
+def progress_text(trials: pd.DataFrame) -> str:
+    """Count what became of trials: "18 of 20 trials finished, 2 diverged"."""
     states = Counter(trials["status"])
     rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
     return f"{states['finished']} of {len(trials)} trials finished{rest}"
 
 
-def incomplete(trials: pd.DataFrame) -> str:
-    """The warning over a study whose numbers may still change, or ""."""
+def incomplete_warning(trials: pd.DataFrame) -> str:
+    """Warn that numbers may still change; "" once all trials are over."""
     if trials["status"].isin(OVER).all():
         return ""
-    return f"Incomplete: {progress(trials)}. Every number below may still change: no verdicts yet."
+    return f"Incomplete: {progress_text(trials)}. Every number below may still change: no verdicts yet."
 
 
-def judged(claim: Claim, metric: str) -> dict[str, str]:
-    """A claim with its verdict in words and what it rests on."""
+def claim_view(claim: Claim, metric: str) -> dict[str, str]:
+    """Describe a judged claim and its evidence."""
     unit = units.unit(metric)
     delta = "" if claim.delta is None else f"{unit.signed(claim.delta)}{unit.of_difference}"
     interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed, claim.delta_ci95))}]"
@@ -194,38 +197,40 @@ def judged(claim: Claim, metric: str) -> dict[str, str]:
     }
 
 
-def seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
-    """What each trial took that is over, those that others start from included, by id."""
+def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
+    """Map trial id to training seconds over all studies, stages included."""
     found: dict[str, float] = {}
     for study in studies:
         own = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
-        found |= {trial: took for trial, took in own if not math.isnan(took)} | before(study)
+        found |= {trial: took for trial, took in own if not math.isnan(took)} | stage_seconds(study)
     return found
 
 
-def before(study: StudyResults) -> dict[str, float]:
-    """What the trials took that the study's arms start from, by id: of its stages."""
+def stage_seconds(study: StudyResults) -> dict[str, float]:
+    """Map trial id to training seconds for the study's stages."""
     trials = [trial for stage in study.plan.get("stages", []) for trial in stage.get("trials", [])]
     return {trial["id"]: trial["train_seconds"] for trial in trials if "train_seconds" in trial}
 
 
-def cost(study: StudyResults, uses: Mapping[str, int]) -> str:
-    """What the study's finished trials took, and how many of them other studies here use too."""
-    trials, starts = study.trials, before(study)
+def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
+    """Sum up the training time of a study, and how many of its trials other studies share."""
+    trials, starts = study.trials, stage_seconds(study)
     own = trials["train_seconds"].dropna()
     if own.empty and not starts:
         return "nothing trained yet"
     shared = sum(uses[trial] > 1 for trial in trials["id"])
-    each = f", {duration(own.median())} a trial" if len(own) else ""
+    each = f", {duration_text(own.median())} a trial" if len(own) else ""
     first = (
-        f"; before it {duration(sum(starts.values()))} in {len(starts)} trials that they start from" if starts else ""
+        f"; before it {duration_text(sum(starts.values()))} in {len(starts)} trials that they start from"
+        if starts
+        else ""
     )
     also = f"; {shared} of its {len(trials)} trials are shared with other studies of this report" if shared else ""
-    return f"{duration(own.sum())} of training in {len(own)} trials{each}{first}{also}"
+    return f"{duration_text(own.sum())} of training in {len(own)} trials{each}{first}{also}"
 
 
-def duration(seconds: float) -> str:
-    """ "9.2 s", "3 min 10 s", "2 h 5 min" """
+def duration_text(seconds: float) -> str:
+    """Write a duration: "9.2 s", "3 min 10 s", "2 h 5 min"."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -235,7 +240,7 @@ def duration(seconds: float) -> str:
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
-    """What made the trials that are over: name -> value, or each value with its number of trials."""
+    """Summarize provenance of finished and diverged trials: the value, or each value with its count."""
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {
@@ -247,23 +252,24 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def command(plan: Mapping[str, Any]) -> str:
-    """The command that makes the study again, for a shell."""
+def rerun_command(plan: Mapping[str, Any]) -> str:
+    """Return the shell command that runs the study again."""
     asked = plan.get("asked") or {"study": plan["study"], "recipe": plan["recipe"], "plugins": [], "data_dir": None}
-    words = ["ablate", "run", asked["study"], *(f"{key}={spelt(value)}" for key, value in plan["overrides"].items())]
-    words += [f"margin={asked['margin']:g}"] if "margin" in asked else []
+    settings = [f"{key}={setting_text(value)}" for key, value in plan["overrides"].items()]
+    settings += [f"margin={asked['margin']:g}"] if "margin" in asked else []
+    words = ["ablate", "run", asked["study"], *settings]
     words += ["--recipe", asked["recipe"], "--seeds", str(len(plan["seeds"]))]
     words += [word for plugin in asked["plugins"] for word in ("--plugin", plugin)]
     return shlex.join([*words, *(["--data-dir", asked["data_dir"]] if asked["data_dir"] else [])])
 
 
-def spelt(value: Any) -> str:
-    """A setting as the command line takes it."""
+def setting_text(value: Any) -> str:
+    """Write a setting as the command line takes it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def inline(svg: bytes, prefix: str, label: str) -> Markup:
-    """An SVG as a part of the page: as wide as its place, named for screen readers, with ids of its own."""
+def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:
+    """Embed an SVG in the page: full width, labeled for screen readers, with unique ids."""
     text = svg.decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""StudyResults: a study's plan and the results of its trials, which every table and figure starts from."""
+"""StudyResults: a study's plan and the results of its trials, where every table and figure starts."""
 
 import itertools
 import json
@@ -27,14 +27,12 @@ EVALUATION = ("arm", "seed", "id", *HISTORY)
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study's plan and what there is of its trials.
+    """A study's plan and the results of its trials.
 
-    plan: plan.json.
-    columns: by name, a value for each planned (arm, seed), in the plan's order: arm, seed, id, status, reason (why a
-    cell is missing, or what of a finished one cannot be read), metrics and measures (NaN where there is none), those of
-    evals too, the provenance, the weights' sha256, evals and config as text (empty where there is none).
-    evaluations: of every trial, in the order of EVALUATION: arm, seed, id, step, ...
-    correct: trial id -> index (images,), correct (images,).
+    plan: the content of plan.json. columns: by name, one value per planned (arm, seed) in the plan's order. They are
+    arm, seed, id, status, reason (why a trial is absent or damaged), metrics and measures (NaN where absent),
+    provenance, weights_sha256, evals and config (JSON text, or ""). evaluations: rows in the order of EVALUATION, over
+    all trials. correct: trial id -> index (images,) and correct (images,).
     """
 
     plan: dict[str, Any]
@@ -44,39 +42,42 @@ class StudyResults:
 
     @cached_property
     def trials(self) -> "pd.DataFrame":
-        """The columns as a frame, which figures, reports and exports work with."""
+        """The columns as a data frame, for figures, reports and exports."""
         import pandas as pd  # late: more than half of a second, and tables do without
 
         return pd.DataFrame(self.columns)
 
     @cached_property
     def history(self) -> "pd.DataFrame":
-        """The evaluations as a frame."""
+        """The evaluations as a data frame."""
         import pandas as pd  # late: as above
 
         return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
 
     @property
     def numbers(self) -> list[str]:
-        """What was measured of its trials: the columns that hold numbers of some."""
+        """The numeric columns that at least one trial has."""
         own = (name for name in self.columns if name not in (*EVALUATION[:3], *TEXTS))
         return [name for name in own if not all(map(math.isnan, self.columns[name]))]
 
     @property
     def name(self) -> str:
-        """study@recipe[+overrides]"""
+        """The full name: study@recipe[+overrides]."""
         return str(self.plan["name"])
 
 
-def of_plans(source: Path, plans: Sequence[dict[str, Any]], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """What there is in a runs folder of these plans, whatever plan.json says by now. Raises NewerSchema."""
+def load_plans(source: Path, plans: Sequence[dict[str, Any]], parts: Collection[str] = PARTS) -> list[StudyResults]:
+    """Load the results of these plans from a run directory; the plan.json there is not read. Raises NewerSchema."""
     ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
     records = record.of_many(source, sorted(ids), parts)
-    return [assemble(timed(plan, source), records | started(source, plan, records)) for plan in plans]
+    return [
+        assemble(with_stage_seconds(plan, source), records | records_of_started(source, plan, records))
+        for plan in plans
+    ]
 
 
-def timed(plan: dict[str, Any], runs: Path) -> dict[str, Any]:
-    """The plan with the seconds that each trial of its stages took, where it is over: part of what the study costs."""
+def with_stage_seconds(plan: dict[str, Any], runs: Path) -> dict[str, Any]:
+    """Add the training seconds of the stages' finished trials to the plan: they are part of a study's cost."""
     if not plan.get("stages"):
         return plan
 
@@ -87,10 +88,10 @@ def timed(plan: dict[str, Any], runs: Path) -> dict[str, Any]:
     return plan | {"stages": [one | {"trials": [took(trial) for trial in one["trials"]]} for one in plan["stages"]]}
 
 
-def started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> dict[str, Record]:
-    """The plan's trials that start from others, with why they have not begun, or what those were found to be worth.
+def records_of_started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> dict[str, Record]:
+    """Complete the records of trials that start from others: why they wait, or the metrics of what they start from.
 
-    An eval `start` has the metrics of the evals of the weights that they start from, under start_<metric>.
+    An eval `start` holds the metrics of the parent's evals as start_<metric>.
     """
     found = {}
     starts, probed = dependencies.starts(runs, plan), dependencies.probed(runs, plan)
@@ -106,7 +107,7 @@ def started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> 
 
 
 def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResults:
-    """The study's columns: every planned (arm, seed) has a value in each, whatever became of it."""
+    """Assemble the columns of a study, with a value for every planned (arm, seed)."""
     cells = [(arm["name"], trial["seed"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}
@@ -117,24 +118,24 @@ def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResult
     rows = zip(*map(itemgetter(*TEXTS, *numbers), (known[trial_id] for _, _, trial_id in cells)), strict=True)
     columns: dict[str, list[Any]] = {name: [] for name in (*EVALUATION[:3], *TEXTS, *numbers)}  # also of no trials
     columns |= zip(columns, map(list, itertools.chain(zip(*cells, strict=True), rows)), strict=False)
-    columns |= {name: floats(columns[name]) for name in numbers}
-    lines = [(*cell, *(number(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
+    columns |= {name: as_floats(columns[name]) for name in numbers}
+    lines = [(*cell, *(as_float(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, columns, lines, correct)
 
 
 def eval_metrics(record: Record) -> dict[str, float]:
-    """The metrics of all evals of a trial."""
+    """Merge the metrics of all evals of a trial."""
     found = json.loads(record.values["evals"])
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
 
 
-def floats(values: list[Any]) -> list[float]:
-    """A column as numbers: most have nothing but those."""
+def as_floats(values: list[Any]) -> list[float]:
+    """Convert a column to floats, NaN for anything else."""
     kinds = set(map(type, values))
-    return list(map(float, values)) if kinds <= {float, int} else [number(value) for value in values]
+    return list(map(float, values)) if kinds <= {float, int} else [as_float(value) for value in values]
 
 
-def number(value: Any) -> float:
-    """NaN for what is none."""
+def as_float(value: Any) -> float:
+    """Convert a number to float; NaN for anything else."""
     return float(value) if isinstance(value, int | float) else math.nan

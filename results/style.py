@@ -1,6 +1,6 @@
-"""A style: how tables, plots and the report look. It never changes what they say, nor which trial is which.
+"""A style: how tables, figures and the report look, never what they say.
 
-Like matplotlib's rcParams it holds for everything that is drawn or written while it is in use: `with use(style): ...`.
+Like matplotlib's rcParams, it applies while it is in use: `with use(style): ...`.
 """
 
 import re
@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from results.did_you_mean import nearest
+from results.did_you_mean import suggestion
 
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 
@@ -21,11 +21,11 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "
 
 @dataclass(frozen=True)
 class Style:
-    """full, column, width: inches, `width` is what a plot takes; dpi: of a PNG; title, text, small: points.
+    """Sizes, fonts, colors, labels, order and digits.
 
-    colours, labels: by the name of an arm, of one of its settings ("pool=gap"), of a family; labels also of a setting
-    ("lr") or metric. order: such names, what is named first comes first. digits: of accuracy, loss, p; without an entry
-    tables and plots have their own. heading, notes: whether a plot carries the study's question, and what explains it.
+    full, column, width: inches; figures take `width`. dpi: of PNG files. title, text, small: font sizes in points.
+    colours, labels: by arm, setting ("pool=gap") or family; labels also by factor ("lr") or metric. order: names that
+    come first. digits: by "accuracy", "loss" or "p". heading, notes: whether a figure shows the question and its notes.
     """
 
     full: float = FULL
@@ -48,17 +48,18 @@ class Style:
     notes: bool = True
 
     def label(self, name: str) -> str:
-        """The name itself where nothing in it has a label."""
+        """Return the label of an arm or setting; the name itself where none applies."""
         if name in self.labels:
             return self.labels[name]
         parts = name.split(",")
         return ", ".join(self.labels.get(p, p) for p in parts) if set(parts) & self.labels.keys() else name
 
     def colour(self, name: str) -> str | None:
+        """Return the color of an arm or of one of its settings; None for the default."""
         return next((self.colours[part] for part in (name, *name.split(",")) if part in self.colours), None)
 
     def rank(self, name: str) -> int:
-        """The place of an arm in `order`; those that it does not name keep theirs, behind."""
+        """Return an arm's place in `order`; unnamed arms come last and keep their order."""
         parts = {name, *name.split(",")}
         return next((i for i, entry in enumerate(self.order) if entry in parts), len(self.order))
 
@@ -68,11 +69,13 @@ _CURRENT: ContextVar[Style | None] = ContextVar("style", default=None)
 
 
 def current() -> Style:
+    """Return the style in use."""
     return _CURRENT.get() or _DEFAULT
 
 
 @contextmanager
 def use(style: Style) -> Iterator[None]:
+    """Use a style within a `with` block."""
     token = _CURRENT.set(style)
     try:
         yield
@@ -80,8 +83,8 @@ def use(style: Style) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def naming(labels: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Uses the current style, with these labels where it has none."""
+def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Use the current style with default labels, which its own labels override."""
     return use(replace(current(), labels={**labels, **current().labels}))
 
 
@@ -95,101 +98,111 @@ DIGITS = ("accuracy", "loss", "p")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
-    """The style that a file's mapping asks for. Raises ValueError: one line with key, value and what is allowed."""
-    known("", content, SECTIONS)
+    """Build a style from a file's mapping. Raises ValueError naming the key, the value and what is allowed."""
+    check_keys("", content, SECTIONS)
     chosen: dict[str, Any] = {}
     chosen |= sizes(mapping("size", content))
     chosen |= fonts(mapping("fonts", content))
     chosen |= colours(mapping("colours", content))
     chosen["order"] = texts("order", content.get("order", []))
     chosen["labels"] = {name: text(f"labels.{name}", label) for name, label in mapping("labels", content).items()}
-    chosen["digits"] = known("digits", mapping("digits", content), DIGITS)
+    chosen["digits"] = check_keys("digits", mapping("digits", content), DIGITS)
     for name, value in chosen["digits"].items():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10:
-            raise wrong(f"digits.{name}", value, "a whole number from 0 to 10")
+            raise error(f"digits.{name}", value, "a whole number from 0 to 10")
     chosen |= {"heading": flag("title", content), "notes": flag("notes", content)}
     return Style(**chosen)
 
 
 def flag(key: str, content: Mapping[str, Any]) -> bool:
+    """Read a boolean, true by default."""
     value = content.get(key, True)
     if not isinstance(value, bool):
-        raise wrong(key, value, "true or false")
+        raise error(key, value, "true or false")
     return value
 
 
 def sizes(section: Mapping[str, Any]) -> dict[str, float]:
-    known("size", section, SIZES)
+    """Read the section `size`."""
+    check_keys("size", section, SIZES)
     found = {"full": FULL, "column": COLUMN} | {
-        name: between(f"size.{name}", value, 1, 1200 if name == "dpi" else 50)
+        name: bounded_number(f"size.{name}", value, 1, 1200 if name == "dpi" else 50)
         for name, value in section.items()
         if not (name == "width" and isinstance(value, str))
     }
     width = section.get("width", "full")
     if isinstance(width, str) and width not in ("full", "column"):
-        raise wrong("size.width", width, "full, column, or inches")
+        raise error("size.width", width, "full, column, or inches")
     return {"width": found[str(width)] if isinstance(width, str) else width, **found}
 
 
 def fonts(section: Mapping[str, Any]) -> dict[str, Any]:
-    known("fonts", section, FONTS)
+    """Read the section `fonts`."""
+    check_keys("fonts", section, FONTS)
     return {
-        name: text("fonts.family", value) if name == "family" else between(f"fonts.{name}", value, 1, 72)
+        name: text("fonts.family", value) if name == "family" else bounded_number(f"fonts.{name}", value, 1, 72)
         for name, value in section.items()
     }
 
 
 def colours(section: Mapping[str, Any]) -> dict[str, Any]:
-    """`baseline better worse` and the list `palette` are parts that colours play; every other key is a name."""
+    """Read the section `colours`: three roles, the list `palette`, and names of arms or settings."""
     found: dict[str, Any] = {"colours": {}}
     for name, value in section.items():
         if name == "palette":
             found["palette"] = tuple(colour("colours.palette", one) for one in texts("colours.palette", value))
             if not found["palette"]:
-                raise wrong("colours.palette", value, "at least one colour")
+                raise error("colours.palette", value, "at least one colour")
         else:
             (found if name in ROLES else found["colours"])[name] = colour(f"colours.{name}", value)
     return found
 
 
 def colour(key: str, value: Any) -> str:
+    """Check a color such as "#0072B2"."""
     if not isinstance(value, str) or not re.fullmatch("#[0-9a-fA-F]{6}", value):
-        raise wrong(key, value, "a colour as '#0072B2', in quotation marks")
+        raise error(key, value, "a colour as '#0072B2', in quotation marks")
     return value
 
 
 def mapping(key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read a section as a mapping."""
     section = content.get(key, {})
     if not isinstance(section, Mapping):
-        raise wrong(key, section, "a mapping of names to values")
+        raise error(key, section, "a mapping of names to values")
     return section
 
 
 def texts(key: str, value: Any) -> tuple[str, ...]:
+    """Check a list of texts."""
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise wrong(key, value, "a list")
+        raise error(key, value, "a list")
     return tuple(text(key, one) for one in value)
 
 
 def text(key: str, value: Any) -> str:
+    """Check a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
-        raise wrong(key, value, "text")
+        raise error(key, value, "text")
     return value
 
 
-def between(key: str, value: Any, low: float, high: float) -> float:
+def bounded_number(key: str, value: Any, low: float, high: float) -> float:
+    """Check a number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise wrong(key, value, f"a number from {low:g} to {high:g}")
+        raise error(key, value, f"a number from {low:g} to {high:g}")
     return value
 
 
-def known(section: str, found: Mapping[str, Any], allowed: Sequence[str]) -> Mapping[str, Any]:
+def check_keys(section: str, found: Mapping[str, Any], allowed: Sequence[str]) -> Mapping[str, Any]:
+    """Check that all keys are allowed, with a suggestion for a misspelled one."""
     for name in found:
         if name not in allowed:
             key = f"{section}.{name}" if section else name
-            raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{nearest(name, allowed)}")
+            raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{suggestion(name, allowed)}")
     return found
 
 
-def wrong(key: str, value: Any, allowed: str) -> ValueError:
+def error(key: str, value: Any, allowed: str) -> ValueError:
+    """Return the error for a wrong value."""
     return ValueError(f"{key}={value}: allowed is {allowed}")

@@ -1,10 +1,10 @@
-"""Names in a style that no study has: a typo there would change nothing and say nothing."""
+"""Warn about names in a style that no study has: a typo there would have no effect and stay unnoticed."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from results.did_you_mean import nearest
+from results.did_you_mean import suggestion
 from results.names import METRICS
 from results.statistics import claims
 from results.store import evals
@@ -15,24 +15,24 @@ MANY = 12  # names that are listed at most
 Plan = Mapping[str, Any]
 
 
-def told(style: Style, plans: Sequence[Plan]) -> str:
-    """What labels, colours and order name that none of `plans` has, and what there is; "" where there is nothing wrong.
+def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
+    """Describe the names in labels, colors and order that none of the plans has; "" for none.
 
-    Settings that none of the plans varies are taken for another study's: a style serves a whole paper.
+    Settings that no plan varies are skipped: one style serves all studies of a paper.
     """
-    known = list(dict.fromkeys(itertools.chain.from_iterable(map(names, plans))))
+    known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
     unvaried = {key for plan in plans for arm in plan["arms"] for key in arm["config"]} - varied
     return "; ".join(
-        f"{section}: {name} is in no study here{there(name, known)}"
+        f"{section}: {name} is in no study here{alternatives(name, known)}"
         for section in ("labels", "colours", "order")
         for name in getattr(style, section)
         if name not in known and not {part.partition("=")[0] for part in name.split(",")} <= unvaried
     )
 
 
-def names(plan: Plan) -> Iterator[str]:
-    """All that a style may name in a study: arms whole and by their settings, what is measured, what is varied."""
+def known_names(plan: Plan) -> Iterator[str]:
+    """Yield every name that a style may use for this study."""
     said = [arm for claim in plan["claims"] for arm in claims.parse_claim(claim)[::2]]
     for arm in [*plan["arms"], *plan.get("tuned", [])]:
         said += [arm["name"], arm.get("change", ""), arm.get("model_family", "")]
@@ -42,10 +42,10 @@ def names(plan: Plan) -> Iterator[str]:
     yield from (*plan["factors"], *plan["curves"], *METRICS, *evals.FEW_SHOT, plan["metric"], "baseline", "all")
 
 
-def there(name: str, known: Sequence[str]) -> str:
-    """The other values of the same setting, else what is spelt alike, else what there is."""
+def alternatives(name: str, known: Sequence[str]) -> str:
+    """Suggest other values of the same setting, a similar name, or all known names."""
     alike = [one for one in known if one.partition("=")[0] == name.partition("=")[0] and "=" in one and "," not in one]
     if alike and "," not in name:
         return f" (there: {', '.join(alike[:MANY])})"
     listed = [one for one in known if one]
-    return nearest(name, listed) or f" (there: {', '.join(listed[:MANY])}{', ...' if len(listed) > MANY else ''})"
+    return suggestion(name, listed) or f" (there: {', '.join(listed[:MANY])}{', ...' if len(listed) > MANY else ''})"

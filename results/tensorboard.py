@@ -1,4 +1,4 @@
-"""Training curves as TensorBoard's event files: a folder a trial, a scalar a column of metrics.jsonl."""
+"""Write training curves as TensorBoard event files: a folder per trial, a scalar per column of metrics.jsonl."""
 
 import io
 import math
@@ -23,12 +23,11 @@ FILE = "events.out.tfevents.0.ablate"  # a fixed name: a second export goes on i
 VERSION = "brain.Event:2"  # what the first record of an event file says
 
 
-def mirror(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Writes `folder`/<study>/<arm>/seed=<n>/ for each trial that has been evaluated.
+def write_events(studies: Sequence[StudyResults], folder: Path) -> None:
+    """Write `folder`/<study>/<arm>/seed=<n>/ for each trial with evaluations.
 
-    A curve that has grown since the last time is appended to, so that a TensorBoard that is watching sees it. Equal
-    results are equal bytes: an event's time is the seconds of training, counted from 0. Raises ValueError where there
-    is no curve, and where the package tensorboard is not installed.
+    A curve that has grown is appended to, so a running TensorBoard follows it. Equal results give equal bytes: times
+    are seconds of training. Raises ValueError where there is no curve, or where the package tensorboard is missing.
     """
     if all(study.history.empty for study in studies):
         raise ValueError(f"{folder}: nothing to export: no trial has been evaluated yet")
@@ -37,41 +36,45 @@ def mirror(studies: Sequence[StudyResults], folder: Path) -> None:
         for trial in study.trials.to_dict("records"):
             history = lines.get((trial["arm"], trial["seed"]))
             if history is not None:
-                path = folder / named(study.name) / named(trial["arm"]) / named(f"seed={trial['seed']}")
-                extend(path / FILE, encoded(events(history, trial)))
+                path = (
+                    folder / folder_name(study.name) / folder_name(trial["arm"]) / folder_name(f"seed={trial['seed']}")
+                )
+                append_or_replace(path / FILE, encode_events(events(history, trial)))
 
 
-def named(name: str) -> str:
-    """A study or an arm as one folder: "model=timm/resnet18" would be two, and ".." none of ours."""
+def folder_name(name: str) -> str:
+    """Quote a study or arm name so that it becomes exactly one folder."""
     text = quote(name, safe="=,@+ ")
     return f"%2E{text[1:]}" if text.startswith(".") else text
 
 
 def events(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[tuple[float, int, Scalars]]:
-    """(seconds, step, scalars) of every evaluation; with the last one what a finished trial reached."""
+    """Yield (seconds, step, scalars) of each evaluation; the last one adds the final metrics."""
     evaluations = history.dropna(subset="step").to_dict("records")
     for line in evaluations:
-        yield seconds(line), int(line["step"]), known({name: line[name] for name in CURVES})
-    reached = known({name: trial[name] for name in trial if is_final(str(name))})
+        yield seconds(line), int(line["step"]), without_nan({name: line[name] for name in CURVES})
+    reached = without_nan({name: trial[name] for name in trial if is_final(str(name))})
     if evaluations and reached:
         yield seconds(evaluations[-1]), int(evaluations[-1]["step"]), reached
 
 
 def is_final(name: str) -> bool:
-    """Whether a column of the trials is a metric that is measured once, at the end or later."""
+    """Tell whether a column is a metric measured once, after training."""
     return (name in METRICS and name not in CURVES) or bool(evals.of_metric(name))
 
 
 def seconds(line: Mapping[Any, Any]) -> float:
+    """Return the training time of an evaluation, 0 where unknown."""
     return 0.0 if math.isnan(line["seconds"]) else float(line["seconds"])
 
 
-def known(values: Mapping[Any, float]) -> Scalars:
+def without_nan(values: Mapping[Any, float]) -> Scalars:
+    """Drop the values that are NaN."""
     return {str(name): value for name, value in values.items() if not math.isnan(value)}
 
 
-def encoded(events: Iterable[tuple[float, int, Scalars]]) -> bytes:
-    """The content of an event file."""
+def encode_events(events: Iterable[tuple[float, int, Scalars]]) -> bytes:
+    """Encode events as the content of an event file."""
     from tensorboard.compat.proto.event_pb2 import Event  # late: an extra
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -85,8 +88,8 @@ def encoded(events: Iterable[tuple[float, int, Scalars]]) -> bytes:
     return content.getvalue()
 
 
-def extend(path: Path, content: bytes) -> None:
-    """Appends what `path` lacks of `content`; where it holds something else (a retried trial), replaces it."""
+def append_or_replace(path: Path, content: bytes) -> None:
+    """Append what the file lacks of `content`; replace a file with other content, as after a retry."""
     try:
         old = read_bytes(path)
     except (FileNotFoundError, store.Broken):

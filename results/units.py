@@ -1,4 +1,4 @@
-"""Units: how a metric is written for people: accuracies in %, their differences in points."""
+"""Units: how metrics are written for people, accuracies in % and their differences in points."""
 
 import math
 import re
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from results.names import MEASURES, METRICS
 from results.style import current
 
-PREDICTED = {"masked-patch": " of predicted colours"}  # what the result's own metrics are of, by objective
+OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours"}  # what the result's own metrics are of, by objective
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """value = number x scale, with so many decimals; `of_value` and `of_difference` name the unit.
+    """How a metric is written: number x scale with fixed decimals, and the names of its units.
 
-    range: what two numbers can differ by at most.
+    range: the largest possible difference of two numbers.
     """
 
     scale: float
@@ -25,17 +25,19 @@ class Unit:
     range: float
 
     def value(self, number: float | None) -> str:
+        """Write a number without its unit; "" for None."""
         return "" if number is None else f"{number * self.scale:.{self.decimals}f}"
 
     def signed(self, number: float | None) -> str:
+        """Write a difference with its sign, without its unit; "" for None."""
         return "" if number is None else f"{number * self.scale:+z.{self.decimals}f}"
 
     def size(self, number: float) -> str:
-        """Without its sign, with the unit: "18.23 points"."""
+        """Write an absolute difference with its unit: "18.23 points"."""
         return f"{abs(number) * self.scale:.{self.decimals}f}{self.of_difference}"
 
     def bound(self, number: float) -> str:
-        """The same rounded up, for "is below"."""
+        """Write an absolute difference rounded up, as an upper bound needs."""
         step = 10.0**self.decimals
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
 
@@ -46,7 +48,7 @@ COUNTED = replace(PLAIN, decimals=1)  # seconds, steps, images
 
 
 def unit(metric: str) -> Unit:
-    """With the digits that the style asks for."""
+    """Return the unit of a metric, with the current style's digits."""
     if metric in MEASURES:
         return COUNTED
     kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)
@@ -55,25 +57,27 @@ def unit(metric: str) -> Unit:
 
 
 def is_accuracy(metric: str) -> bool:
+    """Tell whether the metric is an accuracy, at any image size."""
     return metric.partition("@")[0].endswith("accuracy")
 
 
-def name(metric: str, objective: str = "") -> str:
-    """For people: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
+def metric_name(metric: str, objective: str = "") -> str:
+    """Return a readable name: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
 
-    objective: what was learned, where that is no label: "test accuracy of predicted colours".
+    objective: appended where the model learned no labels, as in "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = re.sub(r"@(\d+)$", r" at \1 pixels", text)
-    return text.replace("_", " ") + (PREDICTED.get(objective, "") if metric in METRICS else "")
+    return text.replace("_", " ") + (OBJECTIVE_SUFFIX.get(objective, "") if metric in METRICS else "")
 
 
 def higher_is_better(metric: str) -> bool:
+    """Tell whether a larger value of the metric is better."""
     return not metric.partition("@")[0].endswith(LOWER_IS_BETTER)
 
 
 def count(number: float | None) -> str:
-    """Parameters and FLOPs as the field writes them: 51.0k, 86.6M."""
+    """Write a count of parameters or FLOPs in the field's units: 51.0k, 86.6M."""
     if number is None:
         return ""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -83,6 +87,7 @@ def count(number: float | None) -> str:
 
 
 def probability(p: float | None) -> str:
+    """Write a p value, as "<0.0001" below the last digit."""
     if p is None:
         return ""
     digits = current().digits.get("p", 4)

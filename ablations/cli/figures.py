@@ -190,13 +190,13 @@ def inspect(
         found = [inside for inside, _ in here]
         folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
         drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]
-        beside = inspection.draw_beside(found, distinct_labels(here), out or Path("figures"), format.value)
+        beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format.value)
     if as_json:
         written = [[str(path) for path in (*paths, *beside)] for paths in drawn]
         show_json([{"trial": a.trial, "figures": b, **a.facts} for a, b in zip(found, written, strict=True)])
         return
     for inside, paths in zip(found, drawn, strict=True):
-        print(inspection.table(inside))
+        print(inspection.layer_table(inside))
         print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
     for path in beside:
         print(path)

@@ -98,11 +98,11 @@ def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None
             ids.discard(job.id)
             if not ids:
                 from ablations.reporting.publish import publish
-                from results.study_results import of_plans
+                from results.study_results import load_plans
 
                 del open_trials[name]
                 own = next(planned for planned in plans if planned["name"] == name)
-                print(publish(of_plans(runs, [own])[0], runs), end="\n\n", flush=True)
+                print(publish(load_plans(runs, [own])[0], runs), end="\n\n", flush=True)
 
     return over
 

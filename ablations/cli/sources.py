@@ -63,6 +63,6 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
         chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if odd := style_check.told(chosen, plans_at(source)):
+    if odd := style_check.unknown_names_warning(chosen, plans_at(source)):
         print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
     return style.use(chosen)

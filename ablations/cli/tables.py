@@ -120,7 +120,7 @@ def compare(
     """
     from results.comparison import compare as comparing
     from results.comparison import summary
-    from results.did_you_mean import nearest
+    from results.did_you_mean import suggestion
     from results.load import load_studies
     from results.tables import published
 
@@ -136,7 +136,7 @@ def compare(
         return
     first = load_studies(a, words or [])
     if not Path(b).exists():
-        raise ValueError(f"{b}: no such run directory or exported file{nearest(b, [published.NAME])}")
+        raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
     comparison = comparing.compare(first, load_studies(Path(b), words or []))
     print(summary.render(comparison, shown.value))
     if fail_on:
@@ -182,7 +182,7 @@ def export(
     studies = found(runs, words, recipe)
     target = out or Path("tensorboard" if to else "results.parquet")
     if to:
-        tensorboard.mirror(studies, target)
+        tensorboard.write_events(studies, target)
     else:
         exports.write(studies, target, load_inspections(source_path(runs), studies))
     print(target)

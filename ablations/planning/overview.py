@@ -136,7 +136,7 @@ def expected_text(stated: Json) -> str:
     """What the recipe's own config reached where that was measured; else what others did, who had other settings."""
     about = units.unit(stated["metric"])
     seeds = f" (n = {stated['n']})" if stated["n"] else ""
-    reached = f"{about.value(stated['mean'])}{about.of_value} {units.name(stated['metric'])}{seeds}"
+    reached = f"{about.value(stated['mean'])}{about.of_value} {units.metric_name(stated['metric'])}{seeds}"
     whose = "expects" if stated["how"] == "measured" else "others reached"
     return f"{whose} {reached}, {stated['how']}: {stated['source']}"
 

@@ -100,7 +100,7 @@ def resolution_lines(found: Json, metric: str, objective: str = "") -> list[str]
     spread = found["spread"]
     contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
     lines = [
-        f"{size_text(found['difference'], unit)} in {units.name(metric, objective)} with {found['seeds']} seeds "
+        f"{size_text(found['difference'], unit)} in {units.metric_name(metric, objective)} with {found['seeds']} seeds "
         f"(80% power, {contrasts})",
         f"differences spread by {unit.size(spread['sd'])} ({spread['freedom']} degrees of freedom, from "
         f"{spread['source']}); computed with its upper 80% bound, {unit.size(spread['bound'])}",

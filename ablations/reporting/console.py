@@ -7,7 +7,7 @@ from typing import IO, Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from results.safe_text import plain
+from results.safe_text import printable
 
 
 class PlainConsole(Console):
@@ -24,4 +24,4 @@ class PlainConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(plain(segment.text, "\n"), segment.style)
+            yield segment if segment.control else Segment(printable(segment.text, "\n"), segment.style)

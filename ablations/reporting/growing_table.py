@@ -29,7 +29,7 @@ class GrowingTable:
 
     def __rich__(self) -> Table:
         unit = units.unit(METRIC)
-        table = Table("arm", title=f"{units.name(METRIC)} in {unit.of_value}", title_justify="left")
+        table = Table("arm", title=f"{units.metric_name(METRIC)} in {unit.of_value}", title_justify="left")
         for seed in self.seeds:
             table.add_column(f"seed {seed}", justify="right", min_width=6)
         table.add_column("mean", justify="right", min_width=6)

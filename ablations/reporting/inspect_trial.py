@@ -84,7 +84,7 @@ def read_from_export(file: Path, names: Mapping[str, str], arm: str) -> list[tup
         for study in studies
         for trial, text in zip(study.columns["id"], study.columns["config"], strict=True)
     }
-    carried = export.read_inside(file)
+    carried = export.read_inspections(file)
     where = f"{file}: of {len(carried)} of its trials it holds what `ablate inspect` found"
     words = select_trials(names, [study.plan for study in studies], arm, carried.__contains__)
     found = [carried[unique_match(word, sorted(carried), where)] for word in words]

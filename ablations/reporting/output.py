@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-from results.safe_text import plain
+from results.safe_text import printable
 
 LINES = "\n\t"  # control characters of our own layout
 
@@ -19,7 +19,7 @@ class PlainStream:
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 gets ? for ±
 
     def write(self, text: str) -> int:
-        self.rich_proxied_file.write(plain(text, LINES))
+        self.rich_proxied_file.write(printable(text, LINES))
         return len(text)
 
     def writelines(self, lines: Any) -> None:

@@ -137,7 +137,7 @@ class Live:
             self.console.print(Text.assemble((event, "red"), f" {what}: {detail.get('cause')}"), soft_wrap=True)
         elif not self.console.is_terminal and not detail.get("elsewhere"):
             accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
-            named = units.name("test_accuracy", job.config.get("objective", ""))
+            named = units.metric_name("test_accuracy", job.config.get("objective", ""))
             shown = f"{named} {accuracy:.1%}" if accuracy is not None else event
             self.console.print(
                 f"[{self.done:.0f}/{self.total}] {what}: {shown}, {seconds or 0:.1f} s{self.left()}",

@@ -12,7 +12,7 @@ from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.durations import clock
 from ablations.reporting.status import KINDS
-from results.safe_text import plain
+from results.safe_text import printable
 from slurm.queries.queue import is_held
 
 Json = dict[str, Any]
@@ -60,15 +60,15 @@ def headline(view: Json) -> Text:
     over = view["finished"] + view["diverged"]
     filled = round(BAR * over / view["planned"]) if view["planned"] else 0
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
-    return Text.assemble((plain(view["plan"]), "bold"), "  [", bar, f"]  {over}/{view['planned']} over")
+    return Text.assemble((printable(view["plan"]), "bold"), "  [", bar, f"]  {over}/{view['planned']} over")
 
 
 def arm_rows(view: Json) -> list[Text]:
     """A header and one aligned row per arm, with a column per kind that occurs."""
     kinds = [kind for kind in KINDS if view[kind]]
-    named = [(arm, plain(arm["arm"])) for arm in view["stages"]]
+    named = [(arm, printable(arm["arm"])) for arm in view["stages"]]
     named += [
-        (arm, ("> " if arm.get("parent") else "") + plain(arm["arm"])) for arm in view["arms"]
+        (arm, ("> " if arm.get("parent") else "") + printable(arm["arm"])) for arm in view["arms"]
     ]  # after its parent
     width = max(len(name) for _, name in named)
     names = [SHOWN.get(kind, kind) for kind in kinds]
@@ -86,7 +86,7 @@ def running_lines(arms: Sequence[Json]) -> list[Text]:
     found = [(arm["arm"], one) for arm in arms for one in arm["now_running"]]
     cells = [
         (
-            f"{plain(arm)} seed {one['seed']}",
+            f"{printable(arm)} seed {one['seed']}",
             f"step {one['step']:,}/{one['steps']:,}",
             "" if one["accuracy"] is None else f"accuracy {one['accuracy']:.1%}",
             "" if one["seconds_left"] is None else f"about {clock(one['seconds_left'])} left",
@@ -101,7 +101,7 @@ def running_lines(arms: Sequence[Json]) -> list[Text]:
 def queued_lines(arms: Sequence[Json]) -> list[Text]:
     """How many trials wait, by SLURM's reason."""
     reasons = Counter(queue_reason(one) for arm in arms for one in arm["now_queued"])
-    return [labeled_line("queued", f"{trials_text(count)}: {plain(reason)}") for reason, count in reasons.items()]
+    return [labeled_line("queued", f"{trials_text(count)}: {printable(reason)}") for reason, count in reasons.items()]
 
 
 def queue_reason(one: Json) -> str:
@@ -121,9 +121,9 @@ def failure_lines(view: Json, where: str) -> list[Text]:
     lines = []
     for (cause, line, kind), places in grouped.items():
         label = WITHOUT_FAILURE.get(kind, "failed")
-        lines.append(labeled_line(label, f"{trials_text(sum(len(seeds) for _, seeds in places))}: {plain(cause)}"))
-        lines += [indented_line(plain(line))] if line else []
-        named = (f"{plain(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
+        lines.append(labeled_line(label, f"{trials_text(sum(len(seeds) for _, seeds in places))}: {printable(cause)}"))
+        lines += [indented_line(printable(line))] if line else []
+        named = (f"{printable(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
         lines.append(indented_line("; ".join(named)))
         lines += [indented_line(advice(kind, shell_quoted(view["plan"]) + where))] if label == "failed" else []
     return lines
@@ -133,7 +133,7 @@ def ended_lines(view: Json) -> list[Text]:
     """How the jobs ended of trials that were submitted and are neither over nor queued."""
     found = [one for arm in [*view["stages"], *view["arms"]] for one in arm["ended"]]
     lines = [
-        labeled_line("ended", f"{trials_text(count)}: {plain(job)}", "yellow")
+        labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
         for job, count in Counter(one["job"] for one in found).items()
     ]
     followed = [one["followed"] for one in found]
@@ -161,7 +161,7 @@ def given_up_lines(view: Json) -> list[Text]:
     if not view["given_up"]:
         return []
     return [
-        labeled_line("stopped", plain(view["given_up"]), "bold red"),
+        labeled_line("stopped", printable(view["given_up"]), "bold red"),
         indented_line("to go on: the same `ablate submit` again"),
     ]
 
@@ -180,7 +180,7 @@ def trials_text(count: int) -> str:
 
 def shell_quoted(name: str) -> str:
     """The name quoted for a shell."""
-    return shlex.quote(plain(name))
+    return shlex.quote(printable(name))
 
 
 # -- on a screen -------------------------------------------------------------------------------------------------------

@@ -263,8 +263,8 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
 
 def metric_notes(metric: str, objective: str) -> list[str]:
     """Name the metric and what was learned, unless it is the test accuracy of labels."""
-    usual = metric == USUAL and objective not in units.PREDICTED
-    return [] if usual else [units.name(metric, objective)]
+    usual = metric == USUAL and objective not in units.OBJECTIVE_SUFFIX
+    return [] if usual else [units.metric_name(metric, objective)]
 
 
 def why_untested(pair: Pair, test: Test | None) -> str | None:

@@ -38,7 +38,7 @@ def csv_row(row: ComparedRow) -> dict[str, Any]:
 
 def as_grid(comparison: Comparison) -> Grid:
     """Lay the comparison out as a grid of text with footnotes."""
-    marks, footnotes = grid.number([row.notes for row in comparison.rows])
+    marks, footnotes = grid.number_notes([row.notes for row in comparison.rows])
     return Grid(
         title="B against A, arm by arm",
         caption=[caption(comparison)],
@@ -106,15 +106,14 @@ def sensitivity_text(comparison: Comparison) -> str:
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
         if row.resolvable_difference is not None:
-            name = units.name(row.metric, row.objective)
+            name = units.metric_name(row.metric, row.objective)
             smallest.setdefault((row.metric, name), []).append(row.resolvable_difference)
     if not smallest:
         return ""
-    several = len(smallest) > 1
-    found = [
-        f"{range_text(values, units.unit(metric))}{f' of {name}' if several or name != units.name(metric) else ''}"
-        for (metric, name), values in smallest.items()
-    ]
+    found = []
+    for (metric, name), values in smallest.items():
+        of_metric = f" of {name}" if len(smallest) > 1 or name != units.metric_name(metric) else ""
+        found.append(f"{range_text(values, units.unit(metric))}{of_metric}")
     return f"differences of {', '.join(found)} or more would have been seen (80% power)"
 
 

@@ -1,6 +1,5 @@
-"""The figures of the suite, one file each.
+"""The suite's figures, one file each.
 
-A figure takes a study, its table and an empty matplotlib Figure (of a trial's inside: an Inspection and the Figure); it
-returns the lines to write under it. It is made of panels, which take data frames (arrays) and Axes and return the Axes,
-so that they can stand in a figure of your own.
+A figure function takes a study, its table and an empty matplotlib Figure, draws on it, and returns the lines to write
+below. Figures consist of panels, which take data frames or arrays and Axes, so that your own figures can use them.
 """

@@ -1,4 +1,4 @@
-"""FLOPs on an axis: a unit that keeps numbers short, and ticks where a reader looks for them."""
+"""FLOPs on an axis: a unit that keeps numbers short, and readable ticks."""
 
 import numpy as np
 from matplotlib.axis import Axis
@@ -8,12 +8,12 @@ UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFL
 
 
 def flops_unit(most: float) -> tuple[float, str]:
-    """(size, name) of the largest unit that `most` is at least one of."""
+    """Return (size, name) of the largest unit not above `most`."""
     return next(((size, name) for size, name in UNITS.items() if most >= size), (1.0, "FLOPs"))
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Ticks at 1, 2 and 5 times powers of ten; closer ones where the range holds fewer than three of those."""
+    """Put ticks at 1, 2 and 5 times powers of ten, or closer in a narrow range."""
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)

@@ -1,4 +1,4 @@
-"""Arrays shown as pictures: values to colours, small pictures side by side in one."""
+"""Show arrays as pictures: values as colors, small maps side by side."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from matplotlib.axes import Axes
 from results.figures.theme import LIGHT
 
 
-def stretched(values: np.ndarray) -> np.ndarray:
-    """All of 0 to 1; a half where they are all alike."""
+def normalized(values: np.ndarray) -> np.ndarray:
+    """Scale values to the range 0 to 1; constant values become 0.5."""
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.full(values.shape, 0.5)
 
 
-def colours(image: np.ndarray) -> np.ndarray:
-    """(C, H, W), of 0 to 1, as (H, W, 3): grey where it has not three channels."""
+def to_rgb(image: np.ndarray) -> np.ndarray:
+    """Convert an image (C, H, W) in 0 to 1 to (H, W, 3), gray unless it has three channels."""
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
     return image.transpose(1, 2, 0)
 
 
-def bare(ax: Axes) -> Axes:
-    """Axes that only hold a picture."""
+def strip_axes(ax: Axes) -> Axes:
+    """Remove ticks and grid from axes that hold a picture."""
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(visible=False)
@@ -34,7 +34,7 @@ def bare(ax: Axes) -> Axes:
 
 
 def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
-    """(R, C, rows, columns) as one picture, R x C maps with `gap` empty cells (NaN) between them."""
+    """Arrange maps (R, C, rows, columns) in one picture, with `gap` NaN cells between them."""
     R, C, rows, columns = maps.shape
     picture = np.full((R * (rows + gap) - gap, C * (columns + gap) - gap), np.nan)
     for r in range(R):
@@ -44,18 +44,18 @@ def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
     return picture
 
 
-def centres(count: int, size: int, gap: int = 1) -> np.ndarray:
-    """Where the middles of `count` maps of `size` cells stand in a mosaic."""
+def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
+    """Return the centers (count,) of the maps along one side of a mosaic."""
     return np.arange(count) * (size + gap) + (size - 1) / 2
 
 
-def some(count: int, most: int) -> range:
-    """At most about `most` of the numbers below `count`, evenly spaced."""
+def evenly_spaced(count: int, most: int) -> range:
+    """Return about `most` evenly spaced numbers below `count`."""
     return range(0, count, -(-count // most))
 
 
-def scale_of(site: str, values: np.ndarray) -> dict[str, Any]:
-    """Similarities lie within -1 and 1, as in the paper; a bias around zero."""
+def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
+    """Return the color scale of a site: -1 to 1 for similarities, symmetric around 0 for a bias."""
     if site == "bias":
         most = float(np.nanmax(np.abs(values))) or 1.0
         return {"cmap": "RdBu_r", "vmin": -most, "vmax": most}

@@ -1,4 +1,4 @@
-"""What `ablate inspect` found in a trial, for people: its figures drawn, its layers in a table."""
+"""Figures and the layer table of an inspected trial."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from results import store, units
 from results.figures.inspected.distance import distance
 from results.figures.inspected.filters import filters
 from results.figures.inspected.rollout import rollout
-from results.figures.inspected.similarity import beside, centre, in_common, pairs
+from results.figures.inspected.similarity import common_sites, middle_patch, pairs, side_by_side
 from results.figures.page import compose
 from results.figures.plots import FORMATS, UNSTAMPED
 from results.figures.theme import COLUMN, current, style
@@ -29,51 +29,56 @@ Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to writ
 # name: the title, when there is something to draw, and what draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], bool], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
-    "position": ("Position: each patch beside all others", lambda inside: bool(maps(inside)), pairs),
-    "position-heads": ("Position: the middle patch, by layer and head", lambda inside: several(inside), centre),
+    "position": ("Position: each patch beside all others", lambda inside: bool(sites_with_maps(inside)), pairs),
+    "position-heads": (
+        "Position: the middle patch, by layer and head",
+        lambda inside: has_several_maps(inside),
+        middle_patch,
+    ),
     "attention-distance": ("Mean attention distance", lambda inside: True, distance),
     "rollout": ("Attention from the output to the input", lambda inside: True, rollout),
 }
 
 
-def maps(inside: Inspection) -> list[str]:
-    """The sites at which the position has something to show."""
+def sites_with_maps(inside: Inspection) -> list[str]:
+    """List the sites at which the position embedding has a map."""
     return [site["site"] for site in inside.facts["sites"] if site["site"]]
 
 
-def several(inside: Inspection) -> bool:
-    """Whether layers or heads differ."""
-    return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in maps(inside))
+def has_several_maps(inside: Inspection) -> bool:
+    """Tell whether maps differ between layers or heads."""
+    return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in sites_with_maps(inside))
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------
 
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
-    """Writes what there is to draw. Raises ValueError for a format that is none of FORMATS."""
-    check(format)
+    """Write all figures of an inspection. Raises ValueError for an unknown format."""
+    check_format(format)
     paths = []
-    for name in drawable(inside):
+    for name in drawable_figures(inside):
         paths.append(folder / f"{name}.{format}")
         store.write_bytes(paths[-1], picture(inside, name, format))
     return paths
 
 
-def drawable(inside: Inspection) -> list[str]:
+def drawable_figures(inside: Inspection) -> list[str]:
+    """List the figures that this inspection can fill."""
     return [name for name, (_, there, _) in FIGURES.items() if there(inside)]
 
 
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
-    """One figure under its title, and where it is `described` the trial; equal inspections give equal bytes."""
+    """Draw one figure as a file's content, with title and trial where `described`; equal input gives equal bytes."""
     title, _, drawing = FIGURES[name]
     if not described:
-        return written(partial(drawing, inside), format, COLUMN, title, "")
+        return render_page(partial(drawing, inside), format, COLUMN, title, "")
     width = current().width if name == "rollout" else current().column
-    return written(partial(drawing, inside), format, width, title if current().heading else "", subtitle(inside))
+    return render_page(partial(drawing, inside), format, width, title if current().heading else "", subtitle(inside))
 
 
-def written(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, under: str) -> bytes:
-    """What is drawn on a page so many inches wide, as a file."""
+def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, under: str) -> bytes:
+    """Draw on a page of `width` inches and return the file's content."""
     stream = io.BytesIO()
     with style():
         page = Figure(figsize=(width, 3.0), layout="constrained")
@@ -82,28 +87,32 @@ def written(drawing: Callable[[Figure], list[str]], format: str, width: float, t
     return stream.getvalue()
 
 
-def draw_beside(insides: Sequence[Inspection], names: Sequence[str], folder: Path, format: str = "png") -> list[Path]:
-    """Writes the position maps of several trials in one figure, as in Figure 10; nothing where they share no site.
+def draw_side_by_side(
+    insides: Sequence[Inspection], names: Sequence[str], folder: Path, format: str = "png"
+) -> list[Path]:
+    """Write the position maps of several trials as one figure, as in Figure 10; nothing without a common site.
 
-    names: what each is called. Raises ValueError for a format that is none of FORMATS.
+    names: what each trial is called. Raises ValueError for an unknown format.
     """
-    check(format)
-    if len(insides) < 2 or not in_common(insides):
+    check_format(format)
+    if len(insides) < 2 or not common_sites(insides):
         return []
-    drawing = partial(beside, insides, names)
+    drawing = partial(side_by_side, insides, names)
     path = folder / f"position-beside.{format}"
     under = f"{len(insides)} trials, each patch beside all others"
     title = "Position embeddings side by side" if current().heading else ""
-    store.write_bytes(path, written(drawing, format, current().width, title, under))
+    store.write_bytes(path, render_page(drawing, format, current().width, title, under))
     return [path]
 
 
-def check(format: str) -> None:
+def check_format(format: str) -> None:
+    """Raises ValueError for an unknown format."""
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
 
 
 def subtitle(inside: Inspection) -> str:
+    """Describe the trial by its id and main settings."""
     facts = inside.facts
     settings = ", ".join(f"{name}={facts[name]}" for name in ("position", "patch", "image_size"))
     return f"trial {inside.trial}: {settings}"
@@ -112,15 +121,15 @@ def subtitle(inside: Inspection) -> str:
 # -- layers in a table -------------------------------------------------------------------------------------------------
 
 
-def layers(inside: Inspection) -> Grid:
-    """A row for each part; those that are alike in several blocks are one."""
+def layer_grid(inside: Inspection) -> Grid:
+    """Build a table with a row per part of the model; equal parts of several blocks share one."""
     rows = inside.facts["summary"]
     grouped: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
         kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
         grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
-    cells = [[Cell(part(same)), Cell(shape(same[0])), *costs(same)] for same in grouped.values()]
-    cells.append([Cell("whole model"), Cell(""), *costs(rows)])
+    cells = [[Cell(part_text(same)), Cell(shape_text(same[0])), *cost_cells(same)] for same in grouped.values()]
+    cells.append([Cell("whole model"), Cell(""), *cost_cells(rows)])
     return Grid(
         title=f"Layers of trial {inside.trial}",
         caption=[
@@ -132,8 +141,8 @@ def layers(inside: Inspection) -> Grid:
     )
 
 
-def part(same: Sequence[Json]) -> str:
-    """ "blocks 0-11: attention" for what 12 blocks have alike."""
+def part_text(same: Sequence[Json]) -> str:
+    """Name a part: "blocks 0-11: attention" for equal parts of 12 blocks."""
     if "blocks." not in same[0]["part"]:
         return str(same[0]["part"])
     numbers = [int(row["part"].split(".")[2]) for row in same]
@@ -142,15 +151,17 @@ def part(same: Sequence[Json]) -> str:
     return f"{named}: {name}"
 
 
-def shape(row: Json) -> str:
+def shape_text(row: Json) -> str:
+    """Write an output shape: "65 x 192"."""
     return " x ".join(map(str, row["shape"]))
 
 
-def costs(rows: Sequence[Json]) -> list[Cell]:
+def cost_cells(rows: Sequence[Json]) -> list[Cell]:
+    """Sum parameters and FLOPs over rows."""
     totals = [sum(row[name] for row in rows) for name in ("params", "flops")]
     return [Cell(units.count(total), total) for total in totals]
 
 
-def table(inside: Inspection) -> str:
-    """For a terminal."""
-    return grid.markdown(layers(inside))
+def layer_table(inside: Inspection) -> str:
+    """Render the layers for a terminal."""
+    return grid.markdown(layer_grid(inside))

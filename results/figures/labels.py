@@ -1,4 +1,4 @@
-"""Names beside points: each in its colour, where it covers nothing that is drawn."""
+"""Place names beside points, in their colors, without covering anything."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,12 +19,11 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Writes each point's name at the nearest place that is free inside the axes; none, and False, where one has none.
+    """Write each point's name in the nearest free place inside the axes; False, and no names, if one does not fit.
 
-    taken: what names keep clear of, in pixels. Call it when the axes have their limits and are laid out: places are
-    found for the layout as it is.
+    taken: boxes in pixels to keep clear of. Call it once limits and layout are final.
     """
-    taken = [*taken, *(around_point(ax, x, y, y) for x, y, *_ in points)]
+    taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []
     for x, y, name, colour in points:
         places = [annotation(ax, (x, y), name, colour, d, far) for far in DISTANCES for d in DIRECTIONS]
@@ -42,8 +41,8 @@ def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bo
     return True
 
 
-def along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
-    """What a line through these points covers, in pixels: a chain of small boxes."""
+def boxes_along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
+    """Cover a line with a chain of small boxes, in pixels."""
     ends = ax.transData.transform(line)
     boxes = []
     for a, b in pairwise(ends):
@@ -52,8 +51,8 @@ def along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
     return boxes
 
 
-def around_point(ax: Axes, x: float, low: float, high: float) -> Bbox:
-    """What a mark covers, in pixels."""
+def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
+    """Return the box of a mark, in pixels."""
     (left, bottom), (right, top) = ax.transData.transform([(x, low), (x, high)])
     return Bbox.from_extents(left - 6, bottom - 6, right + 6, top + 6)
 
@@ -61,6 +60,7 @@ def around_point(ax: Axes, x: float, low: float, high: float) -> Bbox:
 def annotation(
     ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
 ) -> Annotation:
+    """Write a name at a distance from its point, with a leader line if far."""
     dx, dy = direction
     words = ax.annotate(
         name,
@@ -78,11 +78,12 @@ def annotation(
 
 
 def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
-    """Whether a name in this box is inside the axes and covers nothing."""
+    """Tell whether a name's box is inside the axes and overlaps nothing."""
     within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
     return within and not any(overlap(box, other) for other in taken)
 
 
 def overlap(a: Bbox, b: Bbox) -> float:
+    """Return the overlapping area of two boxes."""
     both = Bbox.intersection(a, b)
     return 0.0 if both is None else float(both.width * both.height)

@@ -1,4 +1,4 @@
-"""What stands around a figure: the question above it, what was measured under that, what is absent below."""
+"""The text around a figure: question above, setting below it, notes at the bottom."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,9 +15,9 @@ from matplotlib.textpath import TextToPath
 from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
-from results.figures.frame import each
+from results.figures.frame import rows_of
 from results.figures.theme import COLUMN, GREY, current
-from results.safe_text import plain
+from results.safe_text import printable
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size, at least
@@ -26,31 +26,31 @@ STACKED = 2  # rows that a legend over its panel may have, where it could have t
 NAMED = 6  # arms with absent trials that are named under a figure
 
 
-def make_plain(figure: Figure) -> None:
-    """Escapes what does not print in all of a figure's texts: in an SVG it would be no XML."""
+def escape_texts(figure: Figure) -> None:
+    """Escape unprintable characters in a figure's texts, which would make an SVG invalid."""
     for text in figure.findobj(Text):
-        text.set_text(plain(text.get_text(), "\n"))
+        text.set_text(printable(text.get_text(), "\n"))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
-                formatter.seq = [plain(label, "\n") for label in formatter.seq]
+                formatter.seq = [printable(label, "\n") for label in formatter.seq]
 
 
-def narrow(figure: Figure) -> bool:
-    """Whether a figure is one column wide: panels are then stacked and labels stand above what they name."""
+def is_narrow(figure: Figure) -> bool:
+    """Tell whether a figure is one column wide, so that panels are stacked."""
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """The width of a line of text in inches."""
+    """Return the width of a line of text in inches."""
     font = FontProperties(size=size, weight=weight)
-    width, _, _ = TextToPath().get_text_width_height_descent(plain(text), font, ismath=False)
+    width, _, _ = TextToPath().get_text_width_height_descent(printable(text), font, ismath=False)
     return float(width) / 72
 
 
-def wrapped(text: str, width: float, size: float, weight: str = "normal") -> str:
-    """Text broken into lines of at most `width` inches, between words where it can be."""
-    lines, text = [""], plain(text, "\n")
+def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> str:
+    """Break text into lines of at most `width` inches, between words where possible."""
+    lines, text = [""], printable(text, "\n")
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
         if text_width(longer, size, weight) <= width:
@@ -65,24 +65,24 @@ def wrapped(text: str, width: float, size: float, weight: str = "normal") -> str
 
 
 def break_at(word: str, width: float, size: float, weight: str) -> int:
-    """How much of a word that is too long stands on the first line: up to a hyphen or the like if one is near."""
+    """Return how many characters of a long word to keep on the first line, preferably up to a separator."""
     fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
     joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
     return joint if joint > fits / 2 else fits
 
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
-    """Makes the figure higher by its header and footer and writes them there; the axes keep their space."""
-    make_plain(figure)
+    """Add title, subtitle and notes to a figure, growing it so that the axes keep their size."""
+    escape_texts(figure)
     width, body = figure.get_size_inches()
     inside, style = width - 2 * MARGIN, current()
-    head = wrapped(title, inside, style.title, "bold")
-    under = wrapped(subtitle, inside, style.text)
-    foot = "\n".join(wrapped(note, inside, style.small) for note in notes)
+    head = wrap_text(title, inside, style.title, "bold")
+    under = wrap_text(subtitle, inside, style.text)
+    foot = "\n".join(wrap_text(note, inside, style.small) for note in notes)
     head_height, under_height, foot_height = (
-        height(head, style.title),
-        height(under, style.text),
-        height(foot, style.small),
+        text_height(head, style.title),
+        text_height(under, style.text),
+        text_height(foot, style.small),
     )
     keys = [legend.get_window_extent().height / figure.dpi + MARGIN for legend in figure.legends]
     top = MARGIN + head_height + under_height + MARGIN + sum(keys)
@@ -97,25 +97,25 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
     if foot:
         figure.text(left, MARGIN / total, foot, size=style.small, color=GREY, va="bottom")
     figure.set_layout_engine("constrained", rect=(left, bottom / total, inside / width, body / total), w_pad=MARGIN)
-    uncrowd(figure)
-    freeze(figure)
+    rotate_crowded_ticks(figure)
+    freeze_layout(figure)
 
 
-def height(text: str, size: float) -> float:
-    """The height of a block of lines in inches."""
-    return (text.count("\n") + 1) * size * max(LEADING, leading(current().family)) / 72 if text else 0.0
+def text_height(text: str, size: float) -> float:
+    """Return the height of a block of lines in inches."""
+    return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current().family)) / 72 if text else 0.0
 
 
 @lru_cache
-def leading(family: str) -> float:
-    """The distance of two lines over the font's size, as matplotlib sets them."""
+def line_spacing(family: str) -> float:
+    """Return matplotlib's line distance relative to the font size."""
     page, font = Figure(dpi=72), FontProperties(family=family, size=100)
     two, three = (page.text(0, 0, "lp" + "\nlp" * k, fontproperties=font).get_window_extent().height for k in (1, 2))
     return float(three - two) / 100
 
 
-def uncrowd(figure: Figure) -> None:
-    """Turns the labels of a horizontal axis where they would touch each other."""
+def rotate_crowded_ticks(figure: Figure) -> None:
+    """Rotate horizontal tick labels that would overlap."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         labels = [label for label in ax.get_xticklabels() if label.get_text()]
@@ -124,24 +124,24 @@ def uncrowd(figure: Figure) -> None:
             ax.tick_params(axis="x", labelrotation=90)
 
 
-def freeze(figure: Figure) -> None:
-    """Lays the axes out for good, rounded: the last bits of the solver depend on memory addresses."""
+def freeze_layout(figure: Figure) -> None:
+    """Fix the layout with rounded positions, as the solver's last bits vary between runs."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         ax.set_position(Bbox.from_bounds(*(round(side, 4) for side in ax.get_position().bounds)))
     figure.set_layout_engine("none")
 
 
-def absences(frame: pd.DataFrame) -> list[str]:
-    """A line an arm that has fewer finished trials than planned, and why; nothing is dropped in silence."""
-    short = list(each(frame[frame["n"] < frame["planned"]]))
+def absence_lines(frame: pd.DataFrame) -> list[str]:
+    """Describe each arm with fewer finished trials than planned; long lists are shortened."""
+    short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
 def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Each panel's legend over it under its title; panels side by side whose legends are high have them over both."""
-    if len(panels) < 2 or narrow(figure) or max(len(stacks(ax)[0]) for ax, _ in panels) <= STACKED:
+    """Put each panel's legend above it, or high legends of panels side by side across the figure."""
+    if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             legend_above(ax, title)
         return
@@ -150,50 +150,52 @@ def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
 
 
 def legend_above(ax: Axes, title: str) -> None:
-    """A legend over the axes, in as many columns as fit; the figure grows by its height."""
+    """Put a legend above the axes in as many columns as fit, growing the figure."""
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)
     if not handles:
         ax.set_title(title, loc="left")
         return
-    found = stacks(ax)
-    figure.set_figheight(figure.get_figheight() + max(height("\n".join(stack), current().text) for stack in found))
+    found = legend_columns(ax)
+    figure.set_figheight(figure.get_figheight() + max(text_height("\n".join(stack), current().text) for stack in found))
     labels = [label for stack in found for label in stack]
-    ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, **layout())
+    ax.legend(
+        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, **legend_options()
+    )
 
 
 def legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """The legend of `ax` over the whole figure, of which it may have any part; `compose` finds its place."""
+    """Put the legend of `ax` across the whole figure; `compose` places it."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         ax.set_title(title, loc="left")
         return
-    columns = len(stacked(labels, figure.get_figwidth() - 2 * MARGIN))
-    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, title=title, **layout())
+    columns = len(arrange_entries(labels, figure.get_figwidth() - 2 * MARGIN))
+    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, title=title, **legend_options())
     legend.set_in_layout(False)
 
 
-def stacks(ax: Axes) -> list[list[str]]:
-    """The entries of a legend as wide as `ax`, a list a column; [[]] where there is none."""
+def legend_columns(ax: Axes) -> list[list[str]]:
+    """Arrange the legend's entries in columns within the width of `ax`; [[]] for none."""
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)
-    return stacked(ax.get_legend_handles_labels()[1], ax.get_position().width * figure.get_figwidth())
+    return arrange_entries(ax.get_legend_handles_labels()[1], ax.get_position().width * figure.get_figwidth())
 
 
-def stacked(labels: Sequence[str], room: float) -> list[list[str]]:
-    """Entries in as many columns as fit into `room` inches, broken where one is too long."""
+def arrange_entries(labels: Sequence[str], room: float) -> list[list[str]]:
+    """Arrange entries in as many columns as fit into `room` inches, wrapping long ones."""
     if not labels:
         return [[]]
     text = current().text
-    broken = [wrapped(label, room - HANDLE, text) for label in labels]
+    broken = [wrap_text(label, room - HANDLE, text) for label in labels]
     widest = max(text_width(line, text) for label in broken for line in label.split("\n")) + HANDLE
     columns = max(1, min(len(broken), int(room / widest)))
     return [list(map(str, stack)) for stack in np.array_split(np.array(broken, dtype=object), columns)]
 
 
-def layout() -> dict[str, Any]:
-    """What all legends have in common."""
+def legend_options() -> dict[str, Any]:
+    """Return the options common to all legends."""
     return {
         "title_fontsize": current().text,
         "alignment": "left",

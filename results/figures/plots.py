@@ -1,4 +1,4 @@
-"""A study's figure as a file, or as text for the report: deterministic bytes, fonts embedded, no window."""
+"""A study's figure as a file or as text for the report, with deterministic bytes and embedded fonts."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -8,17 +8,17 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from results import store
-from results.figures.frame import arms, evidence, metric_name
+from results.figures.frame import arms_frame, evidence_text, styled_metric_name
 from results.figures.kinds.axis import axis
 from results.figures.kinds.compute import compute
-from results.figures.kinds.curves import curves, measure
+from results.figures.kinds.curves import curves, training_metric
 from results.figures.kinds.families import families
 from results.figures.kinds.intervals import intervals
 from results.figures.kinds.learning_rate import learning_rate
-from results.figures.kinds.new_size import at_any_size, new_size
+from results.figures.kinds.new_size import base_metric, new_size
 from results.figures.kinds.scale import scale
 from results.figures.kinds.shape import shape
-from results.figures.page import absences, compose
+from results.figures.page import absence_lines, compose
 from results.figures.theme import style
 from results.names import AXES, FIGURES, METRICS
 from results.records import Table
@@ -26,10 +26,10 @@ from results.statistics import tuning
 from results.store.paths import safe_name
 from results.store.planned import objective
 from results.study_results import StudyResults
-from results.style import current, naming
+from results.style import current, use_labels
 from results.tables.sentences import setting_parts
 from results.tables.study_table import table as table_of
-from results.units import PREDICTED, name
+from results.units import OBJECTIVE_SUFFIX, metric_name
 
 FORMATS = ("png", "pdf", "svg")
 
@@ -56,12 +56,12 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """The name of the study's figure, or of its training over `x`. Raises ValueError for a study's that is no name."""
+    """Return the file name of the study's figure, or of its training over `x`. Raises ValueError for an unsafe name."""
     return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
-    """Writes the study's figure, or its training over `x`, to `path`, by whose suffix it is drawn; returns the path.
+    """Write the study's figure, or its training over `x`, in the format of the path's suffix.
 
     Raises ValueError as `picture` does.
     """
@@ -72,27 +72,27 @@ def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
 def picture(
     study: StudyResults, format: str, width: float | None = None, titled: bool = True, x: str | None = None
 ) -> bytes:
-    """The study's figure, or its training over `x`, `width` inches wide (else the style's); equal results, equal bytes.
+    """Draw the study's figure, or its training over `x`, as a file's content; equal results give equal bytes.
 
-    Not `titled`, it stands under a heading that says the question already. Raises ValueError for a format that is none
-    of FORMATS, a plan whose figure is none of FIGURES, an `x` that is none of AXES, and a font that is not there.
+    width: inches, by default the style's. titled: write the question above it. Raises ValueError for an unknown format,
+    kind of figure, axis `x` or font.
     """
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
     stream = io.BytesIO()
-    with style(), naming(predicted(study.plan)):
+    with style(), use_labels(objective_labels(study.plan)):
         page = figure(study, table_of(study), width or current().width, titled, x)
         page.savefig(stream, format=format, metadata=UNSTAMPED[format])
     return stream.getvalue()
 
 
 def figure(study: StudyResults, table: Table, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """The study's figure under its question, with what was measured and what is absent written on it.
+    """Draw the study's figure below its question, with measurements and absences described.
 
-    A style's `notes: false` leaves the latter to a caption; what is not `titled` stands where there is none.
+    A style with `notes: false` leaves descriptions to the caption; an untitled figure always has them.
     """
     page = Figure(figsize=(width, 3.0), layout="constrained")
-    under, notes = explained(study, table, page, x)
+    under, notes = draw_with_notes(study, table, page, x)
     title = study.plan["question"] if titled and current().heading else ""
     if titled and not current().notes:
         under, notes = "", []
@@ -101,58 +101,61 @@ def figure(study: StudyResults, table: Table, width: float, titled: bool = True,
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """What explains the study's figure, or its training over `x`: the line above it and those below."""
-    with style(), naming(predicted(study.plan)):
+    """Return the lines that explain the figure, the one above it first."""
+    with style(), use_labels(objective_labels(study.plan)):
         page = Figure(figsize=(current().width, 3.0), layout="constrained")
-        under, notes = explained(study, table_of(study), page, x)
+        under, notes = draw_with_notes(study, table_of(study), page, x)
     return [under, *notes]
 
 
-def explained(study: StudyResults, table: Table, page: Figure, x: str | None) -> tuple[str, list[str]]:
-    """Draws the study on `page`; returns what to write above and below it."""
-    if not x and kind(study.plan) not in OVER_THE_GRID:
+def draw_with_notes(study: StudyResults, table: Table, page: Figure, x: str | None) -> tuple[str, list[str]]:
+    """Draw the study on `page`; return the lines above and below it."""
+    if not x and figure_kind(study.plan) not in OVER_THE_GRID:
         study = tuning.tuned_arms_only(study)
-    notes = curves(study, table, page, checked(x)) if x else DRAW[kind(study.plan)](study, table, page)
-    under = during(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
-    return under, [*notes, *absences(arms(study, table))]
+    notes = curves(study, table, page, check_axis(x)) if x else DRAW[figure_kind(study.plan)](study, table, page)
+    under = training_subtitle(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
+    return under, [*notes, *absence_lines(arms_frame(study, table))]
 
 
-def predicted(plan: Mapping[str, Any]) -> dict[str, str]:
-    """What the metrics of arms are called that do not learn labels."""
-    if (learned := objective(plan)) not in PREDICTED:
+def objective_labels(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return labels for the metrics of arms that do not learn labels."""
+    if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
         return {}
-    return {metric: name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
+    return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 
 
-def checked(x: str) -> str:
+def check_axis(x: str) -> str:
+    """Raises ValueError unless `x` is one of AXES."""
     if x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     return x
 
 
-def kind(plan: Mapping[str, Any]) -> str:
-    if wrong := unknown(plan):
+def figure_kind(plan: Mapping[str, Any]) -> str:
+    """Return the plan's kind of figure. Raises ValueError for an unknown one."""
+    if wrong := unknown_figure(plan):
         raise ValueError(wrong)
     return str(plan["figure"])
 
 
-def unknown(plan: Mapping[str, Any]) -> str:
-    """Which figure a plan asks for that is none of FIGURES, and which there are; "" where there is nothing wrong."""
+def unknown_figure(plan: Mapping[str, Any]) -> str:
+    """Describe a plan's unknown kind of figure; "" where it is known."""
     if plan["figure"] in FIGURES:
         return ""
     return f"figure={plan['figure']} of study {plan['study']}: one of {', '.join(FIGURES)}"
 
 
 def subtitle(study: StudyResults, table: Table) -> str:
-    """The setting, the metric, and what the marks stand for."""
-    metric = at_any_size(table.metric) if kind(study.plan) == "new-size" else table.metric
-    return f"{settings(study.plan)}: {metric_name(metric)}, {evidence(arms(study, table))}"
+    """State the setting, the metric and what the marks stand for."""
+    metric = base_metric(table.metric) if figure_kind(study.plan) == "new-size" else table.metric
+    return f"{settings_text(study.plan)}: {styled_metric_name(metric)}, {evidence_text(arms_frame(study, table))}"
 
 
-def during(study: StudyResults) -> str:
-    """The same of training curves."""
-    return f"{settings(study.plan)}: {metric_name(measure(study))} during training"
+def training_subtitle(study: StudyResults) -> str:
+    """State the setting and the metric of training curves."""
+    return f"{settings_text(study.plan)}: {styled_metric_name(training_metric(study))} during training"
 
 
-def settings(plan: Mapping[str, Any]) -> str:
+def settings_text(plan: Mapping[str, Any]) -> str:
+    """Name the setting that a plan runs on."""
     return ", ".join(setting_parts(plan["recipe"], plan.get("data"), plan["overrides"]))

@@ -1,6 +1,6 @@
-"""How every figure looks: fonts that embed, colours that the colour-blind can tell, and what a user's style chose.
+"""The look of all figures: embedded fonts, colorblind-safe colors, and the user's style.
 
-Nothing here depends on the user's matplotlibrc, the date or the machine: the same results give the same bytes.
+Nothing depends on the user's matplotlibrc, the date or the machine, so equal results give equal bytes.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ DASHES: tuple[Any, ...] = (
 )
 
 
-def settings(chosen: Style) -> Any:
-    """Names and values as in a matplotlibrc."""
+def matplotlib_settings(chosen: Style) -> Any:
+    """Return matplotlib's rcParams for a style."""
     return {
         "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # which has what the first lacks
         "font.size": chosen.text,
@@ -53,7 +53,7 @@ def settings(chosen: Style) -> Any:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's own defaults under `settings`, for the time of one figure. Raises ValueError for a font not here."""
+    """Apply the style on top of matplotlib's defaults within a `with` block. Raises ValueError for a missing font."""
     chosen = current()
     try:
         font_manager.findfont(chosen.family, fallback_to_default=False)
@@ -62,5 +62,5 @@ def style() -> Iterator[None]:
         raise ValueError(f"fonts.family={chosen.family}: not on this machine (everywhere: {shipped})") from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(settings(chosen))
+        matplotlib.rcParams.update(matplotlib_settings(chosen))
         yield

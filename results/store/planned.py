@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from results import store
-from results.did_you_mean import nearest
+from results.did_you_mean import suggestion
 
 Json = dict[str, Any]
 
@@ -48,7 +48,7 @@ def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: P
         if name not in known:
             there = ", ".join(plan["name"] for plan in plans)
             alike = [one for one in known if ("@" in one) == ("@" in name)]  # with a recipe, or without
-            raise ValueError(f"{source}: no study '{name}'{nearest(name, alike)} (there: {there})")
+            raise ValueError(f"{source}: no study '{name}'{suggestion(name, alike)} (there: {there})")
     return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
 
 

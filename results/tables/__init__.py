@@ -1,1 +1,1 @@
-"""The tables of a study, and what renders them."""
+"""Tables of studies, and the writers that render them."""

@@ -51,7 +51,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current().rank)
     rows_of = [{row.arm: row for row in layout.with_interim_marks(table)} for table in tables]
     cells = [(arm, rows.get(arm)) for arm in arms for rows in rows_of]
-    marks, footnotes = grid.number([row.notes if row else [] for _, row in cells])
+    marks, footnotes = grid.number_notes([row.notes if row else [] for _, row in cells])
     next_marks = iter(marks)
     settings = [(setting(table), table) for table in tables]
     return Grid(

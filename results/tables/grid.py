@@ -1,4 +1,4 @@
-"""A grid of text, written as Markdown that lines up in a terminal, as LaTeX (booktabs) and as HTML."""
+"""A grid of text, written as aligned Markdown, LaTeX (booktabs) or HTML."""
 
 import html
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, the value that it sorts by, the numbers of its footnotes."""
+    """A cell: its text, the value it sorts by, and the numbers of its footnotes."""
 
     text: str
     sort: float | str | None = None
@@ -17,9 +17,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A title, lines that explain the columns, rows of cells, numbered footnotes, closing lines.
+    """A table of text with title, caption lines, numbered footnotes and closing lines.
 
-    groups: (text, columns) of what stands above the header, from the first column on; none where nothing does.
+    groups: (text, columns) above the header, from the first column on; empty for no groups. label: the LaTeX label, if
+    not the title's beginning.
     """
 
     title: str
@@ -33,8 +34,8 @@ class Grid:
     label: str = ""  # what a document refers to it by, where that is not how the title begins
 
 
-def number(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
-    """The marks of each row's notes, and the footnotes in order; equal notes share a number."""
+def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Number the footnotes: return the marks of each row, and the notes in order. Equal notes share a number."""
     texts = list(dict.fromkeys(note for row in notes for note in row))
     return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
 
@@ -47,12 +48,12 @@ ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 
 
 def markdown(grid: Grid) -> str:
-    """A pipe table, padded so that it lines up as it is."""
-    body = [[escape_markdown(cell.text) + bracketed(cell.marks) for cell in row] for row in grid.rows]
-    lines = [[escape_markdown(text) for text in grouped(grid)], *body]
+    """Write a pipe table, padded to line up in a terminal."""
+    body = [[escape_markdown(cell.text) + markdown_marks(cell.marks) for cell in row] for row in grid.rows]
+    lines = [[escape_markdown(text) for text in header_with_groups(grid)], *body]
     widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(grid.header))]
     rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
-    padded = [pad(line, widths, grid.numeric) for line in lines]
+    padded = [padded_line(line, widths, grid.numeric) for line in lines]
     rows = [padded[0], f"| {' | '.join(rule)} |", *padded[1:]]
     notes = [f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1)]
     prose = [escape_markdown(line) for line in (grid.title, *grid.caption)]
@@ -60,23 +61,25 @@ def markdown(grid: Grid) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def grouped(grid: Grid) -> list[str]:
-    """The header with each column's group before it: Markdown has no cell over several columns."""
+def header_with_groups(grid: Grid) -> list[str]:
+    """Return the header with each column's group as a prefix, as Markdown cannot span columns."""
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
     return [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
 
 
-def pad(line: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+def padded_line(line: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    """Pad a line of cells to the column widths."""
     cells = [t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True)]
     return f"| {' | '.join(cells)} |"
 
 
-def bracketed(marks: tuple[int, ...]) -> str:
+def markdown_marks(marks: tuple[int, ...]) -> str:
+    """Write footnote marks in brackets."""
     return f" [{','.join(map(str, marks))}]" if marks else ""
 
 
 def escape_markdown(text: str) -> str:
-    """No text becomes a cell border, markup or a tag; "<" before a number is none."""
+    """Escape cell borders, markup and tags; "<" before a number stays."""
     line = " ".join(text.split())
     return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
 
@@ -101,19 +104,21 @@ LATEX = {
 
 
 def latex(grid: Grid) -> str:
-    """A table environment; its document needs \\usepackage{booktabs}."""
+    """Write a table environment, which needs \\usepackage{booktabs}."""
     wide = bool(grid.groups) or len(grid.header) > ONE_COLUMN
     kind = "table*" if wide else "table"  # as wide as the page, or as one of its columns
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
-    lines = [" & ".join(escape_latex(cell.text) + raised(cell.marks) for cell in row) + r" \\" for row in grid.rows]
+    lines = [
+        " & ".join(escape_latex(cell.text) + latex_marks(cell.marks) for cell in row) + r" \\" for row in grid.rows
+    ]
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(
         [
             rf"\begin{{{kind}}}",
             r"\centering",
-            rf"\caption{{{' '.join(map(escape_latex, [sentence(grid.title), *grid.caption]))}}}",
-            rf"\label{{tab:{key(grid.label or grid.title.partition(': ')[0])}}}",
+            rf"\caption{{{' '.join(map(escape_latex, [as_sentence(grid.title), *grid.caption]))}}}",
+            rf"\label{{tab:{latex_label(grid.label or grid.title.partition(': ')[0])}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             *latex_groups(grid),
@@ -128,18 +133,18 @@ def latex(grid: Grid) -> str:
     )
 
 
-def sentence(title: str) -> str:
-    """With an end: more sentences follow."""
+def as_sentence(title: str) -> str:
+    """End the title with a period unless it ends a sentence already."""
     return title if title.endswith((".", "?", "!")) else f"{title}."
 
 
-def key(label: str) -> str:
-    """What the document refers to the table by: "pooling@digits" is pooling-digits."""
+def latex_label(label: str) -> str:
+    """Return a label for references: "pooling@digits" becomes pooling-digits."""
     return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-").lower()
 
 
 def latex_groups(grid: Grid) -> list[str]:
-    """The groups over the header, each with a rule as wide as its columns."""
+    """Write the groups above the header, each with a rule over its columns."""
     if not grid.groups:
         return []
     cells, rules, first = [], "", 1
@@ -150,12 +155,13 @@ def latex_groups(grid: Grid) -> list[str]:
     return [" & ".join(cells) + r" \\", rules]
 
 
-def raised(marks: tuple[int, ...]) -> str:
+def latex_marks(marks: tuple[int, ...]) -> str:
+    """Write footnote marks as superscripts."""
     return rf"\textsuperscript{{{','.join(map(str, marks))}}}" if marks else ""
 
 
 def escape_latex(text: str) -> str:
-    """The text itself, whatever characters it has; a minus sign before a digit is one."""
+    """Escape LaTeX's special characters, and typeset minus signs before digits."""
     escaped = "".join(LATEX.get(character, character) for character in " ".join(text.split()))
     return re.sub(r"(?<![\w.=-])-(?=\d)", "$-$", escaped)
 
@@ -164,7 +170,7 @@ def escape_latex(text: str) -> str:
 
 
 def html_table(grid: Grid) -> str:
-    """A <figure> to stand in a page; every cell carries the value that a script may sort by."""
+    """Write a <figure> whose cells carry sortable values."""
     head = "".join(map(html_header, grid.header, grid.numeric))
     over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
     groups = f"<tr>{over}</tr>" if over else ""
@@ -182,20 +188,24 @@ def html_table(grid: Grid) -> str:
 
 
 def html_header(text: str, numeric: bool) -> str:
-    return f"<th{aligned(numeric)}>{html.escape(text)}</th>"
+    """Write a header cell."""
+    return f"<th{html_alignment(numeric)}>{html.escape(text)}</th>"
 
 
 def html_cell(cell: Cell, numeric: bool) -> str:
+    """Write a body cell with its sortable value and footnote marks."""
     marks = f"<sup>{','.join(map(str, cell.marks))}</sup>" if cell.marks else ""
     sort = "" if cell.sort is None else f' data-sort="{html.escape(str(cell.sort))}"'
-    return f"<td{aligned(numeric)}{sort}>{html.escape(cell.text)}{marks}</td>"
+    return f"<td{html_alignment(numeric)}{sort}>{html.escape(cell.text)}{marks}</td>"
 
 
-def aligned(numeric: bool) -> str:
+def html_alignment(numeric: bool) -> str:
+    """Return the class attribute of numeric cells."""
     return ' class="number"' if numeric else ""
 
 
 def paragraphs(lines: Sequence[str]) -> str:
+    """Write lines as HTML paragraphs."""
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from results import units
-from results.did_you_mean import nearest
+from results.did_you_mean import suggestion
 from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, as_json, json_object
 from results.statistics import claims, interaction
 from results.style import current
@@ -178,13 +178,13 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
     """Return the error for an unknown column, which names the allowed ones."""
     known = list(dict.fromkeys([*COLUMNS, *metrics]))
-    return ValueError(f"columns={name}: one of {', '.join(known)}{nearest(name, known)}")
+    return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
 
 
 def write_grid(content: Grid, format: str) -> str:
     """Write a grid as md, latex or html. Raises ValueError for another format."""
     if format not in grid.WRITERS:
-        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
+        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
     return grid.WRITERS[format](content)
 
 
@@ -196,7 +196,7 @@ def shown_columns(table: Table) -> list[str]:
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     """Lay the table out as a grid of text with footnotes."""
-    marks, footnotes = grid.number([row.notes for row in table.rows])
+    marks, footnotes = grid.number_notes([row.notes for row in table.rows])
     rows = []
     for row, mark in zip(with_interim_marks(table), marks, strict=True):
         cells = row_cells(row, columns, table.metric)
@@ -232,7 +232,7 @@ def sort_key(value: Any) -> float | str | None:
 
 def label(metric: str, objective: str = "") -> str:
     """Return the style's label of a metric, else its name."""
-    return current().labels.get(metric) or units.name(metric, objective)
+    return current().labels.get(metric) or units.metric_name(metric, objective)
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Mixed provenance: code, plugins, versions, machines and kernels that differ among the trials of one table."""
+"""Mixed provenance: code, plug-ins, versions, machines and kernels that differ among the trials of one table."""
 
 import json
 from collections import Counter, defaultdict
@@ -17,24 +17,24 @@ Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
 Trial = tuple[str, int]  # its arm and seed
 
 
-def notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
-    """A line for all that differs between trials that are over, with those that stand apart."""
+def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
+    """Note each field of provenance that differs between trials, naming the trials that stand apart."""
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     found = []
     for name, texts in comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)}):
         if differs(texts):
-            found.append(note(name, mine, texts))
+            found.append(difference_note(name, mine, texts))
     return found
 
 
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
-    """What must be the same for trials to be compared, by trial, "" where it is not known or not used.
+    """Yield each field that comparable trials share, with its value per trial; "" for unknown or unused.
 
-    A plugin counts by its name, wherever it was loaded: a baseline that studies share may be trained without it.
+    A plug-in counts only where it was loaded, as a shared baseline may be trained without it.
     """
     for name in COMPARABLE:
-        yield name, [sources(text) if name == "code" else text for text in trials[name]]
+        yield name, [source_digest(text) if name == "code" else text for text in trials[name]]
     yield "ranks", [text or "1" for text in trials["ranks"]]
     yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"]]
     yield "trained", ["as one" if text else "alone" for text in trials["fused"]]
@@ -46,33 +46,33 @@ def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
 
 
 @lru_cache(1024)
-def sources(code: str) -> str:
-    """The digest of the suite's own sources: what stands before those of plugins; of each attempt in turn."""
+def source_digest(code: str) -> str:
+    """Return the digest of the suite's own sources, without those of plug-ins, for each attempt."""
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
 def differs(texts: Iterable[str]) -> bool:
-    """Between trials, or between the attempts at one; "" is not known."""
+    """Tell whether trials, or attempts of one trial, differ; "" is unknown."""
     known = set(texts) - {""}
     return len(known) > 1 or any(THEN in text for text in known)
 
 
-def note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
-    """ "code differs between trials: a1b2 (18), c3d4 (position=none seed 3; position=2d seeds 0, 1)" """
+def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
+    """Describe one difference: "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)"."""
     groups: dict[str, list[Trial]] = defaultdict(list)
     for trial, text in zip(trials, texts, strict=True):
         if text:
             groups[text].append(trial)
     most, *rest = sorted(groups, key=lambda text: (-len(groups[text]), text))
     whole = Counter(arm for arm, _ in trials)
-    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({where(groups[text], whole)})" for text in rest)]
+    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({trials_text(groups[text], whole)})" for text in rest)]
     return f"{name} differs {'between' if rest else 'within'} trials: {', '.join(parts)}"
 
 
-def where(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
-    """ "position=none seed 3; all of position=2d", "25 trials of 10 arms", "65: all of 13 arms".
+def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
+    """List trials: "position=none seed 3; all of position=2d", or "25 trials of 10 arms".
 
-    whole: how many trials each arm has.
+    whole: the number of trials of each arm.
     """
     seeds: dict[str, list[int]] = defaultdict(list)
     for arm, seed in trials:

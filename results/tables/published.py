@@ -111,7 +111,7 @@ def render(found: PublishedComparison, format: str) -> str:
 
 def claims_grid(found: PublishedComparison) -> Grid:
     """Lay the claims out as a grid of text."""
-    marks, footnotes = grid.number([claim.notes for claim in found.claims])
+    marks, footnotes = grid.number_notes([claim.notes for claim in found.claims])
     return Grid(
         title="What is claimed, judged by our trials",
         caption=[
@@ -143,7 +143,7 @@ def claim_cells(claim: PublishedClaim, marks: tuple[int, ...]) -> list[Cell]:
 
 def arms_grid(found: PublishedComparison) -> Grid:
     """Lay the arms with published numbers out as a grid of text."""
-    marks, footnotes = grid.number([row.notes for row in found.rows])
+    marks, footnotes = grid.number_notes([row.notes for row in found.rows])
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],

@@ -357,7 +357,7 @@ def wide_margin_notes(plan: Mapping[str, Any], baseline: float | None) -> list[s
 
 def study_notes(study: StudyResults) -> list[str]:
     """Note mixed code or machines, few seeds, what arms start from, and repeated looks."""
-    notes = [*provenance.notes(study.columns), *study.plan.get("notes", [])]
+    notes = [*provenance.provenance_notes(study.columns), *study.plan.get("notes", [])]
     seeds = len(study.plan["seeds"])
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")

@@ -158,7 +158,7 @@ def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
     """The total is over distinct trials; each study says how many it shares."""
     seconds = {t.id: t.train_seconds for study in five() for t in study.trials.itertuples()}
     text = Page(complete).text
-    assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration(sum(seconds.values()))}" in text
+    assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration_text(sum(seconds.values()))}" in text
     assert "5 of its 20 trials are shared with other studies of this report" in text
 
 
@@ -172,12 +172,12 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)
     study = next(one for one in studies if one.plan["study"] == plan["study"])
-    said = f"; before it {report.duration(taken)} in 5 trials that they start from"
-    assert said in report.cost(study, Counter(study.columns["id"]))
-    assert len(report.seconds([study])) == 25
-    assert len(report.seconds(studies)) == len({one for each in studies for one in each.columns["id"]})
+    said = f"; before it {report.duration_text(taken)} in 5 trials that they start from"
+    assert said in report.cost_text(study, Counter(study.columns["id"]))
+    assert len(report.trial_seconds([study])) == 25
+    assert len(report.trial_seconds(studies)) == len({one for each in studies for one in each.columns["id"]})
     export.write(studies, tmp_path / "all.parquet")
-    assert report.seconds(load_studies(tmp_path / "all.parquet")) == report.seconds(studies)
+    assert report.trial_seconds(load_studies(tmp_path / "all.parquet")) == report.trial_seconds(studies)
 
 
 def test_studies_are_linked_where_they_share_something() -> None:
@@ -303,7 +303,7 @@ def test_the_template_is_packaged() -> None:
 )
 def test_a_duration_is_written_as_a_person_writes_it(seconds: float, text: str) -> None:
     """Seconds below a minute, minutes below an hour, then hours."""
-    assert report.duration(seconds) == text
+    assert report.duration_text(seconds) == text
 
 
 def test_provenance_names_every_value_that_occurs() -> None:

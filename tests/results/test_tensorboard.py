@@ -37,7 +37,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:
 def test_tensorboard_reads_every_curve(tmp_path: Path) -> None:
     """Each trial that has begun is a run, each column of its metrics a scalar, with the steps and the seconds."""
     study = holed()
-    tensorboard.mirror([study], tmp_path)
+    tensorboard.write_events([study], tmp_path)
     runs = sorted(path.parent for path in tmp_path.rglob("*tfevents*"))
     begun = study.history[["arm", "seed"]].drop_duplicates()
     assert {(run.parent.name, run.name) for run in runs} == {
@@ -70,7 +70,7 @@ def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path
     sizes = []
     for lines in (curve[:4], curve[:4], curve, other):
         record = synthetic.Record({"status": "running", "reason": "", "config": ""}, lines)
-        tensorboard.mirror([synthetic.results(plan, {trial: record})], tmp_path)
+        tensorboard.write_events([synthetic.results(plan, {trial: record})], tmp_path)
         sizes.append((file.stat().st_size, file.stat().st_ino, [value for _, _, value in scalars(file.parent)["lr"]]))
     assert sizes[0] == sizes[1]
     assert (sizes[2][0] > sizes[0][0], sizes[2][1] == sizes[0][1]) == (True, True)
@@ -82,7 +82,7 @@ def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path
 def test_names_cannot_leave_the_folder(tmp_path: Path) -> None:
     """An arm is one folder below its study, whatever it is called."""
     names = ["model=timm/resnet18", "..", "../../etc", "pool=gap,lr=0.002"]
-    assert [tensorboard.named(name) for name in names] == [
+    assert [tensorboard.folder_name(name) for name in names] == [
         "model=timm%2Fresnet18", "%2E.", "%2E.%2F..%2Fetc", "pool=gap,lr=0.002"
     ]  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_mirrored_is_one_line(tmp_path: Path, monkeypatch: pytest
     ids = [trial["id"] for arm in plan["arms"] for trial in arm["trials"]]
     nothing = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
     with pytest.raises(ValueError, match="no trial has been evaluated yet"):
-        tensorboard.mirror([nothing], tmp_path / "out")
+        tensorboard.write_events([nothing], tmp_path / "out")
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
     status, _, errors = called(
         monkeypatch, "export", "--runs", runs, "--to", "tensorboard", "--out", str(tmp_path / "out")

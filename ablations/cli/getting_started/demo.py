@@ -69,9 +69,9 @@ def shown(plan: Json, place: "Place", where: str) -> str:
     from ablations.reporting.publish import publish
     from results import report, store
     from results.figures import plots
-    from results.study_results import of_plans
+    from results.study_results import load_plans
 
-    (study,) = of_plans(place.runs, [plan])
+    (study,) = load_plans(place.runs, [plan])
     table, page = publish(study, place.runs), place.runs / "report.html"
     report.write([study], page)
     figure = store.study_folder(place.runs, study.name) / "figures" / plots.file_name(study)

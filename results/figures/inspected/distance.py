@@ -1,4 +1,4 @@
-"""How far each head looks, by depth: arXiv 2010.11929, Figures 7 (right) and 11."""
+"""Mean attention distance per head over depth: arXiv 2010.11929, Figures 7 (right) and 11."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:
-    """A mark a head; the dashed line is a head that attends to all patches alike."""
+    """Draw a mark per head; the dashed line stands for uniform attention."""
     distances = inside.arrays["distance"]
     figure.set_figheight(2.4)
-    legend_above(by_depth(distances, inside.facts["uniform_distance"], figure.subplots()), "")
+    legend_above(distance_by_depth(distances, inside.facts["uniform_distance"], figure.subplots()), "")
     heads = distances.shape[1]
     every = "" if heads <= len(current().palette) else f", {heads} heads a layer"
     return [
@@ -29,8 +29,8 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
     ]
 
 
-def by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> Axes:
-    """distances (layers, heads), and what attention to all patches alike would give: pixels."""
+def distance_by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> Axes:
+    """Plot distances (layers, heads) in pixels, with the value of uniform attention."""
     depth, heads = distances.shape
     palette = current().palette
     for head in range(heads):

@@ -1,4 +1,4 @@
-"""Principal components of the filters that see the image: arXiv 2010.11929, Figure 7, left."""
+"""Principal components of the embedding filters: arXiv 2010.11929, Figure 7, left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.images import bare, colours, stretched
+from results.figures.images import normalized, strip_axes, to_rgb
 
 if TYPE_CHECKING:
     from results.store.inspection_data import Inspection
@@ -19,10 +19,10 @@ PAPER = 0.85
 
 
 def filters(inside: Inspection, figure: Figure) -> list[str]:
-    """Each component in its own colours: its smallest value black, its largest white (over all channels)."""
+    """Draw each component stretched to its own range, black to white over all channels."""
     components, share = inside.arrays["filters"], inside.arrays["filters_share"]
     ax = figure.subplots()
-    tiles(components, ax)
+    draw_tiles(components, ax)
     height, width = ax.images[0].get_size()
     figure.set_figheight((figure.get_figwidth() - 0.2) * height / width)
     what = "component" if len(components) == 1 else f"{len(components)} principal components"
@@ -32,16 +32,16 @@ def filters(inside: Inspection, figure: Figure) -> list[str]:
     ]
 
 
-def tiles(components: np.ndarray, ax: Axes) -> Axes:
-    """components (K, C, H, W): each as a picture, in rows."""
-    bare(ax).set_frame_on(False)
-    pictures = [colours(stretched(one)) for one in components]
-    ax.imshow(tiled(pictures, min(COLUMNS, len(pictures))), interpolation="nearest")
+def draw_tiles(components: np.ndarray, ax: Axes) -> Axes:
+    """Draw components (K, C, H, W) as pictures in rows."""
+    strip_axes(ax).set_frame_on(False)
+    pictures = [to_rgb(normalized(one)) for one in components]
+    ax.imshow(tile_pictures(pictures, min(COLUMNS, len(pictures))), interpolation="nearest")
     return ax
 
 
-def tiled(tiles: list[np.ndarray], columns: int) -> np.ndarray:
-    """Pictures (H, W, 3), enlarged to about SIDE pixels, in rows on pale grey: white and black both end somewhere."""
+def tile_pictures(tiles: list[np.ndarray], columns: int) -> np.ndarray:
+    """Tile pictures (H, W, 3), enlarged to about SIDE pixels, on pale gray."""
     zoom = max(1, SIDE // max(tiles[0].shape[:2]))
     tiles = [tile.repeat(zoom, axis=0).repeat(zoom, axis=1) for tile in tiles]
     H, W, _ = tiles[0].shape

@@ -1,1 +1,1 @@
-"""The kinds of figures that a study may name, one file each."""
+"""The kinds of figure that a study may name, one file each."""

@@ -1,12 +1,12 @@
-"""The metric over an ordered factor, and on the second axis what each value costs: patch size and the like."""
+"""The metric over an ordered factor, with the cost of each value on a second axis."""
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit, log_ticks
-from results.figures.frame import arms, each, seeds, x_of
-from results.figures.lines import marks, over_axis, place, spelled, values
+from results.figures.frame import arms_frame, rows_of, seeds_frame, x_setting
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note, tick_labels, with_positions
 from results.figures.page import legend_above
 from results.figures.theme import GREY
 from results.records import Table
@@ -14,31 +14,31 @@ from results.study_results import StudyResults
 
 
 def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draws the study on `figure`; returns what to write under it."""
-    frame = place(arms(study, table))
+    """Draw the study on `figure`; return the lines to write below."""
+    frame = with_positions(arms_frame(study, table))
     figure.set_figheight(2.6)
     ax = figure.subplots()
     one_line = frame["series"].nunique() == 1
-    points, labels = seeds(study, table.metric), judged(frame) if one_line else values(frame)
-    over_axis(frame, points, ax, table.metric, x_of(study.plan), labels)
-    compute(frame, ax.twinx())
+    points, labels = seeds_frame(study, table.metric), verdict_tick_labels(frame) if one_line else tick_labels(frame)
+    draw_over_axis(frame, points, ax, table.metric, x_setting(study.plan), labels)
+    draw_compute(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)
     if one_line:
         return []
     legend_above(ax, "")
-    return [marks(x_of(study.plan)), *spelled(frame)]
+    return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
 
 
-def judged(frame: pd.DataFrame) -> list[str]:
-    """A label a value: the value over the verdict of its arm."""
-    rows = each(frame.sort_values("at", kind="stable"))
+def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
+    """Return each tick's value with the arm's verdict below it."""
+    rows = rows_of(frame.sort_values("at", kind="stable"))
     words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
-    return [f"{value}\n{word}" for value, word in zip(values(frame), words, strict=True)]
+    return [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
 
 
-def compute(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """FLOPs of one image forward, in grey, on a log axis."""
+def draw_compute(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw forward FLOPs per image in gray on a log axis."""
     size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")

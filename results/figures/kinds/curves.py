@@ -1,4 +1,4 @@
-"""Validation over training, seeds as bands, unfinished trials included: arXiv 2010.11929, Figure 9."""
+"""Validation over training with bands over seeds, also of unfinished trials: arXiv 2010.11929, Figure 9."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,8 +8,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.frame import alone, arms, each, x_of
-from results.figures.lines import Look, axis_name, is_long, looks, metric_axis, nothing_yet, place, plain, values
+from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
+from results.figures.lines import (
+    SeriesStyle,
+    axis_name,
+    empty_panel,
+    metric_axis,
+    names_several_settings,
+    series_styles,
+    tick_labels,
+    value_text,
+    with_positions,
+)
 from results.figures.page import legend_above
 from results.figures.theme import DASHES, GREY, current
 from results.names import AXES
@@ -21,37 +31,37 @@ from results.units import unit
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
-EVEN = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
+MAX_SPEED_RATIO = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
 MARKED = 8  # marks on a line, about
 SMALL: dict[str, Any] = {"markersize": 3.5}
 BANDS = 6  # at most: more of them hide each other, and the lines
 
 
 def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
-    """Draws the study's training over `x`, one of AXES, on `figure`; returns what to write under it."""
-    frame = place(alone(arms(study, table), study.plan))
+    """Draw the study's training over `x`, one of AXES; return the lines to write below."""
+    frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     figure.set_figheight(2.9)
     ax = figure.subplots()
-    lines, said = followed(study, frame)
-    training_curves(lines, evaluations(study, measure(study)), ax, measure(study), x)
+    lines, said = arms_to_follow(study, frame)
+    draw_training_curves(lines, evaluations_frame(study, training_metric(study)), ax, training_metric(study), x)
     if said:
-        name_lines(lines, ax)
+        line_entries(lines, ax)
     else:
-        name_series(lines, ax)
+        series_entries(lines, ax)
         if study.plan["curves"]:
-            dashes_legend(lines, ax, f"{axis_name(x_of(study.plan))} ")
+            dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
     legend_above(ax, "")
-    return [*said, note(lines), *(load_of_machines(study, list(lines["arm"])) if x == "seconds" else [])]
+    return [*said, lines_note(lines), *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
 
 
-def load_of_machines(study: StudyResults, arms: list[str]) -> list[str]:
-    """A warning where trials of equal FLOPs differ by more than EVEN in seconds a step, which no model explains."""
+def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
+    """Warn where step times differ by more than MAX_SPEED_RATIO between trials of equal FLOPs."""
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
     planned = {arm["name"]: (arm["flops"], arm["config"].get("batch")) for arm in study.plan["arms"]}
     ranges = pace.groupby([str(planned[arm]) for arm in pace.index.get_level_values("arm")]).agg(["min", "max"])
     ratio = ranges["max"] / ranges["min"]
-    if ratio.empty or ratio.max() <= EVEN:
+    if ratio.empty or ratio.max() <= MAX_SPEED_RATIO:
         return []
     worst = ranges[ratio == ratio.max()].iloc[0]
     return [
@@ -60,30 +70,29 @@ def load_of_machines(study: StudyResults, arms: list[str]) -> list[str]:
     ]
 
 
-def followed(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The arms to follow over training, with the `dash` of each, and the sentence that says which they are.
+def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Choose the arms to draw over training, with a column `dash`, and say which they are.
 
-    All of them, dashed by the point of the study's curve, need no sentence. Of a tuned study those that its question is
-    about, as in Figure 9: every arm at its own point of the grid, and dashed at its baseline's, where that is another;
-    their `line` names the point. frame: rows of `arms` with `at`.
+    By default all arms are drawn, dashed by their point on the curve. In a tuned study each arm appears at its own
+    value, and dashed at its baseline's value if different. frame: rows of `arms_frame` with `at`.
     """
-    if dashes := in_question(study):
+    if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
-        named = [f"{row.line}, {point_name(row, study)}" for row in each(rows)]
+        named = [f"{row.line}, {point_name(row, study)}" for row in rows_of(rows)]
         at = " and ".join(map(axis_name, study.plan["tune"]))
         other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
         return (
             rows.assign(dash=[dashes[arm] for arm in rows["arm"]], line=named),
             [f"Over training each is at the {at} that most of its seeds choose in validation{other}."],
         )
-    table, swept = looks(frame), sorted(set(frame["at"]))
+    table, swept = series_styles(frame), sorted(set(frame["at"]))
     if not study.plan["curves"]:
         return frame.assign(dash=[table[name].dash for name in frame["series"]]), []
     return frame.assign(dash=[DASHES[swept.index(at) % len(DASHES)] for at in frame["at"]]), []
 
 
-def in_question(study: StudyResults) -> dict[str, Any]:
-    """Arm -> dashes, of each tuned arm's own point of the grid and its baseline's; none while nothing can be chosen."""
+def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
+    """Map arm to dashes: each tuned arm at its own value and at its baseline's; empty while none can be chosen."""
     entries, own = {entry["name"]: entry for entry in study.plan.get("tuned", [])}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry["baseline"]]) for entry in entries.values() if entry["baseline"] in own]
     dashes = {entry["points"][point]: DASHED for entry, point in elsewhere}
@@ -91,45 +100,48 @@ def in_question(study: StudyResults) -> dict[str, Any]:
 
 
 def point_name(row: Any, study: StudyResults) -> str:
-    """ "lr=0.004" """
-    x = x_of(study.plan)
-    return row.tick or f"{current().labels.get(x, x)}={plain(row.x)}"
+    """Name an arm's point: "lr=0.004"."""
+    x = x_setting(study.plan)
+    return row.tick or f"{current().labels.get(x, x)}={value_text(row.x)}"
 
 
-def note(frame: pd.DataFrame) -> str:
-    """What lines and bands are. frame: a row a line."""
-    band = f"; band: 95% t interval, from {BAND} seeds on" if banded(frame) else f"; no bands: more than {BANDS} lines"
+def lines_note(frame: pd.DataFrame) -> str:
+    """Explain lines and bands. frame: a row per line."""
+    band = (
+        f"; band: 95% t interval, from {BAND} seeds on" if has_bands(frame) else f"; no bands: more than {BANDS} lines"
+    )
     return (
         f"Lines: mean over the finished seeds (where there is none, over those that go on){band}. Thin: single seeds "
         f"of fewer than {BAND}, trials that diverged (×), failed or go on."
     )
 
 
-def banded(frame: pd.DataFrame) -> bool:
+def has_bands(frame: pd.DataFrame) -> bool:
+    """Tell whether bands are drawn: too many would hide each other."""
     return len(frame) <= BANDS
 
 
-def evaluations(study: StudyResults, metric: str) -> pd.DataFrame:
-    """A row an evaluation: arm, seed, the trial's status, step, epoch, images, seconds, value in the metric's unit."""
+def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
+    """Build a frame with a row per evaluation: arm, seed, status, the AXES, and value in display units."""
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
     history = history.assign(value=unit(metric).scale * history[metric])
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
-def training_curves(
+def draw_training_curves(
     frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str = "val_accuracy", x: str = "step"
 ) -> Axes:
-    """The metric over `x`, one of AXES: a line an arm, in the colour of its series and with its own dashes.
+    """Draw the metric over `x`, a line per arm in its series' color.
 
-    frame: rows of `arms` with `at` and `dash`; history: rows of `evaluations`.
+    frame: rows of `arms_frame` with `at` and `dash`. history: rows of `evaluations_frame`.
     """
-    table, found = dashed(frame), history[history["arm"].isin(frame["arm"])]
+    table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = axis_unit(x, found[x])
     found = found.assign(at=found[x] / size).dropna(subset="at")
     drawn = []
-    for row in each(frame):
+    for row in rows_of(frame):
         own = found[found["arm"] == row.arm]
-        mean = averaged(own) if banded(frame) else averaged(own).assign(low=np.nan, high=np.nan)
+        mean = mean_over_seeds(own) if has_bands(frame) else mean_over_seeds(own).assign(low=np.nan, high=np.nan)
         draw_mean(mean, ax, table[row.arm])
         single = own if own["seed"].nunique() < BAND else own[own["status"] != "finished"]
         draw_seeds(single, ax, table[row.arm])
@@ -139,51 +151,51 @@ def training_curves(
     metric_axis(ax, metric, *drawn)
     if found.empty:
         ax.set_xticks([])
-        nothing_yet(ax, "no evaluation yet")
+        empty_panel(ax, "no evaluation yet")
     return ax
 
 
-def dashed(frame: pd.DataFrame) -> dict[str, Look]:
-    """A look an arm: that of its series with its own dashes; marks too where colour and dashes do not tell all apart.
+def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
+    """Return a style per arm: its series' color, its own dashes, and marks where these are ambiguous.
 
-    frame: rows of `arms` with `dash`.
+    frame: rows of `arms_frame` with `dash`.
     """
-    table = looks(frame)
+    table = series_styles(frame)
     pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
     marked = len(set(pairs)) < len(pairs)
     return {
         row.arm: replace(table[row.series], dash=row.dash, marker=table[row.series].marker if marked else "")
-        for row in each(frame)
+        for row in rows_of(frame)
     }
 
 
-def name_lines(frame: pd.DataFrame, ax: Axes) -> None:
-    """An entry a line."""
-    table = dashed(frame)
-    for row in each(frame):
+def line_entries(frame: pd.DataFrame, ax: Axes) -> None:
+    """Add a legend entry per line."""
+    table = style_by_arm(frame)
+    for row in rows_of(frame):
         look = table[row.arm]
         ax.plot([], [], color=look.colour, linestyle=look.dash, marker=look.marker, label=row.line, **SMALL)
 
 
-def name_series(frame: pd.DataFrame, ax: Axes) -> None:
-    """An entry a series, in the dashes of its arms where they are alike."""
-    table = dashed(frame)
+def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
+    """Add a legend entry per series."""
+    table = style_by_arm(frame)
     for _, rows in frame.groupby("series", sort=False):
         look = table[rows["arm"].iloc[0]]
         dash = look.dash if len(rows) == 1 else "-"
         line = rows["line"].iloc[0]
-        named = "baseline" if rows["reference"].any() and is_long(line) else line
+        named = "baseline" if rows["reference"].any() and names_several_settings(line) else line
         ax.plot([], [], color=look.colour, linestyle=dash, marker=look.marker, label=named, **SMALL)
 
 
-def dashes_legend(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
-    """Entries for the points of the curve."""
-    for k, value in enumerate(values(frame)):
+def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
+    """Add legend entries for the points of the curve."""
+    for k, value in enumerate(tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
 
-def measure(study: StudyResults) -> str:
-    """What is evaluated during training and nearest to the study's metric; the training loss without validation."""
+def training_metric(study: StudyResults) -> str:
+    """Return the evaluated metric closest to the study's; the training loss without validation."""
     name = {"test_loss": "val_loss", "val_loss": "val_loss", "train_loss": "train_loss"}.get(
         study.plan["metric"], "val_accuracy"
     )
@@ -192,7 +204,7 @@ def measure(study: StudyResults) -> str:
 
 
 def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
-    """(size, name) of the axis: seconds become minutes or hours where there are more than ten."""
+    """Return (size, name) of the axis unit: long times are in minutes or hours."""
     if x != "seconds":
         return 1.0, AXES[x]
     longest = found.max() if len(found) else 0.0
@@ -200,10 +212,10 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
     return size, f"{AXES[x]} ({TIMES[size]})"
 
 
-def averaged(history: pd.DataFrame) -> pd.DataFrame:
-    """at, mean, low, high over seeds at the steps that all of them reached: of the finished, else of those that go on.
+def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds at common steps: columns at, mean, low, high.
 
-    low and high are NaN for fewer seeds than BAND.
+    Finished trials count, or running ones where none has finished. low and high are NaN below BAND seeds.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
@@ -214,27 +226,27 @@ def averaged(history: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def draw_mean(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
-    """rows: of `averaged`."""
+def draw_mean(rows: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
+    """Draw the mean and its band. rows: from `mean_over_seeds`."""
     if rows.empty:
         return
     if rows["low"].notna().any():
         ax.fill_between(rows["at"], rows["low"], rows["high"], color=look.colour, alpha=0.12, linewidth=0)
-    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, **marks(rows, look))
+    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, **mark_options(rows, look))
 
 
-def draw_seeds(history: pd.DataFrame, ax: Axes, look: Look) -> None:
-    """A thin line a trial, ending in a cross where it diverged."""
+def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
+    """Draw a thin line per trial, ending in a cross where it diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
-        thin = {"linewidth": 0.6, **marks(trial, look)}
+        thin = {"linewidth": 0.6, **mark_options(trial, look)}
         ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=look.dash, **thin)
         if (trial["status"] == "diverged").any():
             ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)
 
 
-def marks(rows: pd.DataFrame, look: Look) -> dict[str, Any]:
-    """Those of the look along the line; else one where there is a single evaluation, through which no line goes."""
+def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
+    """Return the options of marks along a line; a single evaluation gets a dot."""
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), **SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

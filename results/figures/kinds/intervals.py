@@ -1,6 +1,6 @@
-"""A row an arm: its mean with the interval, its seeds, the verdict against the baseline, the published value apart.
+"""A row per arm: mean with interval, seeds, verdict and published value, for arms without an order.
 
-The plot for a table whose arms have no order, such as arXiv 2010.11929, Table 8 (position embeddings).
+Compare arXiv 2010.11929, Table 8 (position embeddings).
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from results.figures.frame import arms, each, metric_label, number, seeds, signed
-from results.figures.lines import possible
-from results.figures.page import narrow, wrapped
+from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
+from results.figures.lines import attainable
+from results.figures.page import is_narrow, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE, current
 from results.records import Table
 from results.study_results import StudyResults
@@ -32,49 +32,49 @@ MARKS = (
 
 
 def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draws the study on `figure`, as high as its arms need; returns what to write under it."""
-    frame, metric = arms(study, table), table.metric
+    """Draw the study on `figure`, sized to its arms; return the lines to write below."""
+    frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
-    stacked = narrow(figure)
+    stacked = is_narrow(figure)
     figure.set_figheight(FRAME + len(frame) * (NARROW_ROW if stacked else ROW))
     aside = published and not stacked
     panels = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1.25]) if aside else [figure.subplots()]
-    interval_rows(frame, seeds(study, metric), panels[0], metric)
+    draw_intervals(frame, seeds_frame(study, metric), panels[0], metric)
     (text_above if stacked else text_beside)(frame, panels[0], metric)
     if aside:
-        published_rows(frame, panels[1], wrapped(layout.published_source(table), 1.35, current().small))
+        draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current().small))
     elsewhere = f"* published in another setting, its level is not comparable: {layout.published_source(table)}."
-    marks = MARKS.format(baseline=diamond(frame))
+    marks = MARKS.format(baseline=baseline_note(frame))
     return [marks, elsewhere] if published and stacked else [marks]
 
 
-def diamond(frame: pd.DataFrame) -> str:
-    """What the mark of a baseline means."""
+def baseline_note(frame: pd.DataFrame) -> str:
+    """Explain the baseline's mark."""
     if frame["reference"].sum() > 1:
         return "Diamonds: baselines, each of the arms at the same point"
-    return f"Diamond{'' if common_baseline(frame) is None else ', dashed line'}: baseline"
+    return f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
 
 
-def common_baseline(frame: pd.DataFrame) -> float | None:
-    """The mean of the baseline where all arms have the same and it is known."""
+def baseline_mean(frame: pd.DataFrame) -> float | None:
+    """Return the mean of the only baseline; None for several or an unknown mean."""
     baselines = frame["mean"][frame["reference"]]
     return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
 
 
-def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
-    """Intervals and seeds, first arm on top. frame: rows of `arms`; points: rows of `seeds`."""
-    for y, row in enumerate(each(frame)):
+def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
+    """Draw intervals and seeds, first arm on top. frame: rows of `arms_frame`. points: rows of `seeds_frame`."""
+    for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
         ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, alpha=0.45, markersize=3, markeredgewidth=0)
         if np.isnan(row.mean):
             ax.axhspan(y - 0.18, y + 0.18, facecolor=PALE, edgecolor=LIGHT, hatch="////", linewidth=0)
             continue
-        colour = colour_of(row)
+        colour = verdict_color(row)
         if not np.isnan(row.low):
             ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1.8, solid_capstyle="butt")
         face = colour if row.reference or row.verdict in RESOLVED else "white"
         ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face)
-    baseline = common_baseline(frame)
+    baseline = baseline_mean(frame)
     if baseline is not None:
         ax.axvline(baseline, color=current().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     ax.set_ylim(len(frame) - 0.5, -0.5)
@@ -84,56 +84,59 @@ def interval_rows(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: s
     ax.set_xlabel(metric_label(metric))
     if frame["mean"].notna().any():
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        low, high = possible(metric, *ax.dataLim.intervalx)
+        low, high = attainable(metric, *ax.dataLim.intervalx)
         ax.set_xlim(low - 0.06 * (high - low or 1.0), high + 0.06 * (high - low or 1.0))
     else:
         ax.set_xticks([])
     return ax
 
 
-def colour_of(row: Any) -> str:
+def verdict_color(row: Any) -> str:
+    """Return the color of a row's verdict."""
     style = current()
     return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
 
 
-def verdict(row: Any, metric: str) -> str:
-    """What is known of an arm against its baseline: "worse" over "−18.2 points [−20.1, −16.3]"."""
+def verdict_text(row: Any, metric: str) -> str:
+    """Write the verdict and difference: "worse" over "−18.2 points [−20.1, −16.3]"."""
     if row.n == 0:
         return f"no finished trial\n{row.gap}"
     if row.reference:
-        return "baseline" + count(row)
+        return "baseline" + count_text(row)
     known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
-    word = known.replace("-", " ") + count(row)
+    word = known.replace("-", " ") + count_text(row)
     if np.isnan(row.delta):
         return word
-    digits = places(metric)
-    text = signed(row.delta, digits) + unit(metric).of_difference
+    digits = decimals(metric)
+    text = signed_text(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
-        text += f" [{signed(row.delta_low, digits)}, {signed(row.delta_high, digits)}]"
+        text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"
     return f"{word}\n{text}"
 
 
-def places(metric: str) -> int:
-    """Decimals in a picture: fewer than in the table, unless the style says how many."""
+def decimals(metric: str) -> int:
+    """Return the decimals in a figure, fewer than in a table unless the style sets them."""
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
     return current().digits.get(kind, usual)
 
 
-def count(row: Any) -> str:
+def count_text(row: Any) -> str:
+    """Write " (n = 3 of 5)" where trials are absent."""
     return f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
 
 
 def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
-    """Names on the left of the rows, verdicts on their right."""
+    """Write names left of the rows and verdicts right of them."""
     ax.set_yticks(
-        range(len(frame)), [wrapped(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]]
+        range(len(frame)),
+        [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]],
     )
     right = ax.secondary_yaxis("right")
-    right.set_yticks(range(len(frame)), [verdict(row, metric) for row in each(frame)])
+    right.set_yticks(range(len(frame)), [verdict_text(row, metric) for row in rows_of(frame)])
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
-    for label, row in zip(right.get_yticklabels(), each(frame), strict=True):
-        label.set_color(colour_of(row))
+    for label, row in zip(right.get_yticklabels(), rows_of(frame), strict=True):
+        label.set_color(verdict_color(row))
     beyond: dict[str, Any] = {
         "xycoords": "axes fraction",
         "xytext": (6, 4),
@@ -144,28 +147,28 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
 
 
 def text_above(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
-    """Names over the rows and verdicts under them, for one column of a paper or a telephone."""
+    """Write names above the rows and verdicts below them, on a narrow page."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
-    for y, row in enumerate(each(frame)):
+    for y, row in enumerate(rows_of(frame)):
         line: dict[str, Any] = {"transform": to, "size": current().small, "bbox": clear, "va": "center"}
         ax.text(0, y - 0.27, row.label, weight="bold", **line)
-        ax.text(0, y + 0.33, verdict(row, metric).replace("\n", ": "), color=colour_of(row), **line)
+        ax.text(0, y + 0.33, verdict_text(row, metric).replace("\n", ": "), color=verdict_color(row), **line)
         if not np.isnan(row.published):
-            ax.text(1, y - 0.27, f"published*: {number(row.published)}", ha="right", color=GREY, **line)
+            ax.text(1, y - 0.27, f"published*: {minus_text(row.published)}", ha="right", color=GREY, **line)
 
 
-def published_rows(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
-    """The published values on an axis of their own, on grey: another setting."""
+def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
+    """Draw published values on a separate gray axis: another setting."""
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
-    for y, row in enumerate(each(frame)):
+    for y, row in enumerate(rows_of(frame)):
         if np.isnan(row.published):
             continue
         ax.plot([row.published], [y], "s", color=GREY)
         ax.annotate(
-            number(row.published),
+            minus_text(row.published),
             (row.published, y),
             xytext=(0, 5),
             textcoords="offset points",

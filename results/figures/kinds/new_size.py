@@ -1,4 +1,4 @@
-"""Trained at one image size, tested at others: accuracy over the size of the test images, a line an arm."""
+"""Accuracy over the size of test images, for models trained at one size."""
 
 from dataclasses import replace
 from math import nan
@@ -7,8 +7,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.frame import arms, seeds, written
-from results.figures.lines import draw_lines, extent, metric_axis, nothing_yet, plain, spelled, swept_axis
+from results.figures.frame import arms_frame, seeds_frame, series_label
+from results.figures.lines import (
+    baseline_notes,
+    draw_lines,
+    empty_panel,
+    measured_columns,
+    metric_axis,
+    swept_axis,
+    value_text,
+)
 from results.figures.page import legend_above
 from results.figures.theme import GREY
 from results.records import Table
@@ -21,79 +29,82 @@ TRAINED = "\n(trained)"
 
 
 def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draws the study on `figure`; returns what to write under it."""
-    sizes, metric = tested(study), at_any_size(table.metric)
-    parts = [at_size(study, table, size, name) for size, name in sizes.items()]
+    """Draw the study on `figure`; return the lines to write below."""
+    sizes, metric = metrics_by_size(study), base_metric(table.metric)
+    parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
     figure.set_figheight(3.0)
     ax = figure.subplots()
-    over_sizes(frame, points, ax, metric, trained(study))
+    draw_over_sizes(frame, points, ax, metric, training_size(study))
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
-    return [marks(study, table.metric), *spelled(frame)]
+    return [marks_note(study, table.metric), *baseline_notes(frame)]
 
 
-def tested(study: StudyResults) -> dict[float, str]:
-    """Size of the test images -> the metric there, in order; at the size of training it is the result's own."""
-    base, own = at_any_size(study.plan["metric"]), trained(study)
+def metrics_by_size(study: StudyResults) -> dict[float, str]:
+    """Map each test size to its metric; the training size has the result's own."""
+    base, own = base_metric(study.plan["metric"]), training_size(study)
     names = [study.plan["metric"], *(f"{base}@{name.partition('@')[2]}" for name in study.plan.get("evals", []))]
     sized = {float(match[1]): match[0] for name in names if (match := evals.AT_SIZE.fullmatch(name))}
     return dict(sorted((sized | {own: base}).items()))
 
 
-def at_any_size(metric: str) -> str:
-    """ "test_accuracy" of "test_accuracy@16" """
+def base_metric(metric: str) -> str:
+    """Strip the size: "test_accuracy" of "test_accuracy@16"."""
     return metric.partition("@")[0]
 
 
-def trained(study: StudyResults) -> float:
-    """The size of the training images, of the baseline's if they differ: pixels a side."""
+def training_size(study: StudyResults) -> float:
+    """Return the baseline's training image size in pixels."""
     planned = {arm["name"]: arm for arm in study.plan["arms"]}
     return float(planned[study.plan["baseline"]]["config"][SIZE])
 
 
-def at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows of `arms` and of `seeds` at one size, an arm a series; verdicts are there where the study tests.
+def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Build rows of `arms_frame` and `seeds_frame` at one size, an arm per series.
 
-    An arm goes by its name and the size, so that its seeds stand where its mean does.
+    Arms are named with the size, so that seeds stand where their mean does. Only tested sizes have verdicts.
     """
-    here = table if metric == table.metric else described(study, metric)
-    frame, points = arms(study, here), seeds(study, metric)
+    here = table if metric == table.metric else table_without_verdicts(study, metric)
+    frame, points = arms_frame(study, here), seeds_frame(study, metric)
     single = len(study.plan["factors"]) == 1 and not study.plan["curves"]
-    lines = [written(label, single=single) for label in frame["label"]]
-    frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=at(frame["arm"], size))
-    return frame, points.assign(arm=at(points["arm"], size))
+    lines = [series_label(label, single=single) for label in frame["label"]]
+    frame = frame.assign(
+        series=frame["arm"], line=lines, x=size, tick="", at=size, arm=names_at_size(frame["arm"], size)
+    )
+    return frame, points.assign(arm=names_at_size(points["arm"], size))
 
 
-def at(arms: pd.Series, size: float) -> list[str]:
+def names_at_size(arms: pd.Series, size: float) -> list[str]:
+    """Append the size to arm names."""
     return [f"{arm}@{size:g}" for arm in arms]
 
 
-def described(study: StudyResults, metric: str) -> Table:
-    """The table of another metric without verdicts: the family of tests is of the study's own."""
+def table_without_verdicts(study: StudyResults, metric: str) -> Table:
+    """Build the table of another metric without verdicts, as the family covers only the study's own."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
     other = table_of(replace(study, plan=study.plan | {"metric": metric, "claims": []}, columns=columns))
     return replace(other, rows=[replace(row, verdict=None) for row in other.rows])
 
 
-def over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float) -> Axes:
-    """The metric over the size of the test images, and where that is the size of the training images.
+def draw_over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float) -> Axes:
+    """Draw the metric over test size, marking the training size.
 
-    frame: rows of `arms`, an arm a series, `at` the size; points: rows of `seeds`.
+    frame: rows of `arms_frame`, an arm per series, `at` the size. points: rows of `seeds_frame`.
     """
-    places = [f"{plain(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
+    places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
     swept_axis(frame, ax, SIZE, places)
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    metric_axis(ax, metric, *extent(frame, points))
+    metric_axis(ax, metric, *measured_columns(frame, points))
     draw_lines(frame, points, ax)
     if not (frame["n"] > 0).any():
-        nothing_yet(ax)
+        empty_panel(ax)
     return ax
 
 
-def marks(study: StudyResults, metric: str) -> str:
-    """What is filled, and why the rest is not."""
+def marks_note(study: StudyResults, metric: str) -> str:
+    """Explain filled and open marks."""
     where = metric.partition("@")[2]
     here = f"at {where} pixels, where the study tests" if where else "at the size of training, where the study tests"
     return (

@@ -1,13 +1,13 @@
-"""The metric over the amount of data, and few-shot accuracy beside it: arXiv 2010.11929, Figures 3 and 4."""
+"""The metric over the amount of data, with few-shot accuracy beside it: arXiv 2010.11929, Figures 3 and 4."""
 
 from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from results.figures.frame import arms, seeds, x_of
-from results.figures.lines import marks, over_axis, place, plain, spelled, values
-from results.figures.page import legend_above, legend_across, narrow
+from results.figures.frame import arms_frame, seeds_frame, x_setting
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note, tick_labels, value_text, with_positions
+from results.figures.page import is_narrow, legend_above, legend_across
 from results.records import Table
 from results.study_results import StudyResults
 from results.tables.study_table import table as table_of
@@ -17,74 +17,84 @@ HEIGHT = 2.6  # inches a panel
 
 
 def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draws the study on `figure`; returns what to write under it."""
-    frame, x = place(arms(study, table)), x_of(study.plan)
-    beside, stacked = few_shot(study, table.metric), narrow(figure)
+    """Draw the study on `figure`; return the lines to write below."""
+    frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
+    beside, stacked = few_shot_study(study, table.metric), is_narrow(figure)
     panels = 2 if beside else 1
     figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
     axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
-    over_axis(frame, seeds(study, table.metric), axes[0], table.metric, x, ticks(frame, x, study.history))
+    draw_over_axis(
+        frame, seeds_frame(study, table.metric), axes[0], table.metric, x, scale_tick_labels(frame, x, study.history)
+    )
     if beside and not stacked:
-        legend_across(figure, axes[0], equal_steps(study.trials))
+        legend_across(figure, axes[0], steps_text(study.trials))
     else:
-        legend_above(axes[0], equal_steps(study.trials))
-    notes = [marks(x), *spelled(frame)] if frame["series"].nunique() > 1 else []
+        legend_above(axes[0], steps_text(study.trials))
+    notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     if not beside:
         return notes
-    frame, points = place(arms(beside, untested(table_of(beside)))), seeds(beside, FEW_SHOT)
-    over_axis(frame, points, axes[1], FEW_SHOT, x, ticks(frame, x, study.history))
+    frame, points = (
+        with_positions(arms_frame(beside, without_verdicts(table_of(beside)))),
+        seeds_frame(beside, FEW_SHOT),
+    )
+    draw_over_axis(frame, points, axes[1], FEW_SHOT, x, scale_tick_labels(frame, x, study.history))
     return [*notes, "Few-shot accuracy is described, not tested: only the baseline's marks are filled."]
 
 
-def few_shot(study: StudyResults, metric: str) -> StudyResults | None:
-    """The same study by 5-shot accuracy, where its arms owe that, some have it and it is not the metric anyway.
+def few_shot_study(study: StudyResults, metric: str) -> StudyResults | None:
+    """Return the study measured by 5-shot accuracy, if its plan asks for that and some trial has it.
 
-    Of a study that owes none, those arms alone would have it that are trials of another one too.
+    Without such a plan, only arms shared with another study would have values.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.get("evals", [])
     known = owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
     return replace(study, plan=study.plan | {"metric": FEW_SHOT, "claims": []}) if known else None
 
 
-def untested(table: Table) -> Table:
-    """Without verdicts: the family of tests is of the study's own metric."""
+def without_verdicts(table: Table) -> Table:
+    """Drop the verdicts, as the family covers only the study's own metric."""
     return replace(table, rows=[replace(row, verdict=None) for row in table.rows])
 
 
-def ticks(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
-    """A label a place on the axis; of images that a stage was trained on, their share alone: trials are the arms'."""
+def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
+    """Return a label per tick; a stage's data fraction has no image counts, as trials count the arms' images."""
     if x == "data_fraction":
-        return sizes(frame, history)
-    return [f"{plain(100 * at)}%" for at in sorted(set(frame["at"]))] if x.endswith(".data_fraction") else values(frame)
+        return fraction_labels(frame, history)
+    return (
+        [f"{value_text(100 * at)}%" for at in sorted(set(frame["at"]))]
+        if x.endswith(".data_fraction")
+        else tick_labels(frame)
+    )
 
 
-def sizes(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """A label a size: the share of the training images over their number, where a trial tells it.
+def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
+    """Return labels with the data fraction above the number of images, where known.
 
-    Folds are of unequal size, so that it is a range.
+    Folds differ in size, so the number may be a range.
     """
-    images, places = training_images(history), dict(zip(frame["arm"], frame["at"], strict=True))
+    images, places = images_per_epoch(history), dict(zip(frame["arm"], frame["at"], strict=True))
     images = images[images.index.isin(places.keys())]
     counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
     return [
-        f"{plain(100 * at)}%{counted(counts.loc[at]) if at in counts.index else ''}" for at in sorted(set(frame["at"]))
+        f"{value_text(100 * at)}%{image_count_text(counts.loc[at]) if at in counts.index else ''}"
+        for at in sorted(set(frame["at"]))
     ]
 
 
-def counted(found: pd.Series) -> str:
-    """Lines of a label: "1,294 images", "1,294\N{EN DASH}1,296" over "images"."""
+def image_count_text(found: pd.Series) -> str:
+    """Write the lines of a label: "1,294 images", or a range over "images"."""
     low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
     return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 
 
-def training_images(history: pd.DataFrame) -> pd.Series:
-    """Images that an epoch sees, of each trial: indexed by its arm."""
+def images_per_epoch(history: pd.DataFrame) -> pd.Series:
+    """Return the training images per epoch of each trial, indexed by arm."""
     seen = history[history["epoch"] > 0]
     return (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
 
 
-def equal_steps(trials: pd.DataFrame) -> str:
-    """What every point was trained for, from the trials themselves: nothing is said before one has finished."""
+def steps_text(trials: pd.DataFrame) -> str:
+    """State the training steps of all points; "" before a trial has finished."""
     steps = sorted(set(trials["steps"].dropna().astype(int)))
     if not steps:
         return ""

@@ -1,20 +1,20 @@
-"""What each way of growing a model buys: arXiv 2010.11929, Figure 8. All lines meet in the baseline."""
+"""The gain from each way of scaling a model: arXiv 2010.11929, Figure 8. All lines meet at the baseline."""
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.frame import Plan, arms, changed, given_name, seeds
+from results.figures.frame import Plan, arm_change, arms_frame, given_name, seeds_frame
 from results.figures.lines import (
     axis_name,
     compute_axis,
-    draw_gaps_apart,
     draw_points,
     draw_seeds,
-    extent,
-    looks,
+    draw_spread_absences,
+    empty_panel,
+    measured_columns,
     metric_axis,
-    nothing_yet,
+    series_styles,
 )
 from results.figures.page import legend_above
 from results.figures.theme import current
@@ -27,51 +27,54 @@ APART = 6.0  # and between intervals
 
 
 def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draws the study on `figure`; returns what to write under it."""
-    frame, points = placed(study, table), seeds(study, table.metric)
+    """Draw the study on `figure`; return the lines to write below."""
+    frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
-    over_relative_compute(frame, points, ax)
+    draw_over_relative_compute(frame, points, ax)
     ax.set_xlabel("relative compute (forward), log scale")
-    metric_axis(ax, table.metric, *extent(frame, points))
+    metric_axis(ax, table.metric, *measured_columns(frame, points))
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
-        nothing_yet(ax)
+        empty_panel(ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
 
 
-def placed(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Rows of `arms` with the way of growing as `series`; at: the compute of an image over the baseline's; aside: how
-    many points of paper beside it a mark stands, so that none covers another."""
-    frame, plan = arms(study, table), study.plan
+def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
+    """Build rows of `arms_frame` with the scaled dimension as `series`.
+
+    at: compute relative to the baseline. aside: offset in points that keeps marks from covering each other.
+    """
+    frame, plan = arms_frame(study, table), study.plan
     planned = {arm["name"]: arm for arm in plan["arms"]}
-    ways = [way(planned[arm], plan) for arm in frame["arm"]]
+    ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
     base = frame["arm"].map(lambda arm: planned[planned[arm]["baseline"]]["flops"])
-    frame = frame.assign(series=ways, line=[written(name) for name in ways], at=frame["flops"] / base)
+    frame = frame.assign(series=ways, line=[dimension_label(name) for name in ways], at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2))
 
 
-def way(arm: Plan, plan: Plan) -> str:
-    """The factor in which an arm differs from the baseline; its family, else ALL, where it changes several."""
+def scaled_dimension(arm: Plan, plan: Plan) -> str:
+    """Return the factor in which an arm differs from the baseline, or its family, or ALL for several."""
     if arm["name"] == arm["baseline"]:
         return BASE
-    keys = [part.partition("=")[0] for part in changed(arm, plan).split(",")]
+    keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
     return str(arm.get("model_family") or ALL) if len(keys) > 1 or given_name(arm, plan) else keys[0]
 
 
-def written(name: str) -> str:
+def dimension_label(name: str) -> str:
+    """Return the label of a scaled dimension."""
     return current().labels.get(name) or WAYS.get(name, axis_name(name))
 
 
-def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> Axes:
-    """Means with intervals and seeds over `at`; every line runs through the baseline.
+def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw means, intervals and seeds over `at`; every line runs through the baseline.
 
-    frame: rows of `arms` with `at`, series by way of growing; points: rows of `seeds`.
+    frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`.
     """
     base = frame[frame["series"] == BASE]
     compute_axis(frame, ax)
-    for name, look in looks(frame).items():
+    for name, look in series_styles(frame).items():
         rows = frame[frame["series"] == name]
         if name != BASE:
             line = pd.concat([rows, base]).sort_values("at", kind="stable")
@@ -79,6 +82,6 @@ def over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -
         for aside in sorted(set(rows["aside"])):
             draw_points(rows[rows["aside"] == aside], ax, look, aside)
             draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
-        draw_gaps_apart(rows, frame, ax, look)
+        draw_spread_absences(rows, frame, ax, look)
         ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=rows["line"].iloc[0])
     return ax

@@ -59,4 +59,4 @@ def test_the_command_of_a_report_runs_as_printed(tmp_path: Path) -> None:
 def test_a_plan_of_before_has_its_command_by_name() -> None:
     """Where it was not written down which files were asked for; values are spelt as YAML reads them."""
     plan = {"study": "pooling", "recipe": "digits", "seeds": [0, 1], "overrides": {"compile": True, "lr": 1e-3}}
-    assert report.command(plan) == "ablate run pooling compile=true lr=0.001 --recipe digits --seeds 2"
+    assert report.rerun_command(plan) == "ablate run pooling compile=true lr=0.001 --recipe digits --seeds 2"

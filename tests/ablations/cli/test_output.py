@@ -18,7 +18,7 @@ from ablations.reporting.output import plain_output
 from ablations.reporting.progress import Live
 from results import store
 from results.figures import plots
-from results.safe_text import plain
+from results.safe_text import printable
 from results.tables import layout
 from vitcore.data.imagefolder import list_classes
 from vitcore.options import ConfigError
@@ -43,10 +43,10 @@ def ablate(*words: str, **environment: str) -> "subprocess.CompletedProcess[byte
 
 def test_plain_text_keeps_what_prints() -> None:
     """Letters of all scripts stay; control and direction characters become their escapes, lines where asked for."""
-    assert plain("±é名 x") == "±é名 x"
-    assert plain(HOSTILE) == SHOWN
-    assert plain("a\nb\tc\r", "\n\t") == "a\nb\tc\\r"
-    assert plain("\ud800") == r"\ud800"
+    assert printable("±é名 x") == "±é名 x"
+    assert printable(HOSTILE) == SHOWN
+    assert printable("a\nb\tc\r", "\n\t") == "a\nb\tc\\r"
+    assert printable("\ud800") == r"\ud800"
 
 
 @pytest.mark.parametrize("words", [("table",), ("status",), ("table", "--format", "csv")])

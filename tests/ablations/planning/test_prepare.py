@@ -22,7 +22,7 @@ from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from ablations.study.study import Design, read_recipe, read_study
 from results import store
-from results.study_results import of_plans
+from results.study_results import load_plans
 from results.tables import layout, study_table
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.lookup import describe
@@ -253,7 +253,7 @@ def test_a_command_prints_the_table_of_its_own_plan(
     runs = tmp_path / "runs"
     own = prepare(design(tmp_path), runs, None)
     over = running.publishing([own], "*", runs)
-    expected = layout.render(study_table.table(of_plans(runs, [own])[0]), "md")
+    expected = layout.render(study_table.table(load_plans(runs, [own])[0]), "md")
     other = STUDY.replace("none", "2d")
     jobs.write(runs, prepare(design(tmp_path, other), runs, None))
     for job in jobs.jobs([own]):

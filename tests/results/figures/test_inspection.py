@@ -18,7 +18,7 @@ from ablations.reporting.inspect_trial import distinct_labels
 from results import export, report, store
 from results.figures import images, inspection
 from results.figures.inspected import similarity
-from results.figures.inspected.rollout import shade
+from results.figures.inspected.rollout import darkness
 from results.load import load_inspections, load_studies
 from results.store import evals, inspection_data, lease
 from results.store.inspection_data import Inspection
@@ -92,7 +92,7 @@ CASES = {
 def test_every_figure_is_drawn(case: str, tmp_path: Path) -> None:
     """All sizes and kinds."""
     paths = inspection.draw(CASES[case], tmp_path)
-    assert [path.stem for path in paths] == inspection.drawable(CASES[case])
+    assert [path.stem for path in paths] == inspection.drawable_figures(CASES[case])
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
@@ -105,9 +105,9 @@ def test_equal_inspections_give_equal_bytes(name: str) -> None:
 def test_figures_follow_what_there_is() -> None:
     """No map of a position that has none; no map of heads where all are alike."""
     every = ["filters", "position", "attention-distance", "rollout"]
-    assert inspection.drawable(CASES["as the paper's"]) == every
-    assert inspection.drawable(CASES["no position"]) == [name for name in every if name != "position"]
-    assert "position-heads" in inspection.drawable(CASES["bias"])
+    assert inspection.drawable_figures(CASES["as the paper's"]) == every
+    assert inspection.drawable_figures(CASES["no position"]) == [name for name in every if name != "position"]
+    assert "position-heads" in inspection.drawable_figures(CASES["bias"])
 
 
 def test_unknown_format_is_refused(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_mosaic_puts_each_map_where_its_patch_is() -> None:
     assert picture.shape == (5, 11)
     np.testing.assert_array_equal(picture[3:5, 8:11], maps[1, 2])
     assert np.isnan(picture[2]).all()
-    np.testing.assert_array_equal(images.centres(3, 3), [1, 5, 9])
+    np.testing.assert_array_equal(images.mosaic_centers(3, 3), [1, 5, 9])
 
 
 def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
@@ -138,15 +138,15 @@ def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
 
 def test_shade_is_clear_where_most_of_the_output_comes_from() -> None:
     """Opaque black where least does; nothing is darkened where all patches are alike."""
-    opacity = shade(np.array([[0.0, 0.5], [1.0, 0.25]]))[..., 3]
+    opacity = darkness(np.array([[0.0, 0.5], [1.0, 0.25]]))[..., 3]
     assert opacity[1, 0] == 0
     assert opacity[0, 0] == opacity.max() > 0.8
-    assert not shade(np.full((2, 2), 0.25))[..., 3].any()
+    assert not darkness(np.full((2, 2), 0.25))[..., 3].any()
 
 
 def test_layers_that_are_alike_are_one_row_with_their_sum() -> None:
     """And the last row is the whole model."""
-    rows = [[cell.text for cell in row] for row in inspection.layers(CASES["digits"]).rows]
+    rows = [[cell.text for cell in row] for row in inspection.layer_grid(CASES["digits"]).rows]
     assert rows == [
         ["stem", "16 x 16", "100", "2.0k"],
         ["blocks 0-2: attention", "16 x 16", "150", "3.0k"],
@@ -367,7 +367,7 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     small, large = made_up(sites=("bias",)), made_up((4, 4), sites=("bias",))
     large.arrays["bias_pairs"][:] *= 7
     figure = Figure(figsize=(7, 3), layout="constrained")
-    similarity.beside([small, large], ["lr=0.001", "lr=0.01"], figure)
+    similarity.side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)
     panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
     assert [ax.get_title(loc="left") for ax in panels] == ["lr=0.001", "lr=0.01"]
     limits = {ax.images[0].get_clim() for ax in panels}
@@ -375,9 +375,9 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     assert limits == {(-most, most)}
     drawn = np.asarray(panels[1].images[0].get_array())
     np.testing.assert_allclose(drawn[:4, :4], large.arrays["bias_pairs"][0].reshape(4, 4))
-    assert inspection.draw_beside([small, CASES["digits"]], ["a", "b"], tmp_path) == []
-    (path,) = inspection.draw_beside([small, large], ["a", "b"], tmp_path, "svg")
-    again = inspection.draw_beside([small, large], ["a", "b"], tmp_path / "again", "svg")
+    assert inspection.draw_side_by_side([small, CASES["digits"]], ["a", "b"], tmp_path) == []
+    (path,) = inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path, "svg")
+    again = inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path / "again", "svg")
     assert path.read_bytes() == again[0].read_bytes()
 
 

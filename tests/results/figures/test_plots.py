@@ -28,7 +28,7 @@ from results import export
 from results.figures import flops, frame, labels, lines, plots
 from results.figures.inspected import distance, filters, rollout, similarity
 from results.figures.kinds import axis, compute, curves, families, intervals, new_size, shape
-from results.figures.page import wrapped
+from results.figures.page import wrap_text
 from results.figures.theme import COLUMN, DASHES, FULL, style
 from results.load import load_studies
 from results.names import AXES
@@ -188,31 +188,31 @@ def panels() -> dict[str, Callable[[Axes], Axes]]:
     """Every panel that figures are made of, given frames and arrays alone."""
     study, grown = complete("scale"), complete("families")
     table = study_table.table(study)
-    rows, points = lines.place(frame.arms(study, table)), frame.seeds(study, table.metric)
-    dashed, history = rows.assign(dash="-"), curves.evaluations(study, "val_accuracy")
+    rows, points = lines.with_positions(frame.arms_frame(study, table)), frame.seeds_frame(study, table.metric)
+    dashed, history = rows.assign(dash="-"), curves.evaluations_frame(study, "val_accuracy")
     sizes = rows.assign(at=[8.0 * 2**k for k in range(len(rows))], x=8, series=rows["arm"])
     ways = rows.assign(series=["baseline", *["depth"] * (len(rows) - 1)], aside=0.0)
-    grown_rows = families.placed(grown, study_table.table(grown))
-    grown_rows, grown_points = grown_rows.assign(at=grown_rows["flops"]), frame.seeds(grown, "test_accuracy")
+    grown_rows = families.families_frame(grown, study_table.table(grown))
+    grown_rows, grown_points = grown_rows.assign(at=grown_rows["flops"]), frame.seeds_frame(grown, "test_accuracy")
     image = np.linspace(0, 1, 48).reshape(4, 4, 3)
     return {
-        "lines over an axis": lambda ax: lines.over_axis(rows, points, ax, "test_accuracy", "data_fraction"),
-        "compute on a second axis": lambda ax: axis.compute(rows, ax),
-        "intervals": lambda ax: intervals.interval_rows(rows, points, ax, "test_accuracy"),
-        "published": lambda ax: intervals.published_rows(rows.assign(published=60.0), ax, "a paper"),
-        "training": lambda ax: curves.training_curves(dashed, history, ax, "val_accuracy", "epoch"),
-        "new sizes": lambda ax: new_size.over_sizes(sizes, points, ax, "test_accuracy", 8.0),
-        "compute": lambda ax: compute.against_compute(rows.assign(at=rows["flops"]), points, ax),
-        "shape": lambda ax: shape.over_relative_compute(ways, points, ax),
-        "families": lambda ax: families.over_compute(
+        "lines over an axis": lambda ax: lines.draw_over_axis(rows, points, ax, "test_accuracy", "data_fraction"),
+        "compute on a second axis": lambda ax: axis.draw_compute(rows, ax),
+        "intervals": lambda ax: intervals.draw_intervals(rows, points, ax, "test_accuracy"),
+        "published": lambda ax: intervals.draw_published(rows.assign(published=60.0), ax, "a paper"),
+        "training": lambda ax: curves.draw_training_curves(dashed, history, ax, "val_accuracy", "epoch"),
+        "new sizes": lambda ax: new_size.draw_over_sizes(sizes, points, ax, "test_accuracy", 8.0),
+        "compute": lambda ax: compute.draw_against_compute(rows.assign(at=rows["flops"]), points, ax),
+        "shape": lambda ax: shape.draw_over_relative_compute(ways, points, ax),
+        "families": lambda ax: families.draw_over_compute(
             grown_rows, grown_points, dict.fromkeys(grown_rows["series"]), ax, "test_accuracy"
         ),
-        "filters": lambda ax: filters.tiles(np.random.default_rng(0).normal(size=(5, 3, 4, 4)), ax),
-        "distance": lambda ax: distance.by_depth(np.arange(1.0, 7.0).reshape(3, 2), 5.0, ax),
-        "rollout": lambda ax: rollout.looked_at(image, ax, image[..., 0]),
-        "attention": lambda ax: rollout.attended(image[..., 0], ax),
-        "similarity": lambda ax: similarity.grid_of_grids(np.eye(6).reshape(2, 3, 2, 3), "tokens", ax),
-        "similarity by head": lambda ax: similarity.by_layer_and_head(np.zeros((2, 3, 2, 2)), "bias", ax),
+        "filters": lambda ax: filters.draw_tiles(np.random.default_rng(0).normal(size=(5, 3, 4, 4)), ax),
+        "distance": lambda ax: distance.distance_by_depth(np.arange(1.0, 7.0).reshape(3, 2), 5.0, ax),
+        "rollout": lambda ax: rollout.draw_image(image, ax, image[..., 0]),
+        "attention": lambda ax: rollout.draw_attention(image[..., 0], ax),
+        "similarity": lambda ax: similarity.draw_pair_maps(np.eye(6).reshape(2, 3, 2, 3), "tokens", ax),
+        "similarity by head": lambda ax: similarity.draw_by_layer_and_head(np.zeros((2, 3, 2, 2)), "bias", ax),
     }
 
 
@@ -491,7 +491,7 @@ WRITTEN = [("stem=conv", "conv"), ("image_size=8", "image_size=8"), ("lr=2.5e-4"
 @pytest.mark.parametrize(("name", "text"), WRITTEN)
 def test_a_number_is_written_with_what_it_is_of(name: str, text: str) -> None:
     """A legend that says "8" says nothing."""
-    assert frame.written(name) == text
+    assert frame.series_label(name) == text
 
 
 def evaluated_once(name: str) -> StudyResults:
@@ -903,7 +903,7 @@ def test_no_two_series_look_alike(chosen: Style) -> None:
     names = [f"pool=k{k}" for k in range(13)]
     rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
     with use(chosen):
-        found = lines.looks(rows).values()
+        found = lines.series_styles(rows).values()
     assert len({(look.colour, look.marker) for look in found}) == 13
     assert len({(look.colour, str(look.dash)) for look in found}) == 13
     assert [look.marker for look in found].count("D") == 1
@@ -997,8 +997,8 @@ def test_a_legend_has_the_width_of_the_figure_where_panels_share_it() -> None:
 @pytest.mark.parametrize(("name", "written"), [("patch=2", "patch=2 (baseline)"), ("baseline", "baseline")])
 def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
     """Beside its settings; a baseline that has no other name is not called so twice."""
-    assert lines.caption(pd.DataFrame({"line": [name], "reference": [True]})) == written
-    assert lines.caption(pd.DataFrame({"line": [name], "reference": [False]})) == name
+    assert lines.legend_entry(pd.DataFrame({"line": [name], "reference": [True]})) == written
+    assert lines.legend_entry(pd.DataFrame({"line": [name], "reference": [False]})) == name
 
 
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
@@ -1088,13 +1088,13 @@ def test_an_axis_is_logarithmic_where_its_values_are(values: list[float], scale:
 )
 def test_a_value_is_written_as_a_person_writes_it(value: object, text: str) -> None:
     """No 5e-05, no 8.0."""
-    assert lines.plain(value) == text
+    assert lines.value_text(value) == text
 
 
 def test_wrapping_loses_no_character() -> None:
     """A word longer than the line is broken, at a hyphen where there is one."""
     text = "position=a-very-long-name-without-spaces and some words after it"
-    lines_of = wrapped(text, 1.0, 7.5).split("\n")
+    lines_of = wrap_text(text, 1.0, 7.5).split("\n")
     assert len(lines_of) > 3
     assert re.sub(r"\s", "", "".join(lines_of)) == text.replace(" ", "")
     assert lines_of[0].endswith(("-", "="))
@@ -1106,6 +1106,6 @@ def test_a_series_of_several_factors_is_named_by_its_factor() -> None:
     curves = {"data_fraction": [0.1, 1.0]}
     plan = synthetic.make_plan("regularization", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves=curves)
     study = synthetic.results(plan)
-    assert {"weight_decay=0.3", "dropout=0.3"} <= set(frame.arms(study, study_table.table(study))["line"])
+    assert {"weight_decay=0.3", "dropout=0.3"} <= set(frame.arms_frame(study, study_table.table(study))["line"])
     alone = synthetic.results(synthetic.dataset_scale())
-    assert set(frame.arms(alone, study_table.table(alone))["line"]) == {"patch", "conv"}
+    assert set(frame.arms_frame(alone, study_table.table(alone))["line"]) == {"patch", "conv"}

@@ -393,13 +393,13 @@ def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> Non
     plan = synthetic.position(seeds=2)
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     export.write(studies, tmp_path / "new.parquet")
-    old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.ADDED))
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.OPTIONAL_COLUMNS))
     header = json.loads(old.schema.metadata[export.KEY])
     header["trials"] = export.fingerprint(export.read_rows(tmp_path, old))
     header["checksum"] = store.checksum(header)
     pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
     assert study_table.table(load_studies(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
-    assert export.read_inside(tmp_path / "old.parquet") == {}
+    assert export.read_inspections(tmp_path / "old.parquet") == {}
 
 
 def test_evals_see_the_model_in_the_precision_of_its_training() -> None:

@@ -141,7 +141,7 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
 def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
     """The export is written all the same."""
     os.mkfifo(tmp_path / "events")
-    tensorboard.extend(tmp_path / "events", b"content")
+    tensorboard.append_or_replace(tmp_path / "events", b"content")
     assert (tmp_path / "events").read_bytes() == b"content"
 
 

@@ -279,7 +279,10 @@ def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
     plan = make()
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
     names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]
-    assert style_check.told(styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names)), [plan]) == ""
+    assert (
+        style_check.unknown_names_warning(styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names)), [plan])
+        == ""
+    )
 
 
 def test_plot_names_its_files_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
