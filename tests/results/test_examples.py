@@ -26,4 +26,4 @@ def test_the_example_gives_the_verdicts_that_the_documentation_shows(arm: str, v
     """The first rows of the README's table."""
     (study,) = load_studies(FILE, ["position-embedding@digits"])
     (row,) = (row for row in study_table.table(study).rows if row.arm == arm)
-    assert (row["n"], row["verdict"]) == (5, verdict)
+    assert (row.n, row.verdict) == (5, verdict)

@@ -395,7 +395,7 @@ def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> Non
     export.write(studies, tmp_path / "new.parquet")
     old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.OPTIONAL_COLUMNS))
     header = json.loads(old.schema.metadata[export.KEY])
-    header["trials"] = export.fingerprint(export.read_rows(tmp_path, old))
+    header["trials"] = export.fingerprint(old.to_pylist())
     header["checksum"] = store.checksum(header)
     pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
     assert study_table.table(load_studies(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
