@@ -60,7 +60,7 @@ def picture(title: str, file: str) -> str:
 def insides() -> dict[str, bytes]:
     """What `ablate inspect` draws: the learned table, and of a kind that differs by layer and head the rest."""
     found = [inside("1d"), inside("relative")]
-    chosen = {name: one for one in reversed(found) for name in inspection.drawable(one)}
+    chosen = {name: one for one in reversed(found) for name in inspection.drawable_figures(one)}
     return {f"inside-{name}.svg": inspection.picture(one, name, "svg") for name, one in chosen.items()}
 
 
