@@ -10,7 +10,7 @@ import pandas as pd
 from results.records import Row, Table
 from results.study_results import StudyResults
 from results.style import current
-from results.units import unit
+from results.units import metric_name, unit
 
 Plan = dict[str, Any]
 NUMBER = r"-?[\d.]+(e-?\d+)?"
@@ -18,7 +18,7 @@ NUMBER = r"-?[\d.]+(e-?\d+)?"
 
 def styled_metric_name(metric: str) -> str:
     """Return the style's label of a metric, else its readable name."""
-    return current().labels.get(metric) or styled_metric_name(metric.replace("val_", "validation_"))
+    return current().labels.get(metric) or metric_name(metric.replace("val_", "validation_"))
 
 
 def metric_label(metric: str) -> str:
