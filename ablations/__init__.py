@@ -7,18 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ablations.study.study import Design as Design
+    from ablations.study.design import Design as Design
+    from ablations.study.reading import read_recipe as read_recipe
+    from ablations.study.reading import read_study as read_study
     from ablations.study.study import Recipe as Recipe
     from ablations.study.study import Study as Study
-    from ablations.study.study import read_recipe as read_recipe
-    from ablations.study.study import read_study as read_study
 
 HOME = {
-    "Design": "ablations.study.study",
+    "Design": "ablations.study.design",
     "Recipe": "ablations.study.study",
     "Study": "ablations.study.study",
-    "read_recipe": "ablations.study.study",
-    "read_study": "ablations.study.study",
+    "read_recipe": "ablations.study.reading",
+    "read_study": "ablations.study.reading",
 }
 
 

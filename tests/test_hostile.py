@@ -21,7 +21,8 @@ from ablations.planning import jobs
 from ablations.planning.prepare import prepare
 from ablations.reporting import status, status_view
 from ablations.study import strict_yaml
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import export, report, store
 from results.comparison import compare, summary
 from results.figures import plots

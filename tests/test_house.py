@@ -1,6 +1,7 @@
 """The house: who imports whom, and which commands never load torch."""
 
 import ast
+import importlib
 import sys
 from collections.abc import Container
 from graphlib import CycleError, TopologicalSorter
@@ -78,6 +79,15 @@ def test_a_folder_has_few_files(room: str) -> None:
     for folder in (ROOT / room).rglob("*"):
         files = list(folder.glob("*.py"))
         assert len(files) <= MOST_FILES, f"{folder.relative_to(ROOT)} has {len(files)} files"
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_public_names_are_shown_and_load(package: str) -> None:
+    """`dir` of a package lists its public names, wherever they are defined."""
+    module = importlib.import_module(package)
+    assert len(dir(module)) > 3
+    for name in dir(module):
+        assert getattr(module, name) is not None
 
 
 def test_results_never_imports_torch() -> None:

@@ -30,7 +30,7 @@ from ablations.cli import figures
 from ablations.execution import launch
 from ablations.execution.launch import Place
 from ablations.planning import jobs
-from ablations.study.study import read_recipe
+from ablations.study.reading import read_recipe
 from results import export, store
 from results.load import load_studies
 from results.store import evals, lease

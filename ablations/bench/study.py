@@ -10,7 +10,7 @@ from ablations.bench.rivals import OURS
 from ablations.bench.timing import Seconds, interleaved, spread
 from ablations.planning import step_times
 from ablations.planning.measure_steps import with_steps
-from ablations.study.study import Arm, Design
+from ablations.study.design import Arm, Design
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.runtime.device import computing

@@ -11,7 +11,8 @@ from ablations.study.naming import plan_name, stem
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
-    from ablations.study.study import Design, Record
+    from ablations.study.design import Design
+    from ablations.study.reading import Record
     from slurm.profiles.profile import Profile
 
 Json = dict[str, Any]
@@ -52,7 +53,8 @@ def checked_margin(value: Any) -> float | None:
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
     """What the words of a command and its --data-dir mean."""
-    from ablations.study.study import Design, read_recipe, read_study
+    from ablations.study.design import Design
+    from ablations.study.reading import read_recipe, read_study
 
     names = study_names(asked)
     images = settings.places(settings.read(Path()), data_dir).images
@@ -66,7 +68,7 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
 
 def study_names(asked: Asked) -> list[str]:
     """The studies that are asked for, by name or file, each once. Raises ValueError where there is none."""
-    from ablations.study.study import packaged
+    from ablations.study.reading import packaged
 
     if not asked.studies:
         raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
@@ -227,6 +229,6 @@ def anywhere(name: str) -> str:
 def slurm_profile(name: str, recipe: str) -> "Profile":
     """A SLURM profile, where the recipe's resources fill what it leaves open."""
     from ablations.cluster.submit import read_profile
-    from ablations.study.study import read_recipe
+    from ablations.study.reading import read_recipe
 
     return read_profile(name, read_recipe(recipe).resources)

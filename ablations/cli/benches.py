@@ -18,7 +18,7 @@ from ablations.cli.shell.help import App
 
 if TYPE_CHECKING:
     from ablations.bench.process import Source
-    from ablations.study.study import Arm, Design
+    from ablations.study.design import Arm, Design
     from vitcore.config import Config
 
 Json = dict[str, Any]
@@ -246,7 +246,7 @@ def set_up(
     """Raises ValueError for what cannot be measured, before minutes are spent on it."""
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu
-    from ablations.study.study import read_recipe
+    from ablations.study.reading import read_recipe
     from vitcore.config import merge
 
     asked = split(words or [])

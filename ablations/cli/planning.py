@@ -15,7 +15,7 @@ from ablations.study import settings
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
     from ablations.planning.step_times import Device
-    from ablations.study.study import Design
+    from ablations.study.design import Design
     from slurm.profiles.profile import Profile
 
 Json = dict[str, Any]

@@ -162,7 +162,7 @@ def train(
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
     """The recipe's with the settings of the command. Raises ValueError for the name of a study."""
-    from ablations.study.study import read_recipe
+    from ablations.study.reading import read_recipe
     from vitcore.config import Config, merge
 
     asked = split(words)

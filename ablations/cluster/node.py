@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import job_outcomes, no_progress, staging
-from ablations.cluster.campaign import Campaign, Reconciliation
+from ablations.cluster import job_outcomes, last_jobs, no_progress, reconciliation, staging
+from ablations.cluster.campaign import Campaign
+from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import runner
 from ablations.planning.jobs import Job
 from ablations.reporting.output import plain_output
@@ -55,7 +56,7 @@ def share(folder: str, *ids: str) -> int:
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
     """Ensure that last jobs wait. If SLURM is unreachable (as in a container) or full, another job does it."""
     try:
-        campaigns.ensure_last_jobs_from_share(campaign, begins)
+        last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
         print(f"no last job from here: {error}", flush=True)
 
@@ -125,7 +126,7 @@ def last(folder: str) -> int:
         from ablations.reporting.publish import publish_all  # late: shares do not draw
 
         publish_all(campaign.runs, campaign.plans)
-        campaigns.cancel_last_jobs(campaign)
+        last_jobs.cancel_last_jobs(campaign)
     return FAILED if found.failed or found.blocked or found.cancelled else 0
 
 
@@ -134,7 +135,7 @@ def watch(folder: str) -> int:
     """Like `last`, while shares may still run: then another watching job is submitted."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
-    if not campaign.cancelled and campaigns.has_shares(campaign):
+    if not campaign.cancelled and last_jobs.has_shares(campaign):
         ensure_last_jobs(campaign)
     return ended
 
@@ -148,9 +149,11 @@ def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     while True:
         try:
             with campaigns.launcher_lock(campaign.runs):
-                if not campaigns.has_shares(campaign) and no_progress.is_stalled(campaign):
+                if not last_jobs.has_shares(campaign) and no_progress.is_stalled(campaign):
                     return None
-                return campaigns.reconcile(campaign, inside=True, withheld=job_outcomes.cancelled_trials(campaign.runs))
+                return reconciliation.reconcile(
+                    campaign, inside=True, withheld=job_outcomes.cancelled_trials(campaign.runs)
+                )
         except (Unreachable, Refused, TimeoutError) as error:
             if time.monotonic() + pause > end:
                 raise

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, submitted_arrays, termination, written_reports
-from ablations.cluster.campaign import Campaign, Reconciliation
+from ablations.cluster import no_progress, reconciliation, shares, submitted_arrays, termination, written_reports
+from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
+from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import provenance, retry, runner, slots
 from ablations.execution.launch import Place
 from ablations.planning import estimate
@@ -66,17 +67,17 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> s
         return "# 0 trials: nothing is left to submit"
     look = dependencies.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
-    generations = filter(None, campaigns.generations(place.runs, asked, look))
-    apart = [campaigns.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
-    shares = [share for some in apart for share in some]
+    generations = filter(None, reconciliation.generations(place.runs, asked, look))
+    apart = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    split = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
     campaign = Campaign(folder.parent.parent, tuple(plan["name"] for plan in plans), profile, (), None)
     parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label)
-    tasks = campaigns.share_tasks(campaign, shares)
+    tasks = shares.share_tasks(campaign, split)
     text = arrays.script(folder, tasks, parameters, campaign.code)
     after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
     total = price(sum(seconds[job.id] * job.ranks for job in asked), profile)
-    return f"# {len(asked)} trials in {len(shares)} tasks{after}, {total}\n{text}"
+    return f"# {len(asked)} trials in {len(split)} tasks{after}, {total}\n{text}"
 
 
 def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
@@ -85,7 +86,7 @@ def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> st
         found = (
             continue_or_create(plans, place, profile)
             if trials_to_submit(plans, place)
-            else campaigns.reconciliation_of_ended(place, jobs(plans))
+            else reconciliation.reconciliation_of_ended(place, jobs(plans))
         )
         published = publish_pending(place.runs, plans) if found.settled else ""
     return "\n".join(filter(None, [submission_message(found, profile), published]))
@@ -114,7 +115,7 @@ def reconcile(campaign: Campaign) -> Reconciliation:
     """Reconcile. An error also says how many trials are queued; a submission without a job is removed."""
     before = campaigns.acknowledged_trials(campaign)
     try:
-        return campaigns.reconcile(campaign)
+        return reconciliation.reconcile(campaign)
     except (Refused, Unreachable) as error:
         if not any(campaigns.read_intents(campaign.folder)):
             shutil.rmtree(campaign.folder)
@@ -212,7 +213,7 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
             probe = arrays.Tasks(
                 "ablations.cluster.node_check:check_node", [str(campaign.folder)], [[]], container=profile.prefix
             )
-            campaigns.send(campaign, probe)
+            shares.send(campaign, probe)
             found = answer(campaign, patience)
     finally:  # also after Ctrl-C
         take_out(campaign)

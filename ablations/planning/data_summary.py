@@ -7,7 +7,7 @@ from results.units import unit
 from vitcore.data.lookup import FOLDER, describe
 
 if TYPE_CHECKING:
-    from ablations.study.study import Design
+    from ablations.study.design import Design
     from vitcore.config import Config
 
 Json = dict[str, Any]

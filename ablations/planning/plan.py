@@ -14,8 +14,10 @@ from ablations.study import recipe_facts
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlarged, footnotes, refuse_undeclared, sizes
 from ablations.study.contrasts import interactions, settled, tuned
+from ablations.study.design import Arm, Design, at
+from ablations.study.reading import claim_arms
 from ablations.study.stages import Stage, lineage
-from ablations.study.study import Arm, Design, Study, at, claim_arms
+from ablations.study.study import Study
 from results import store, units
 from results.names import FIGURES, METRICS
 from results.store import dependencies, evals

@@ -18,7 +18,7 @@ from vitcore.options import ConfigError
 from vitcore.training import init_from as origin
 
 if TYPE_CHECKING:
-    from ablations.study.study import Design
+    from ablations.study.design import Design
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ablations.cluster import campaign, job_outcomes, no_progress, written_reports
+from ablations.cluster import job_outcomes, no_progress, queued_tasks, written_reports
 from ablations.cluster import submitted_arrays as handed
 from results import store
 from results.store import dependencies, evals, lease
@@ -74,7 +74,7 @@ def ask_slurm(runs: Path) -> SlurmState:
     current = {key for key, each in newest.items() if not each.campaign.cancelled}
     plans = {name for key in current for name in newest[key].campaign.plans}
     try:
-        tasks = campaign.queued_tasks(runs, QUEUE_SECONDS)
+        tasks = queued_tasks.queued_tasks(runs, QUEUE_SECONDS)
     except NoSlurm:
         return SlurmState(handed=current, plans=plans, answer="no SLURM on this machine: what is queued is unknown")
     except Unreachable as error:

@@ -7,7 +7,8 @@ from pathlib import Path
 from ablations.planning.plan import check
 from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts

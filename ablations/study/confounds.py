@@ -9,7 +9,7 @@ from typing import Any
 
 from ablations.study import stages
 from ablations.study.budget import MEANT, Budget
-from ablations.study.study import Arm, assigned
+from ablations.study.design import Arm, assigned
 from vitcore.analysis.cost import initial_weights, measure
 from vitcore.config import Config
 from vitcore.data.lookup import FOLDER, describe

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from ablations.study.study import Design, Values, at, points
+from ablations.study.design import Design, at, points
+from ablations.study.study import Values
 
 Json = dict[str, Any]
 

@@ -20,7 +20,8 @@ import synthetic
 
 from ablations.execution import provenance
 from ablations.planning.prepare import prepare
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import store
 
 STUDY = """

@@ -26,7 +26,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablations.planning.resolution import differences
-from ablations.study.study import read_recipe
+from ablations.study.reading import read_recipe
 from results.comparison.compare import compare
 from results.records import ComparedRow, Row
 from results.statistics import inference

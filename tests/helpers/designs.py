@@ -3,7 +3,8 @@
 from pathlib import Path
 from textwrap import dedent
 
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 
 RECIPE = """
     description: A test.

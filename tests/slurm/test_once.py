@@ -18,7 +18,7 @@ import pytest
 from disturbance import processes
 from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
 
-from ablations.cluster.campaign import LASTS
+from ablations.cluster.reconciliation import LASTS
 from slurm.devcluster import Cluster, Settings, until
 from slurm.devcluster.processes import MARK
 from slurm.profiles import profile

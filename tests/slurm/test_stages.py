@@ -10,7 +10,8 @@ from small_study import PROFILE, RECIPE, SUBMIT, Ablate, logs, results, run_here
 from ablations.execution import provenance
 from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.store import lease
 from slurm.devcluster import Cluster, until

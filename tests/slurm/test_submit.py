@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, results, run_here, write
 
-from ablations.cluster import campaign as campaigns
+from ablations.cluster import queued_tasks
 from results import store
 from slurm.devcluster import Cluster, until
 
@@ -118,11 +118,11 @@ def test_two_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, clust
     assert len(lasts) == len(set(lasts))  # the last job, and the one that watches
 
 
-def queued(cluster: Cluster, folder: Path) -> list[campaigns.QueuedTask]:
+def queued(cluster: Cluster, folder: Path) -> list[queued_tasks.QueuedTask]:
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
     try:
-        return campaigns.queued_tasks(folder / "runs")
+        return queued_tasks.queued_tasks(folder / "runs")
     finally:
         os.environ.pop("SLURM_CONF")
         if before is not None:

@@ -22,7 +22,7 @@ def list_(
         ablate list
         ablate list --variants --plugin fourier.py
     """
-    from ablations.study.study import packaged, read_recipe, read_study
+    from ablations.study.reading import packaged, read_recipe, read_study
 
     if variants:
         from ablations.study.catalogue import catalogue, render  # late: the parts are torch modules

@@ -10,6 +10,6 @@ def recipes(incomplete: str) -> list[str]:
 
 
 def matching(kind: str, incomplete: str) -> list[str]:
-    from ablations.study.study import packaged  # late: pydantic
+    from ablations.study.reading import packaged  # late: pydantic
 
     return [name for name in packaged(kind) if name.startswith(incomplete)]

@@ -5,7 +5,7 @@ import inspect
 from figure_studies import at_new_sizes, complete
 
 from ablations.execution.evaluations import inspect_eval
-from ablations.study.study import packaged, read_recipe, read_study
+from ablations.study.reading import packaged, read_recipe, read_study
 from reference.markup import prose, shell
 from results.figures import inspection, plots
 from results.names import FIGURES as KINDS

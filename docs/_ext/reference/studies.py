@@ -6,7 +6,9 @@ from typing import Any
 
 from ablations.planning import estimate, prepare
 from ablations.planning.estimate import Device
-from ablations.study.study import Axis, Design, Study, find, packaged, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import find, packaged, read_recipe, read_study
+from ablations.study.study import Axis, Study
 from reference.markup import code, comments, literal, prose, shell, table, toctree
 
 RECIPE = "digits"

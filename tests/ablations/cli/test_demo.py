@@ -12,7 +12,8 @@ from ablations.cli.getting_started import demo
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.growing_table import GrowingTable
 from ablations.reporting.progress import Live
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 
 RECIPE = """
     description: Small. For tests.

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from ablations.cli import app
 from ablations.cli.shell.help import PANELS
-from ablations.study.study import packaged
+from ablations.study.reading import packaged
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:

@@ -14,7 +14,7 @@ import pytest
 import synthetic
 
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, node, submit
+from ablations.cluster import last_jobs, no_progress, node, shares, submit
 from ablations.cluster.campaign import Campaign
 from ablations.execution import cleaning, runner
 from ablations.execution.launch import Place
@@ -189,7 +189,7 @@ def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monke
         return runner.RunSummary(stopped=True)
 
     monkeypatch.setattr(runner, "run", pool)
-    monkeypatch.setattr(campaigns, "ensure_last_jobs_from_share", lambda *_: None)
+    monkeypatch.setattr(last_jobs, "ensure_last_jobs_from_share", lambda *_: None)
     assert node.share(str(campaign.folder), campaign.jobs()[0].id) == 0
     assert answers == [False, True]
 
@@ -274,7 +274,7 @@ def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
 def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that squeue and sacct say what we would."""
     campaign = submitted(runs, POSITION)
-    monkeypatch.setattr(campaigns, "ensure_last_jobs_from_share", lambda *_: None)
+    monkeypatch.setattr(last_jobs, "ensure_last_jobs_from_share", lambda *_: None)
     for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
         monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
         assert node.share(str(campaign.folder)) == expected
@@ -291,7 +291,7 @@ def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs:
         array = handed_over(campaign, *(ids if function == campaigns.SHARE else []), number=number, function=function)
         intent.acknowledge(array, number)
         try:
-            campaigns.ensure_last_jobs_from_share(campaign, begins=True)
+            last_jobs.ensure_last_jobs_from_share(campaign, begins=True)
         except Unreachable:
             asks.append(number)
     assert asks == [1, 2, 4]
@@ -300,11 +300,11 @@ def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs:
         array = handed_over(campaign, number=number, function=order[number - 4])
         intent.acknowledge(array, job_id)
     with pytest.raises(Unreachable):
-        campaigns.ensure_last_jobs_from_share(campaign, begins=True)
+        last_jobs.ensure_last_jobs_from_share(campaign, begins=True)
     intent.acknowledge(array, 6)
-    campaigns.ensure_last_jobs_from_share(campaign, begins=True)
+    last_jobs.ensure_last_jobs_from_share(campaign, begins=True)
     with pytest.raises(Unreachable):  # as it ends
-        campaigns.ensure_last_jobs_from_share(campaign)
+        last_jobs.ensure_last_jobs_from_share(campaign)
 
 
 # -- tables and report ----------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
     """The campaigns of checks, which are handed to nobody."""
     found: list[Campaign] = []
     monkeypatch.setattr(submit, "preflight", lambda profile, runs: None)
-    monkeypatch.setattr(campaigns, "send", lambda campaign, tasks: [found.append(campaign)])
+    monkeypatch.setattr(shares, "send", lambda campaign, tasks: [found.append(campaign)])
     return found
 
 

@@ -30,7 +30,8 @@ from ablations.planning import plan as planning
 from ablations.planning.jobs import Job
 from ablations.planning.jobs import jobs as jobs_of
 from ablations.reporting import status
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.store import lease
 from vitcore.config import Config

@@ -15,7 +15,8 @@ from ablations.planning.jobs import BASE, digest, jobs
 from ablations.planning.jobs import read as read_plan
 from ablations.planning.jobs import write as write_plan
 from ablations.planning.step_times import Device
-from ablations.study.study import Design, packaged, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import packaged, read_recipe, read_study
 from results import store
 from results.statistics import inference, power
 from results.store.lease import Watch

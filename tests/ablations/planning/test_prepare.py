@@ -20,7 +20,8 @@ from ablations.planning import prepare as preparing
 from ablations.planning.jobs import BASE
 from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.study_results import load_plans
 from results.tables import layout, study_table

@@ -12,7 +12,8 @@ from ablations.planning import plan as planning
 from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from ablations.study import confounds
-from ablations.study.study import Design, packaged, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore import ViT
 from vitcore.analysis.cost import initial_weights
 from vitcore.config import Config

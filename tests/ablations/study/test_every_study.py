@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from in_process import called
 
-from ablations.study.study import packaged
+from ablations.study.reading import packaged
 
 SHORT = ["steps=100", "evaluations=1"]
 pytestmark = pytest.mark.slow

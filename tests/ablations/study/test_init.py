@@ -10,9 +10,10 @@ from in_process import called
 from PIL import Image
 
 from ablations.study import init_recipe
+from ablations.study.design import Design
 from ablations.study.init_recipe import CPU, GPU, patch_and_size
 from ablations.study.init_survey import survey
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.reading import read_recipe, read_study
 from vitcore.config import Config
 
 

@@ -13,7 +13,9 @@ from in_process import called
 from PIL import Image
 
 from ablations.planning.plan import build
-from ablations.study.study import OF_ITS_DATA, Design, Recipe, Study, read_recipe
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe
+from ablations.study.study import OF_ITS_DATA, Recipe, Study
 from results import report
 from results.figures import plots
 from results.tables import layout, sentences, study_table

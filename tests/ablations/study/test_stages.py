@@ -16,7 +16,7 @@ from photographs import photographs
 from PIL import Image
 
 from ablations.cli.arguments import designs, split
-from ablations.cluster import campaign
+from ablations.cluster import reconciliation
 from ablations.execution import cleaning, retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.slots import Slot
@@ -29,7 +29,8 @@ from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from ablations.planning.step_times import Device
 from ablations.reporting import status, status_view
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.comparison import compare, summary
 from results.figures import plots
@@ -607,7 +608,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     ended(runs, owing, "finished")
     assert runner.trial_outcome(runs, owing, None)[0] == "todo"
     assert runner.trial_outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
-    assert campaign.generations(runs, [owing], dependencies.on_disk(runs))[:1] == [[owing]]
+    assert reconciliation.generations(runs, [owing], dependencies.on_disk(runs))[:1] == [[owing]]
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
     slot = Slot(0, {})
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())

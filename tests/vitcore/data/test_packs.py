@@ -27,7 +27,8 @@ from ablations.cli import data as data_commands
 from ablations.cli.arguments import named_data
 from ablations.cli.directories import data_folder
 from ablations.planning import plan as planning
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
 from vitcore.data.pack import Pack, find, manifest, opened, verify

@@ -18,7 +18,7 @@ from in_process import called
 from photographs import photographs
 from torchvision.transforms.functional import center_crop
 
-from ablations.study.study import read_recipe
+from ablations.study.reading import read_recipe
 from vitcore import Config, train
 from vitcore.analysis.evaluate import at_size, restored
 from vitcore.analysis.fewshot import few_shot

@@ -1,0 +1,83 @@
+"""The last jobs of a campaign: they reconcile once all shares have ended."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import itemgetter
+
+from ablations.cluster.campaign import LAST, SHARE, WATCH, Campaign, launcher_lock, read_intents
+from ablations.cluster.queued_tasks import QueuedTask, queued_tasks
+from ablations.cluster.shares import send, start_condition
+from ablations.execution import runner
+from slurm.queries import queue
+from slurm.queries.ask import Refused, Unreachable
+from slurm.submission import arrays as submission
+from slurm.submission.intent import was_taken
+
+WATCH_SECONDS = 1800  # the watching job begins after this time, or after the time limit if that is shorter
+PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jobs
+
+
+def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
+    """The campaign's last jobs that are pending: a running one may have looked already."""
+    return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
+
+
+def ensure_last_job(
+    campaign: Campaign, tasks: Sequence[QueuedTask], sent: Sequence[int] = (), both: bool = False
+) -> str:
+    """Ensure that a last job will reconcile after all others have ended; return "queued" or "submitted".
+
+    A watching job is enough unless `both` are asked for: the last job may be killed, or wait for a held task.
+    """
+    before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
+    waiting = waiting_last_jobs(campaign, tasks)
+    watched = any(task.function == WATCH for task in waiting)
+    mine = [task.job.job_id for task in waiting if task.function == LAST]
+    there = any([not before or queue.postpone(job_id, before) for job_id in mine])
+    if not there and (both or not watched):
+        submit_one(campaign, LAST, start_condition(before))
+    if both and not watched:
+        submit_one(campaign, WATCH, {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"})
+    return "queued" if there or watched else "submitted"
+
+
+def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
+    alone = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+    send(campaign, alone, gpus=False, when=when)
+
+
+def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
+    """Ensure, from a share as it begins and ends, that last jobs wait while trials are missing.
+
+    begins: SLURM is asked only if no last jobs were submitted after the newest shares.
+    """
+    if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
+        return
+    place, tasks = campaign.place(), queued_tasks(campaign.runs)
+    queue.release(task.job for task in tasks)
+    if {task.function for task in waiting_last_jobs(campaign, tasks)} == {LAST, WATCH}:
+        return
+    if all(runner.trial_outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
+        return
+    with launcher_lock(campaign.runs, PATIENCE_SECONDS):
+        ensure_last_job(campaign, queued_tasks(campaign.runs), both=True)
+
+
+def has_newer_last_jobs(campaign: Campaign) -> bool:
+    """Whether both last jobs were handed over after the newest shares, as the disk has it."""
+    arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
+    functions = [intent.function for array, intent in arrays if was_taken(array)]
+    newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
+    return {LAST, WATCH} <= {*functions[newest + 1 :]}
+
+
+def has_shares(campaign: Campaign) -> bool:
+    """Whether shares of the campaign are in the queue."""
+    return any(task.share for task in queued_tasks(campaign.runs) if task.campaign == campaign)
+
+
+def cancel_last_jobs(campaign: Campaign) -> None:
+    """Cancel last jobs that are pending when everything is over; one that remains finds nothing to do."""
+    with suppress(Unreachable, Refused):
+        for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
+            queue.cancel(task.job.tag)

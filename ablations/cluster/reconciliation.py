@@ -1,0 +1,187 @@
+"""Submitting whatever of a campaign is neither over nor queued."""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ablations.cluster import bad_nodes
+from ablations.cluster.campaign import Campaign, campaigns, read_intents
+from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
+from ablations.cluster.queued_tasks import queued_tasks
+from ablations.cluster.shares import chunks, send_shares, split_into_shares, start_condition
+from ablations.execution import retry, runner
+from ablations.execution.launch import Place
+from ablations.planning import estimate
+from ablations.planning.jobs import Job, jobs
+from results import store
+from results.store import dependencies
+from slurm.queries import limits, queue
+from slurm.queries.ask import Refused, Unreachable
+from slurm.submission.intent import SETTLE_SECONDS, acknowledge, is_settled
+
+LASTS = 2  # jobs that wait while shares run: the last job and the watching job
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """The outcome of one reconciliation of disk and queue: numbers of trials unless stated otherwise."""
+
+    over: int
+    failed: int
+    queued: int = 0
+    submitted: int = 0
+    arrays: int = 0
+    waiting: int = 0  # to be submitted once slots of the queue are free
+    cancelled: int = 0  # by scancel: only `ablate submit` submits them again
+    last_job: str = ""  # "queued", "submitted"; "" if none is needed
+    hours: float = 0.0
+    shunned: tuple[str, ...] = ()  # nodes that are avoided after faults
+    blocked: int = 0  # their parent failed or diverged
+    renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
+    no_last_job: str = ""  # why SLURM took the trials but no last job
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to train, except failed and cancelled trials."""
+        return not self.queued and not self.submitted and not self.waiting
+
+
+def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
+    """Submit the trials that are neither over nor queued, and a last job. The caller holds the launcher's lock.
+
+    inside: called from a job of the campaign, which takes one of the user's slots. withheld: ids not to submit.
+    Raises Unreachable, Refused.
+    """
+    settle(campaign.runs)
+    return submit_missing(campaign, inside, withheld)
+
+
+def settle(runs: Path) -> None:
+    """Wait for arrays whose launcher was killed in sbatch: they may still turn up in the queue."""
+    for campaign in campaigns(runs):
+        for array, intent in read_intents(campaign.folder):
+            if not is_settled(array):
+                age = time.time() - intent.written
+                time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
+                acknowledge(array, None)
+
+
+def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Reconciliation:
+    place, plans = campaign.place(), campaign.read_plans()
+    asked = jobs(plans)
+    renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
+    starting = dependencies.on_disk(place.runs, place.code)
+    states = {job.id: runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked}
+    tasks = queued_tasks(campaign.runs)
+    queue.release(task.job for task in tasks)
+    there = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
+    missing = [job for job in asked if states[job.id] == "todo" and job.id not in there]
+    todo = [job for job in missing if job.id not in withheld]
+    seconds = estimate.seconds(plans, campaign.runs, campaign.device)
+    bounds = limits.limits(campaign.profile)
+    free = (
+        len(todo)
+        if bounds.bound is None
+        else free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
+    )
+    shunned = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
+    taken: dict[str, int] = {}
+    if not campaign.cancelled:
+        live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
+        start = {} if inside else campaign.profile.start
+        apart = generations(place.runs, todo, starting)
+        taken = hand_over(campaign, apart, there, live, seconds, free, bounds.max_array_size, shunned, start)
+    sent = list(dict.fromkeys(taken.values()))
+    count = Counter(states.values())
+    last_job = no_last_job = ""
+    cancelled = len(missing) - len(todo)
+    if count["todo"] > cancelled and not campaign.cancelled:
+        try:
+            last_job = ensure_last_job(campaign, tasks, sent)
+        except (Refused, Unreachable) as error:
+            if inside or not sent:
+                raise
+            no_last_job = str(error)  # the shares submit one when they begin
+    return Reconciliation(
+        over=count["over"],
+        failed=count["failed"],
+        queued=sum(state == "todo" and key in there for key, state in states.items()),
+        submitted=len(taken),
+        arrays=len(sent),
+        waiting=len(todo) - len(taken),
+        cancelled=cancelled,
+        last_job=last_job,
+        hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
+        shunned=tuple(shunned),
+        blocked=count["blocked"],
+        renewed=tuple(renewed),
+        no_last_job=no_last_job,
+    )
+
+
+def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliation:
+    """Count trials of which none is left to submit, without asking SLURM."""
+    starting = dependencies.on_disk(place.runs, place.code)
+    count = Counter(runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked)
+    return Reconciliation(over=count["over"], failed=count["failed"], blocked=count["blocked"])
+
+
+def generations(runs: Path, todo: Sequence[Job], look: dependencies.Look) -> list[list[Job]]:
+    """Group trials by their depth in the chain of parents. Each group is submitted to begin after the one before.
+
+    Whether a parent ended well is checked by the share: SLURM cannot tell for single trials of an array.
+    """
+    depths = [len(dependencies.begin(runs, job.id, job.parents, look).open) for job in todo]
+    levels = range(max(depths, default=-1) + 1)
+    return [[job for job, depth in zip(todo, depths, strict=True) if depth == level] for level in levels]
+
+
+def hand_over(
+    campaign: Campaign,
+    generations: Sequence[Sequence[Job]],
+    there: Mapping[str, int],
+    live: Collection[int],
+    seconds: Mapping[str, float],
+    free: int,
+    size: int,
+    shunned: Sequence[str],
+    start: Mapping[str, str],
+) -> dict[str, int]:
+    """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> job id of its array.
+
+    there: trial id -> job id of what is queued. Trials whose parent is neither there nor submitted wait.
+    live: the campaign's arrays in the queue. SLURM limits the concurrent tasks of one array only, so with a profile's
+    `parallel` each array begins after those before it.
+    """
+    found: dict[str, int] = {}
+    for depth, some in enumerate(generations):
+        where = {**there, **found}
+        takable = [job for job in some if not depth or parent_id(job) in where]
+        shares = split_into_shares(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        before = {where[parent_id(job)] for job in takable if depth}
+        for chunk in chunks(shares, size):
+            if campaign.profile.parallel:
+                before |= {*live, *found.values()}
+            array = send_shares(campaign, chunk, shunned, start_condition(sorted(before), start))
+            if array is None:
+                return found
+            free -= len(chunk)
+            found |= {job.id: array for share in chunk for job in share}
+    return found
+
+
+def parent_id(job: Job) -> str:
+    """The id of the trial that a job starts from; "" if none."""
+    return next(iter(job.parents), "")
+
+
+def free_slots(bound: limits.Bound, lasts_there: int) -> int:
+    """How many shares may be submitted now while leaving room for the last jobs.
+
+    Raises Refused if the limit never leaves room for a share beside them.
+    """
+    if bound.most <= LASTS:
+        raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")
+    return max(0, bound.free - max(0, LASTS - lasts_there))

@@ -1,0 +1,481 @@
+"""A design: a study on a recipe with overrides, and the arms that follow."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ablations.study import stages
+from ablations.study.budget import steps_of
+from ablations.study.naming import plan_name
+from ablations.study.reading import axes_of, claim_parts, without_recipe_arm
+from ablations.study.study import PLACE, RECIPE_ARM, Axis, Recipe, Study, Values
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError, listed
+
+
+@dataclass(frozen=True)
+class Change:
+    """How an arm differs from the baseline, at any point of the curves.
+
+    settings: the changed settings, as the study writes them. co_changes: settings declared to change with them.
+    """
+
+    name: str
+    values: Values  # of every factor
+    settings: Values
+    co_changes: Values = field(default_factory=dict)
+    named: bool = False  # a joint change under a name of its own
+
+    @property
+    def declared(self) -> list[str]:
+        """The settings that it changes."""
+        return list(dict.fromkeys([*self.settings, *self.co_changes]))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of a study's table: the settings of its trials and the arm it is compared with."""
+
+    name: str
+    baseline: str
+    values: Values  # of every factor and curve
+    settings: Values  # everything that is not a default, before the seed
+    change: Change
+    point: Values  # of the curves
+    parent: stages.Stage | None = None  # what its trials start from
+
+    def trial(self, seed: int) -> Config:
+        return stages.trial(self.settings, self.parent, seed)
+
+    @cached_property
+    def config(self) -> Config:
+        """The arm at seed 0: what its model, cost and key are read from."""
+        return self.trial(0)
+
+    @cached_property
+    def key(self) -> str:
+        """What its trials share of their identity."""
+        from vitcore.identity import arm_key  # late: reading studies loads no torch
+
+        return arm_key(self.config)
+
+
+@dataclass(frozen=True)
+class Design:
+    """A study on a recipe with command-line overrides: its arms, in the table's order."""
+
+    study: Study
+    recipe: Recipe
+    overrides: Values
+
+    def __post_init__(self) -> None:
+        if self.study.stages and stages.FINETUNE not in self.recipe.stages:
+            raise ValueError(
+                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: it has no "
+                "stages: finetune ({} trains as its config says)"
+            )
+        for key in self.overrides:
+            own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
+            if own in self.varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
+                raise ValueError(
+                    f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
+                )
+            if own in ("seed", "data_seed"):
+                raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        if self.study.stages:
+            stages.check_overrides(self.study.name, self.study.stages, self.varied, self.overrides)
+        for where, settings in (("recipe", self.recipe.config), *self.named.items()):
+            if "seed" in settings:
+                raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
+
+    @property
+    def name(self) -> str:
+        return plan_name(self.study.name, self.recipe.name, self.overrides)
+
+    @cached_property
+    def factors(self) -> dict[str, list[Any]]:
+        """Of each factor, the values it takes one at a time; of one that is only crossed, in its crosses."""
+        found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
+        for cross in self.crosses:
+            for name, values in cross.items():
+                if name not in self.study.factors:
+                    before = found.get(name, [])
+                    found[name] = [*before, *(value for value in values if value not in before)]
+        return found
+
+    @cached_property
+    def crosses(self) -> list[dict[str, list[Any]]]:
+        """With the baseline's own value of each factor, which an interaction needs, where it is not listed."""
+        found = []
+        for cross in self.study.crosses:
+            listed_values = {name: self.axis(name, values) for name, values in cross.items()}
+            own = {name: self.own_value(name) for name in cross}
+            found.append({n: values if own[n] in values else [own[n], *values] for n, values in listed_values.items()})
+        return found
+
+    @cached_property
+    def curves(self) -> dict[str, list[Any]]:
+        """With what is tuned, last: every arm is trained at each of its points too."""
+        axes = self.study.curves | self.study.tune
+        return {name: self.axis(name, values) for name, values in axes.items()}
+
+    @cached_property
+    def tune(self) -> dict[str, list[Any]]:
+        """Raises ValueError for a grid without an inside: an optimum at its edge gives no verdict."""
+        found = {name: self.curves[name] for name in self.study.tune}
+        for name, values in found.items():
+            if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+                raise ValueError(f"tune: {name}={listed(values)}: numbers")
+            if len(values) < 3 or sorted(values) != values:
+                raise ValueError(
+                    f"tune: {name}={listed(values)}: at least 3 values, ascending: the best must lie inside"
+                )
+        return found
+
+    @property
+    def varied(self) -> list[str]:
+        return list(dict.fromkeys(key for group in axes_of(self.study) for key in group))
+
+    def axis(self, name: str, values: Axis) -> list[Any]:
+        if values == "all":
+            return entries(name)
+        if values == "axis":
+            return self.of_axis(name)
+        listed_here = (self.of_axis(name) if value == "axis" else [value] for value in values)
+        return list(itertools.chain.from_iterable(listed_here))
+
+    def of_axis(self, name: str) -> list[Any]:
+        """What the recipe has on its axis of that name. Raises ValueError."""
+        known = [one for one in self.axis_names(name) if one in self.recipe.axes]
+        if not known:
+            raise ValueError(
+                f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
+                f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'})"
+            )
+        return self.recipe.axes[known[0]]
+
+    @cached_property
+    def published(self) -> dict[str, float]:
+        """The study's numbers, by what the arms are called here."""
+        return {self.called(name): value for name, value in self.study.published.items()}
+
+    @cached_property
+    def claims(self) -> list[str]:
+        """The study's, with the arms as they are called here."""
+        parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
+        return list(dict.fromkeys(f"{self.called(a)}{sign}{self.called(b)}" for a, sign, b in parts))
+
+    def called(self, name: str) -> str:
+        """What an arm is called here that a study names by places, as `width=axis[-1]`: at the recipe's last width.
+
+        As it is written where the recipe has no such place, and where no place is named.
+        """
+        if not PLACE.search(name):
+            return name
+        first, _, rest = name.partition(",")
+        pieces = [piece.partition("=") for piece in (rest if first in self.named else name).split(",")]
+        values = {key: self.meant(key, text) for key, _, text in pieces}
+        if None in values.values():
+            return name
+        own = {key: value for key, value in values.items() if key in self.factors and value != self.baseline[key]}
+        point = {key: values[key] for key in self.curves if key in values}
+        return (first if first in self.named else self.changed(own).name) + at(point)
+
+    def meant(self, key: str, text: str) -> Any:
+        """The value of a setting that is written so in a name; None where it has none."""
+        if place := PLACE.fullmatch(text):
+            values, number = self.of_axis(key), int(place[1])
+            return values[number] if -len(values) <= number < len(values) else None
+        known = [*self.factors.get(key, []), *self.curves.get(key, [])]
+        return next((value for value in known if str(value) == text), None)
+
+    def axis_names(self, name: str) -> list[str]:
+        """The recipe's axes that may hold a setting's values, the first that is there counts.
+
+        Of a stage's setting (pretrain.lr) its own, then lr's; where there are stages, of an arm's first finetune.lr.
+        """
+        if self.of_a_stage(name):
+            return [name, name.partition(".")[2]]
+        return [f"{stages.FINETUNE}.{name}", name] if self.study.stages else [name]
+
+    @cached_property
+    def new_sizes(self) -> list[int]:
+        """The image sizes of the recipe that its models are not trained at. Raises ValueError where there is none."""
+        trained = self.reference.image_size
+        if not (sizes := [size for size in self.axis("image_size", "axis") if size != trained]):
+            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, which is trained at")
+        return sizes
+
+    @property
+    def metric(self) -> str:
+        """@axis: at the first of the new sizes."""
+        name, at_axis, _ = self.study.metric.partition("@axis")
+        return f"{name}@{self.new_sizes[0]}" if at_axis else name
+
+    @property
+    def evals(self) -> list[str]:
+        """test@axis: at all of the new sizes."""
+        found = self.study.evals
+        return [
+            own
+            for name in found
+            for own in ([f"test@{size}" for size in self.new_sizes] if name == "test@axis" else [name])
+        ]
+
+    @cached_property
+    def base(self) -> Values:
+        """defaults < recipe < its own arm < baseline < command line; where there are stages, `finetune` before its arm.
+
+        On the command line a plain setting is for all stages, that of one alone comes after it.
+        """
+        begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
+        if not self.study.stages:
+            return merge(self.recipe.config, begun, self.study.baseline, self.overrides)
+        said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
+        rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
+        last = self.recipe.stages[stages.FINETUNE]
+        return merge(self.recipe.config, last, begun, self.study.baseline, rest, mine)
+
+    @cached_property
+    def starting(self) -> stages.Stages:
+        """What trials start from: recipe < the recipe's stage < command line < the study's < of one stage alone."""
+        alone = {*self.study.stages, stages.FINETUNE}
+        plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
+        base, recipe = merge(self.recipe.config, plain), self.recipe.stages
+        shared = {key: one for key, one in plain.items() if stages.reaches(key)}
+        own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
+        joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])), shared)
+
+    @property
+    def data(self) -> str:
+        """What the baseline is trained on."""
+        return data_of(self.base)
+
+    @cached_property
+    def on_its_data(self) -> bool:
+        """Whether the baseline, and what it starts from, have the data that the recipe gives them."""
+        config, said = self.recipe.config, self.recipe.stages
+        pairs = [(self.base, said[stages.FINETUNE] if self.study.stages else {})]
+        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
+        return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
+
+    @cached_property
+    def stated(self) -> Recipe:
+        """The recipe with those of its statements that hold here. Nothing else decides which do."""
+        return self.recipe if self.on_its_data else self.recipe.on_other_data()
+
+    def of_a_stage(self, key: str) -> bool:
+        return key.partition(".")[0] in self.study.stages
+
+    @cached_property
+    def origin(self) -> stages.Stage | None:
+        """What the baseline starts from."""
+        return self.starting.started(self.base)[1]
+
+    def own_value(self, key: str) -> Any:
+        """The baseline's value of a setting where no curve moves it; of a stage that it has not, as written."""
+        if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
+            return self.base.get(key)
+        return stages.value(self.reference, self.origin, key)
+
+    @cached_property
+    def named(self) -> dict[str, Values]:
+        """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
+        return {
+            name: self.of_recipe(name, "arm") if settings == "axis" else self.begun(settings)
+            for name, settings in self.study.arms.items()
+        }
+
+    def begun(self, settings: Values) -> Values:
+        """The settings of a named arm, after those of the recipe's arm that it begins with."""
+        first = self.of_recipe(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
+        return merge(first, without_recipe_arm(settings))
+
+    def of_recipe(self, name: str, what: str) -> Values:
+        """The recipe's own arm of that name. Raises ValueError."""
+        if name not in self.recipe.arms:
+            raise ValueError(
+                f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
+                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
+            )
+        return self.recipe.arms[name]
+
+    @cached_property
+    def reference(self) -> Config:
+        """The baseline where no curve moves it."""
+        settings, parent = self.starting.started(self.base)
+        try:
+            return stages.trial(settings, parent, self.base.get("seed", 0))
+        except ConfigError as error:
+            own = dict(stages.of_stage(stages.FINETUNE, self.overrides)) if self.study.stages else {}
+            raise stages.as_written(error, stages.FINETUNE, own) from None
+
+    @cached_property
+    def recipe_key(self) -> str:
+        """What the trials of the recipe's own config share of their identity."""
+        from vitcore.identity import arm_key  # late: as above
+
+        return arm_key(Config(**self.recipe.config))
+
+    @cached_property
+    def baseline(self) -> Values:
+        """The baseline's own value of every factor."""
+        return {name: self.own_value(name) for name in self.factors}
+
+    @property
+    def baseline_name(self) -> str:
+        """By the factors that vary one at a time; by those that are crossed where there are none."""
+        named = self.study.factors or self.factors
+        return assigned({name: self.baseline[name] for name in named}) or "baseline"
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """Raises ValueError for an arm that cannot be, or that is the same trial as another."""
+        arms = [self.arm(change, point) for change, point in self.left.values()]
+        refuse_twins(self.study, arms)
+        return arms
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Every arm of a point, once; the baseline where it is first listed."""
+        cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
+        cells += [cell for cross in self.crosses for cell in points(cross)]
+        varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
+        found = {
+            change.name: change for change in map(self.changed, varied if {} in varied else [{}, *varied])
+        }  # a cell of a cross may be an arm that is there already
+        for name, settings in self.named.items():
+            if name in found:
+                raise ValueError(f"study '{self.study.name}': two arms are called {name}")
+            own = {key: value for key, value in settings.items() if key in self.factors}
+            found[name] = Change(name, self.baseline | own, settings, named=True)
+        return self.with_co_changes(list(found.values()))
+
+    def changed(self, values: Values) -> Change:
+        """The arm whose factors have these values and otherwise the baseline's, named in the study's order."""
+        ordered = {name: values[name] for name in self.factors if name in values}
+        return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
+
+    def with_co_changes(self, changes: list[Change]) -> list[Change]:
+        """What `with` says of "pool=gap" goes with every arm in which pool is changed to gap.
+
+        Raises ValueError for a name that is none of them.
+        """
+        for name, settings in self.study.co_changes.items():
+            meant = set(name.split(","))
+            hit = [not one.named and meant <= set(assigned(one.settings).split(",")) for one in changes]
+            if not any(hit):
+                raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
+            changes = [
+                replace(change, co_changes=merge(change.co_changes, settings)) if mine else change
+                for change, mine in zip(changes, hit, strict=True)
+            ]
+        return changes
+
+    @cached_property
+    def left(self) -> dict[str, tuple[Change, Values]]:
+        """By name, every arm at every point of the curves, but for what the study excludes.
+
+        Raises ValueError for an exclusion that meets nothing, and for one that takes a baseline or a tuned point away.
+        """
+        pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
+        gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
+        kept = {name: pair for name, pair in pairs.items() if name not in gone}
+        for name, (change, point) in kept.items():
+            if (baseline := self.baseline_name + at(point)) not in kept:
+                raise ValueError(f"study '{self.study.name}': exclude: {baseline} is the baseline of {name}")
+            if any(change.name + at(point | tuned) not in kept for tuned in points(self.tune)):
+                raise ValueError(
+                    f"study '{self.study.name}': exclude: leaves {change.name} a part of the tuned grid: "
+                    f"{listed(self.tune)} is chosen from the same values for every arm"
+                )
+        return kept
+
+    def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
+        """Which of `pairs` an entry of `exclude` means. Raises ValueError where that is none."""
+        known = {*self.factors, *self.curves, "arm"}
+        if unknown := entry.keys() - known:
+            raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
+        met = {
+            name
+            for name, (change, point) in pairs.items()
+            if entry and entry.items() <= ({"arm": change.name} | change.values | point).items()
+        }
+        if not met:
+            raise ValueError(f"study '{self.study.name}': exclude: no arm has {assigned(entry) or 'nothing'}")
+        return met
+
+    def arm(self, change: Change, point: Values) -> Arm:
+        written = merge(self.base, point, change.settings, change.co_changes)
+        settings, parent = self.starting.started(written)
+        name = change.name + at(point)
+        if not {"steps", "epochs"} & {*change.declared, *point}:
+            settings = merge(settings, self.schedule(name, settings))
+        return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
+
+    def schedule(self, name: str, settings: Values) -> Values:
+        """The steps that meet the study's budget; nothing where they are the recipe's own. Raises ValueError."""
+        if self.study.budget == "steps" and "epochs" not in settings:
+            return {}
+        try:
+            return {"steps": steps_of(self.study.budget, self.reference, Config(**settings))}
+        except Exception as error:  # a user's part may do anything where its FLOPs are counted
+            raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
+
+    @cached_property
+    def main_baseline(self) -> str:
+        """The baseline arm at the recipe's own point of the curves, else at the first point."""
+        there = [point for change, point in self.left.values() if change.name == self.baseline_name]
+        point = {name: self.own_value(name) for name in self.curves}
+        return self.baseline_name + at(point if point in there else there[0])
+
+
+def data_of(settings: Values) -> str:
+    """The name of the data in settings."""
+    return str(settings.get("data", Config.model_fields["data"].default))
+
+
+def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
+    """All points of the product of axes; one empty point if there are none."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def at(point: Values) -> str:
+    """The suffix of an arm's name at a point of the curve."""
+    return f",{assigned(point)}" if point else ""
+
+
+def entries(slot: str) -> list[str]:
+    """Every entry of the slot's dict, those of loaded plugins last. Raises ValueError for a setting that has none."""
+    from vitcore.variants import VARIANTS  # late: the parts are torch modules
+
+    if slot not in VARIANTS:
+        raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
+    return list(VARIANTS[slot])
+
+
+def assigned(values: Mapping[str, Any]) -> str:
+    """'key=value' joined by commas."""
+    return ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
+    """Two arms of one name or of one trial would be one row twice."""
+    from vitcore.identity import trial_id  # late: reading studies loads no torch
+
+    names: dict[str, str] = {}
+    called: set[str] = set()
+    for arm in arms:
+        try:
+            trial = trial_id(arm.config)
+        except ConfigError as error:
+            raise ValueError(f"study '{study.name}', arm {arm.name}: {error}") from None
+        if arm.name in called:
+            raise ValueError(f"study '{study.name}': two arms are called {arm.name}")
+        if trial in names:
+            raise ValueError(f"study '{study.name}': arms {names[trial]} and {arm.name} are the same trial")
+        names[trial] = arm.name
+        called.add(arm.name)

@@ -1,0 +1,163 @@
+"""Reading and checking the YAML files of studies and recipes."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ablations.study import stages, strict_yaml
+from ablations.study.study import RECIPE_ARM, Axis, Recipe, Study, Values
+from vitcore.config import Config
+from vitcore.options import ConfigError, listed, nearest
+
+HERE = Path(__file__).parents[1]
+Record = TypeVar("Record", Study, Recipe)
+
+
+def packaged(kind: str) -> list[str]:
+    """The names of the packaged studies or recipes."""
+    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
+
+
+def find(kind: str, name: str) -> Path:
+    """The file of a packaged name, or a given file. Raises ValueError with the nearest name."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    known = packaged(kind)
+    if name not in known:
+        single = {"studies": "study", "recipes": "recipe"}[kind]
+        raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
+    return HERE / kind / f"{name}.yaml"
+
+
+def read_study(name: str) -> Study:
+    path = find("studies", name)
+    study = typed(Study, path)
+    check_varied(study, path)
+    stages.check(study.stages, written(study), starts(study), path)
+    check_text_names(study, path)
+    return study
+
+
+def read_recipe(name: str) -> Recipe:
+    path = find("recipes", name)
+    recipe = typed(Recipe, path)
+    for axis, values in recipe.axes.items():
+        refuse_duplicates(path, axis, values)
+    return recipe
+
+
+def typed(record: type[Record], path: Path) -> Record:
+    try:
+        return record(**{"name": path.stem, **stages.plain_starts(strict_yaml.read(path))})
+    except ConfigError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def check_varied(study: Study, path: Path) -> None:
+    """Check that something varies, nothing twice, and that every list has distinct values."""
+    axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
+    if not axes and not study.arms:
+        raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
+    for arm in study.arms:
+        if not arm.strip():
+            raise ValueError(f"{path}: arms: {arm!r}: an arm needs a name")
+    for axis, values in axes:
+        refuse_unvariable(path, axis)
+        if isinstance(values, list):
+            refuse_duplicates(path, axis, values)
+            if not values:
+                raise ValueError(f"{path}: {axis} lists no value")
+    for one, other in itertools.combinations(("factors", "crosses", "curves", "tune"), 2):
+        clash = {key for key in keys_of(study, one) if key in keys_of(study, other)}
+        if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
+            raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
+    for cross in study.crosses:
+        if len(cross) < 2:
+            raise ValueError(f"{path}: crosses: {listed(cross) or 'nothing'} alone is no product: name two factors")
+
+
+def check_text_names(study: Study, path: Path) -> None:
+    """Check that names in `published`, `with` and `claims` begin with something that varies."""
+    varied = list(dict.fromkeys(key for group in axes_of(study) for key in group))
+    for where, settings in study.co_changes.items():
+        if clash := settings.keys() & set(varied):
+            raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
+    names = [
+        *study.published,
+        *study.co_changes,
+        *itertools.chain.from_iterable(claim_arms(claim, path) for claim in study.claims),
+    ]
+    for name in names:
+        key = name.partition("=")[0]
+        named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))
+        if key not in varied and not named:
+            raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
+
+
+def written(study: Study) -> list[str]:
+    """All settings that the study writes."""
+    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *axes_of(study)]
+    return [key for layer in [*layers, *named_settings(study)] for key in layer]
+
+
+def starts(study: Study) -> list[Any]:
+    """All values of init_from in the study."""
+    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
+    axes = [values for axis in axes_of(study) if isinstance(values := axis.get("init_from"), list)]
+    return [*itertools.chain(*axes), *(layer["init_from"] for layer in layers if "init_from" in layer)]
+
+
+def named_settings(study: Study) -> list[Values]:
+    return [without_recipe_arm(settings) for settings in study.arms.values() if isinstance(settings, dict)]
+
+
+def without_recipe_arm(settings: Values) -> Values:
+    return {key: value for key, value in settings.items() if key != RECIPE_ARM}
+
+
+def axes_of(study: Study) -> list[dict[str, Axis]]:
+    """All mappings from what varies to its values."""
+    return [study.factors, *study.crosses, study.curves, study.tune]
+
+
+def keys_of(study: Study, where: str) -> list[str]:
+    """The keys that vary in one of the study's fields."""
+    found: Any = getattr(study, where)
+    return [key for group in (found if isinstance(found, list) else [found]) for key in group]
+
+
+def refuse_unvariable(path: Path, key: str) -> None:
+    """Raises ValueError for a factor that is no field of Config or cannot vary (model sizes, seeds)."""
+    reasons = {
+        "seed": "seeds are given with --seeds",
+        "data_seed": "it is what pairs the arms",
+        "model": "name width, depth, heads or patch, or give models as arms",
+        "epochs": "give steps",
+    }
+    if key in reasons:
+        raise ValueError(f"{path}: {key} cannot be a factor or curve: {reasons[key]}")
+    if key not in Config.model_fields and "." not in key:
+        raise ValueError(f"{path}: {key} is no setting{nearest(key, Config.model_fields)}")
+
+
+def claim_arms(claim: str, where: object) -> tuple[str, str]:
+    """Parse a claim: 'a < b' or 'a ~ b' -> (a, b)."""
+    left, _, right = claim_parts(claim, where)
+    return left, right
+
+
+def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
+    """Parse a claim: 'a < b' or 'a ~ b' -> (a, sign, b)."""
+    for sign in (" < ", " ~ "):
+        left, found, right = claim.partition(sign)
+        if found:
+            return left.strip(), sign, right.strip()
+    raise ValueError(f"{where}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")
+
+
+def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise ValueError(f"{path}: {axis} lists {value} twice")
