@@ -10,7 +10,7 @@ STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # With .venv where there is one, else as the machine's own Python has it: a GPU machine may reach no package index.
-ON_GPU = PYTHONPATH=.:tests/helpers $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+ON_GPU = env PYTHONPATH=.:tests/helpers $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 SECONDS ?= 540
 GPU_RUNS ?= runs/gpu
 
