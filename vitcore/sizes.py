@@ -4,13 +4,17 @@ from typing import Any
 
 from vitcore.options import ConfigError, listed
 
-# name: width, depth, heads. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv 2106.10270.
+# name: width, depth, heads, hidden width. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
+# 2106.10270; g, G: arXiv 2106.04560, Table 2; SoViT-400m: arXiv 2305.13035.
 SIZES = {
-    "Ti": (192, 12, 3),
-    "S": (384, 12, 6),
-    "B": (768, 12, 12),
-    "L": (1024, 24, 16),
-    "H": (1280, 32, 16),
+    "Ti": (192, 12, 3, 768),
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "H": (1280, 32, 16, 5120),
+    "SoViT-400m": (1152, 27, 16, 4304),
+    "g": (1408, 40, 16, 6144),
+    "G": (1664, 48, 16, 8192),
 }
 
 REFERENCE = "timm/"  # model=timm/NAME is a classifier of timm's
@@ -58,5 +62,5 @@ def sizes(model: object) -> dict[str, Any]:
     name, slash, patch = str(model).partition("/")
     if name not in SIZES or not slash or not patch.isdigit():
         raise ConfigError(f"model={model}: a size of {listed(SIZES)}, a slash and the patch, as in S/16, or timm/NAME")
-    width, depth, heads = SIZES[name]
-    return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": 4.0, "patch": int(patch)}
+    width, depth, heads, hidden = SIZES[name]
+    return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": hidden / width, "patch": int(patch)}

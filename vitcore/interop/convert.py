@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from vitcore.config import Config
 from vitcore.interop.npz import read_npz
+from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
+from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ConvStem, ResNetStem, convolutions
 from vitcore.model.vit import ViT
 
@@ -33,6 +35,7 @@ Weights = dict[str, Tensor]
 TIMM = {
     r"^stem\.backbone\.": "patch_embed.backbone.",
     r"^stem\.(projection\.)?": "patch_embed.proj.",
+    r"^encoder\.embedding_norm": "norm_pre",
     r"^encoder\.": "",
     r"^pool\.probe": "attn_pool.latent",
     r"^pool\.out": "attn_pool.proj",
@@ -58,14 +61,6 @@ TORCHVISION = {
     r"^head\.hidden": "heads.pre_logits",
     r"^head\.": "heads.head.",
 }
-PLAIN = {
-    "mlp": ("gelu",),
-    "norm": ("layer",),
-    "bias": ("all",),
-    "block": ("pre",),
-    "self_attention": ("full",),
-    "embedding_norm": (False,),
-}
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
 TIMM_HAS = {
     "position": ("none", "1d"),
@@ -74,7 +69,9 @@ TIMM_HAS = {
     "pool": tuple(TIMM_POOLS),
     "stem": ("patch", "resnet"),
     "head": ("linear",),
-    **PLAIN,
+    "mlp": ("gelu", "swiglu", "geglu"),
+    "block": ("pre", "parallel"),
+    "self_attention": ("full", "differential"),
 }
 TORCHVISION_HAS = {
     "channels": (3,),
@@ -89,8 +86,16 @@ TORCHVISION_HAS = {
     "head": ("linear", "mlp"),
     "qk_norm": (False,),
     "layer_scale": (0.0,),
-    **PLAIN,
+    "position.class_row": (True,),
+    "stem.bias": (True,),
+    "mlp": ("gelu",),
+    "norm": ("layer",),
+    "bias": ("all",),
+    "block": ("pre",),
+    "self_attention": ("full",),
+    "embedding_norm": (False,),
 }
+BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias)
 RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
 
@@ -100,8 +105,11 @@ def from_timm(model: TimmViT) -> ViT:
     A class token that is not pooled is a register here. Raises ValueError naming the part that this ViT does not have.
     """
     config = config_of_timm(model)
-    check_alike(model, timm_skeleton(config))
-    theirs = dict(model.state_dict())
+    mlp: Any = getattr(model.blocks[0], "mlp", None)
+    check_alike(model, timm_skeleton(config, type(mlp)))
+    theirs = packed(dict(model.state_dict()))
+    if config.block == "parallel":
+        theirs = separated(theirs, MLP[config.mlp].hidden(config))
     if "attn_pool.latent" in theirs:
         theirs["attn_pool.latent"] = theirs["attn_pool.latent"].flatten()
     tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
@@ -144,7 +152,8 @@ def to_timm_state_dict(model: ViT) -> Weights:
         weights["pos_embed"] = torch.cat(rows)[None]
     if "pool.probe" in ours:
         ours["pool.probe"] = ours["pool.probe"][None, None]
-    return weights | {timm_name(config, name): values for name, values in ours.items()}
+    weights |= {timm_name(config, name): values for name, values in ours.items()}
+    return joined(weights) if config.block == "parallel" else weights
 
 
 def timm_arguments(config: Config) -> dict[str, Any]:
@@ -155,6 +164,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
 
     check_has(config, TIMM_HAS, "timm")
+    check_together(config)
     hybrid = config.stem == "resnet"
     stem: dict[str, Any] = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
     return stem | {
@@ -165,20 +175,60 @@ def timm_arguments(config: Config) -> dict[str, Any]:
         "embed_dim": config.width,
         "depth": config.layers,
         "num_heads": config.heads,
-        "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width,  # timm rounds down
+        "mlp_ratio": (MLP[config.mlp].ups * MLP[config.mlp].hidden(config) + 0.5) / config.width,  # timm rounds down
+        "qkv_bias": config.bias == "all",
+        "proj_bias": config.bias != "none",
+        "pre_norm": config.embedding_norm,
         "qk_norm": config.qk_norm,
+        **blocks_of_timm(config),
         "init_values": config.layer_scale or None,
         "class_token": config.pool == "cls",
         "reg_tokens": config.registers,
-        "no_embed_class": config.registers > 0,
+        "no_embed_class": config.registers > 0 or not config.options.get("position.class_row", True),
         "pos_embed": "none" if config.position == "none" else "learn",
         "global_pool": TIMM_POOLS[config.pool],
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "after",
         "pos_drop_rate": config.dropout,
         "proj_drop_rate": config.dropout,
+        "attn_drop_rate": config.attention_dropout,
         "drop_path_rate": config.drop_path,
     }
+
+
+def blocks_of_timm(config: Config) -> dict[str, Any]:
+    """The classes that timm's blocks are made of."""
+    from timm.layers.mlp import GluMlp, Mlp  # late: takes seconds to import
+    from timm.layers.norm import LayerNorm, RmsNorm
+    from timm.models.vision_transformer import Block, ParallelScalingBlock
+
+    gates = {"swiglu": nn.SiLU, "geglu": nn.GELU}
+    gated = partial(GluMlp, gate_last=False)
+    return {
+        "block_fn": ParallelScalingBlock if config.block == "parallel" else Block,
+        "norm_layer": partial(RmsNorm if config.norm == "rms" else LayerNorm, eps=EPSILON),
+        "attn_layer": "diff" if config.self_attention == "differential" else "",
+        "mlp_layer": gated if config.mlp in gates else Mlp,
+        "act_layer": gates.get(config.mlp, nn.GELU),
+    }
+
+
+def check_together(config: Config) -> None:
+    """Raises ValueError for parts that timm's VisionTransformer has, but not together."""
+    biased = config.options.get("stem.bias", True)
+    gated = MLP[config.mlp].ups > 1
+    impossible = {
+        f"mlp={config.mlp}: timm's parallel block has gelu only": config.block == "parallel" and gated,
+        f"self_attention={config.self_attention}: timm's parallel block has full only": (
+            config.block == "parallel" and config.self_attention != "full"
+        ),
+        "bias=none: timm's parallel block keeps the MLP's": config.block == "parallel" and config.bias == "none",
+        f"stem.bias={biased}: timm's patches have one unless embedding_norm=True": biased == config.embedding_norm,
+        f"mlp={config.mlp}: timm's attention pooling has the same hidden width": config.pool == "map" and gated,
+        f"norm={config.norm}: timm's attention pooling has it too": config.pool == "map" and config.norm != "layer",
+    }
+    for why in (why for why, true in impossible.items() if true):
+        raise ValueError(why)
 
 
 def from_torchvision(model: TorchvisionViT) -> ViT:
@@ -221,11 +271,9 @@ def load_npz(path: str | PathLike[str]) -> ViT:
 
 def config_of_timm(model: Any) -> Config:
     """The sizes and parts that timm's model names; what it does not name, `check_alike` finds."""
-    from timm.layers.attention import Attention  # late: takes seconds to import
-    from timm.layers.mlp import Mlp
-    from timm.models.vision_transformer import Block, VisionTransformer
+    from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer  # late: takes seconds
 
-    check_kinds(model, {"": VisionTransformer, "blocks.0": Block, "blocks.0.attn": Attention, "blocks.0.mlp": Mlp})
+    check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
     pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
     if model.global_pool not in pools:
         raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
@@ -233,24 +281,84 @@ def config_of_timm(model: Any) -> Config:
         raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
     if model.num_classes < 2:
         raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
-    pool, block = pools[model.global_pool], model.blocks[0]
+    pool = pools[model.global_pool]
     norms = {"before": model.norm, "after": model.fc_norm}
     sizes: dict[str, Any] = {
         "classes": model.num_classes,
         "width": model.embed_dim,
         "depth": len(model.blocks),
-        "heads": block.attn.num_heads,
-        "mlp_ratio": block.mlp.fc1.out_features / model.embed_dim,
     }
     parts: dict[str, Any] = {
         "position": "none" if model.pos_embed is None else "1d",
         "pool": pool,
         "registers": model.num_prefix_tokens - (pool == "cls"),
         "final_norm": next((where for where, norm in norms.items() if not isinstance(norm, nn.Identity)), "none"),
-        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
-        "layer_scale": 0.0 if isinstance(block.ls1, nn.Identity) else float(block.ls1.init_values),
+        "embedding_norm": not isinstance(model.norm_pre, nn.Identity),
     }
-    return Config(**stem_of_timm(model), **sizes, **parts)
+    row: dict[str, Any] = {} if model.pos_embed is None else {"position.class_row": not model.no_embed_class}
+    block = parallel_block(model) if type(model.blocks[0]) is ParallelScalingBlock else plain_block(model)
+    return Config(**stem_of_timm(model), **sizes, **parts, **row, **block)
+
+
+def plain_block(model: Any) -> dict[str, Any]:
+    """What the blocks of a model of `Block`s are."""
+    from timm.layers.attention import Attention  # late: takes seconds to import
+    from timm.layers.diff_attention import DiffAttention
+    from timm.layers.mlp import GluMlp, Mlp, SwiGLU
+
+    check_kinds(model, {"blocks.0.attn": (Attention, DiffAttention), "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
+    block = model.blocks[0]
+    if getattr(block.mlp, "gate_last", False):
+        raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
+    hidden = block.mlp.fc2.in_features
+    gate = "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu"
+    plain = type(block.mlp) is Mlp
+    return {
+        "heads": block.attn.num_heads,
+        "self_attention": "full" if type(block.attn) is Attention else "differential",
+        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
+        "norm": norm_of_timm(block.norm1),
+        "bias": bias_of_timm(block.attn.qkv, block.attn.proj),
+        "layer_scale": scale_of_timm(block.ls1),
+        **({"mlp_ratio": hidden / model.embed_dim} if plain else {"mlp": gate, "mlp.hidden": hidden}),
+    }
+
+
+def parallel_block(model: Any) -> dict[str, Any]:
+    """What the blocks of a model of `ParallelScalingBlock`s are."""
+    block = model.blocks[0]
+    if block.out_proj is not None:
+        raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
+    if block.attn_out_proj.bias is None:
+        raise ValueError("proj_bias=False: a parallel block keeps the bias of its MLP, which this ViT then has not")
+    return {
+        "block": "parallel",
+        "heads": block.num_heads,
+        "qk_norm": not isinstance(block.q_norm, nn.Identity),
+        "norm": norm_of_timm(block.in_norm),
+        "bias": bias_of_timm(block.in_proj, block.attn_out_proj),
+        "layer_scale": scale_of_timm(block.ls),
+        "mlp_ratio": block.mlp_out_proj.in_features / model.embed_dim,
+    }
+
+
+def norm_of_timm(norm: nn.Module) -> str:
+    from timm.layers.norm import RmsNorm  # late: takes seconds to import
+
+    return "rms" if type(norm) is RmsNorm else "layer"
+
+
+def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> str:
+    """Which dense layers have a bias. Raises ValueError for the choice that this ViT does not have."""
+    biased = (qkv.bias is not None, out.bias is not None)
+    if biased not in BIASES:
+        raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
+    return BIASES[biased]
+
+
+def scale_of_timm(scale: Any) -> float:
+    """Where layer scale starts; 0 where there is none."""
+    return 0.0 if isinstance(scale, nn.Identity) else float(scale.init_values)
 
 
 def stem_of_timm(model: Any) -> dict[str, Any]:
@@ -261,8 +369,9 @@ def stem_of_timm(model: Any) -> dict[str, Any]:
     embed: Any = model.patch_embed
     size, patch = side("img_size", embed.img_size), side("patch_size", embed.patch_size)
     if type(embed) is not HybridEmbed:
-        return {"image_size": size, "patch": patch, "channels": embed.proj.in_channels}
-    check_kinds(model, {"patch_embed.backbone": ResNetV2})
+        biased = embed.proj.bias is not None
+        return {"image_size": size, "patch": patch, "channels": embed.proj.in_channels, "stem.bias": biased}
+    check_kinds(model, {"patch_embed.backbone": (ResNetV2,)})
     backbone: Any = model.patch_embed.backbone
     return {
         "image_size": size,
@@ -277,7 +386,7 @@ def config_of_torchvision(model: Any) -> Config:
     """The sizes and parts that torchvision's model names; what it does not name, `check_alike` finds."""
     from torchvision.models import VisionTransformer  # late: takes seconds to import
 
-    check_kinds(model, {"": VisionTransformer})
+    check_kinds(model, {"": (VisionTransformer,)})
     if model.representation_size not in (None, model.hidden_dim):
         width = model.hidden_dim
         raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
@@ -307,12 +416,15 @@ def stem_of_torchvision(projection: Any) -> dict[str, Any]:
     }
 
 
-def timm_skeleton(config: Config) -> TimmViT:
-    """timm's model of these sizes, without values."""
-    from timm.models.vision_transformer import VisionTransformer  # late: takes seconds to import
+def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
+    """timm's model of these sizes, without values. mlp: the class of a gated MLP whose two products are apart."""
+    from timm.layers.mlp import SwiGLU  # late: takes seconds to import
+    from timm.models.vision_transformer import VisionTransformer
 
+    hidden = MLP[config.mlp].hidden(config)
+    apart = {"mlp_layer": SwiGLU, "mlp_ratio": (hidden + 0.5) / config.width} if mlp is SwiGLU else {}
     with torch.device("meta"):
-        return VisionTransformer(**timm_arguments(config))
+        return VisionTransformer(**timm_arguments(config) | apart)
 
 
 def torchvision_skeleton(config: Config) -> TorchvisionViT:
@@ -340,12 +452,13 @@ def conv_stem(config: Config) -> list[tuple[int, int, int]]:
     return [(channels, 3, stride) for channels, stride in convolutions(config, ConvStem.options(config).channels)]
 
 
-def check_kinds(model: nn.Module, kinds: dict[str, type[nn.Module]]) -> None:
+def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
     """Raises ValueError unless the modules of these names are exactly of these classes: sizes are read off them."""
-    for name, kind in kinds.items():
+    for name, allowed in kinds.items():
         module = model.get_submodule(name)
-        if type(module) is not kind:
-            raise ValueError(f"{name or 'model'}: {type(module).__name__}, where this ViT has {kind.__name__}")
+        if type(module) not in allowed:
+            known = " or ".join(kind.__name__ for kind in allowed)
+            raise ValueError(f"{name or 'model'}: {type(module).__name__}, where this ViT has {known}")
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
@@ -385,7 +498,7 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
             rows = positions[:-patches]
     if config.pool == "cls":
         weights["class_token"] = prefix[None, :1]
-        if positions is not None:
+        if config.options.get("position.class_row"):
             weights["position.class_row"] = rows[0]
     if config.registers:
         weights["registers"] = (prefix + rows)[None, -config.registers :]
@@ -405,6 +518,9 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
     """Their weights under the names that `rename` gave theirs from."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
+    for name in theirs:
+        if name not in names:
+            raise ValueError(f"{name}: this ViT has no such parameter")
     return {names[name]: values for name, values in theirs.items()}
 
 

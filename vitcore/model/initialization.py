@@ -7,6 +7,7 @@ the values of all others as they were, and no device changes them.
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,11 +19,15 @@ Drawn = tuple[int, str]  # how many values a parameter has; what is done to draw
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int, init: str) -> None:
-    """Draws every parameter, bare tables as INIT[init]; one on the meta device has no values and is left alone."""
+def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
+    """Draw every parameter of a model of this width, bare tables as INIT[init].
+
+    A parameter on the meta device has no values and is left alone.
+    """
+    scale = INIT[init]
     for module in model.modules():
         if isinstance(module, Initial):
-            module.draw_table = INIT[init]
+            module.draw_table = normal(scale.bias if module.tables_are_biases else scale.table(width))
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             continue
@@ -90,7 +95,8 @@ class Initial(nn.Module):
     """A module that says how its parameters, and those of the modules inside it, are drawn."""
 
     draws: Mapping[str, Draw] = {}  # parameters of this module that are not drawn by the rule of their layer
-    draw_table: Draw  # how a bare table is drawn, an entry of INIT
+    draw_table: Draw  # how a bare table is drawn, by an entry of INIT
+    tables_are_biases = False  # of the attention's logits
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fill `values`, the parameter called `name` in this module: by `draws`, else by the rule of its layer.
@@ -160,9 +166,12 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
         values.copy_(torch.where(beyond, torch.empty_like(values).normal_(0.0, std, generator=generator), values))
 
 
-def by_width(values: Tensor, generator: Generator) -> None:
-    """Normal with deviation 1 / sqrt(D), D the width of the table."""
-    values.normal_(0.0, values.shape[-1] ** -0.5, generator=generator)
+@dataclass(frozen=True)
+class Scale:
+    """The deviation of bare tables in a model of some width, and of those that are biases of the attention's logits."""
+
+    table: Callable[[int], float]
+    bias: float
 
 
 # How bare tables, as of positions, are drawn; all else is the same in the three.
@@ -170,5 +179,10 @@ def by_width(values: Tensor, generator: Generator) -> None:
 #                   about that of sinusoidal positions. With the paper's, narrow models learn their positions late or
 #                   never (ablations/recipes/digits.yaml has the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
-#   big-vision      normal(1 / sqrt(D)) (google-research/big_vision, models/vit.py)
-INIT: dict[str, Draw] = {"unit-positions": normal(1.0), "paper": normal(0.02), "big-vision": by_width}
+#   big-vision      normal(1 / sqrt(D)), D the model's width (google-research/big_vision, models/vit.py); it has no
+#                   biases of logits: 0.02, as Swin's
+INIT: dict[str, Scale] = {
+    "unit-positions": Scale(lambda width: 1.0, bias=1.0),
+    "paper": Scale(lambda width: 0.02, bias=0.02),
+    "big-vision": Scale(lambda width: width**-0.5, bias=0.02),
+}

@@ -52,13 +52,16 @@ class PatchStem(Stem):
 
         #: A matrix product over cut patches, or the strided convolution. They are equal to rounding.
         form: Literal["linear", "convolution"] = "linear"
+        #: Whether the projection has a bias. CLIP's has none.
+        bias: bool = True
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.patch = config.patch
         self.convolution = config.options_of(self.slot, self.Options).form == "convolution"
         self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
-        self.bias = nn.Parameter(torch.empty(config.stem_width))
+        biased = config.options_of(self.slot, self.Options).bias
+        self.bias = nn.Parameter(torch.empty(config.stem_width)) if biased else None
 
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
@@ -136,6 +139,47 @@ class ConvStem(Stem):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.layers(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class HMLPStem(Stem):
+    """Patches that grow: convolutions without overlap, norms and GELU (arXiv 2203.09795, section 5).
+
+    P = 16 is 4 x 2 x 2 with D / 4, D / 4 and D channels, as the paper's; the last two are 2 for any larger multiple of
+    4. No patch sees another, so the norm is of each place; the paper's own is `batch`.
+    """
+
+    numerics = 1
+
+    class Options(Stem.Options):
+        """The norm."""
+
+        #: Between the convolutions.
+        norm: Literal["batch", "layer"] = "layer"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        norm = NORM[config.options_of(self.slot, self.Options).norm]
+        sides = self.sides(config.patch)
+        channels = [config.channels, *[config.stem_width // 4] * (len(sides) - 1), config.stem_width]
+        layers: list[nn.Module] = []
+        for (before, after), side in zip(pairwise(channels), sides, strict=True):
+            layers += [nn.Conv2d(before, after, side, stride=side), norm(after), nn.GELU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    @staticmethod
+    def sides(patch: int) -> list[int]:
+        """The side of each convolution; their product is the patch."""
+        twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
+        return [patch >> twos, *[2] * twos]
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.stem_width < 4:
+            raise ConfigError(f"width={config.width}: stem=hmlp begins with a quarter of it: at least 4")
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class ResNetStem(Stem):
@@ -297,6 +341,7 @@ NORM: dict[str, Callable[[int], nn.Module]] = {
 STEM: dict[str, type[Stem]] = {
     "patch": PatchStem,
     "conv": ConvStem,
+    "hmlp": HMLPStem,
     "resnet": ResNetStem,
     "resnet-small": SmallResNetStem,
 }

@@ -45,7 +45,7 @@ class ViT(Initial):
         self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None
         self.encoder = Encoder(config)
         self.head = HEAD[config.head](config)
-        initialise(self, config.seed, config.init)
+        initialise(self, config.seed, config.init, config.width)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]

@@ -33,7 +33,7 @@ class MaskedViT(ViT):
         super().__init__(config)
         self.objective = Corruption(config)
         self.head = LinearHead(config.model_copy(update={"classes": SHADES**config.channels}))
-        initialise(self, config.seed, config.init)
+        initialise(self, config.seed, config.init, config.width)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
         x = super().patches(images, keys)  # (B, N, D)

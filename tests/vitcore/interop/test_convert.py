@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +165,71 @@ def test_timm_and_back_changes_no_bit_of_its_logits(settings: dict[str, Any]) ->
     assert torch.equal(back(images), theirs(images))
 
 
+BLOCKS: dict[str, dict[str, Any]] = {
+    "CLIP's": {"pre_norm": True, "no_embed_class": False},
+    "no qkv bias": {"qkv_bias": False},
+    "no bias": {"qkv_bias": False, "proj_bias": False},
+    "RMS norm": {"norm_layer": "rmsnorm", "qk_norm": True},
+    "SwiGLU": {"mlp_layer": "SwiGLU", "act_layer": nn.SiLU},
+    "packed SwiGLU": {"mlp_layer": "SwiGLUPacked", "mlp_ratio": 64 / 48, "act_layer": nn.SiLU},
+    "GEGLU": {"mlp_layer": "GEGLU", "mlp_ratio": 128 / 48},
+    "differential": {"attn_layer": "diff"},
+    "parallel": {"block_fn": "ParallelScalingBlock"},
+    "parallel with all": {
+        "block_fn": "ParallelScalingBlock",
+        "qkv_bias": False,
+        "qk_norm": True,
+        "init_values": 0.1,
+        "pre_norm": True,
+    },
+}
+
+
+def with_classes(settings: dict[str, Any]) -> dict[str, Any]:
+    """Names of timm's classes as the classes."""
+    classes = {**vars(timm.layers), **vars(timm.models.vision_transformer)}
+    classes["GEGLU"] = partial(timm.layers.GluMlp, gate_last=False)
+    return {key: classes[value] if key in ("block_fn", "mlp_layer") else value for key, value in settings.items()}
+
+
+@pytest.mark.parametrize("settings", BLOCKS.values(), ids=BLOCKS)
+@torch.no_grad()
+def test_blocks_of_timm_have_equal_logits_and_come_back(settings: dict[str, Any]) -> None:
+    """Each kind of block, to rounding; timm's model that is made of it computes what it was made of."""
+    theirs = scattered(timm_model(**with_classes(settings)))
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    ours = from_timm(theirs).eval()
+    assert far(ours(images), theirs(images)) <= TOLERANCE
+    back = to_timm(ours)
+    assert far(back(images), theirs(images)) <= TOLERANCE
+    assert sum(p.numel() for p in back.parameters()) == sum(p.numel() for p in theirs.parameters())
+    assert from_timm(back).config == ours.config
+
+
+def test_positions_without_a_row_stay_without() -> None:
+    """No parameter is added to timm's model on the way there and back."""
+    theirs = timm_model(no_embed_class=True)
+    ours = from_timm(theirs)
+    assert "position.class_row" not in ours.state_dict()
+    back = to_timm(ours).state_dict()
+    assert {name: values.shape for name, values in back.items()} == {
+        name: values.shape for name, values in theirs.state_dict().items()
+    }
+
+
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"pool": "gap"}, {"layer_scale": 0.1, "qk_norm": True}, {"position": "none"}, {"final_norm": "after"}],
+    [
+        {},
+        {"pool": "gap"},
+        {"layer_scale": 0.1, "qk_norm": True},
+        {"position": "none"},
+        {"position.class_row": False},
+        {"final_norm": "after"},
+        {"mlp": "swiglu", "norm": "rms", "bias": "none"},
+        {"block": "parallel", "bias": "no-qkv", "layer_scale": 0.1},
+        {"embedding_norm": True, "stem.bias": False},
+    ],
 )
 def test_own_model_survives_timm_bit_for_bit(settings: dict[str, Any]) -> None:
     """Every weight comes back as it was, and timm loads the state dict strictly."""
@@ -218,26 +281,26 @@ def test_a_vit_becomes_the_torchvision_model_that_it_came_from(settings: dict[st
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"qkv_bias": False}, r"blocks\.0\.attn\.qkv: Linear\(.*bias=False\), where this ViT has .*bias=True"),
-        ({"pre_norm": True}, "patch_embed.proj: .*bias=False"),
         ({"act_layer": "gelu_tanh"}, "blocks.0.mlp.act: GELUTanh"),
-        ({"norm_layer": "rmsnorm"}, "blocks.0.norm1: RmsNorm"),
         ({"norm_layer": "layernorm1d"}, "blocks.0.norm1: .*eps=1e-05"),
         ({"global_pool": "max"}, "global_pool='max': this ViT has token, avg, map"),
         ({"global_pool": "avg", "pool_include_prefix": True}, "pool_include_prefix=True"),
         ({"num_classes": 0}, "num_classes=0"),
         ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
         ({"scale_mlp_norm": True}, "blocks.0.mlp.norm: LayerNorm"),
+        ({"qkv_bias": True, "proj_bias": False}, "qkv_bias=True with proj_bias=False"),
+        ({"block_fn": "ResPostBlock"}, "blocks.0: ResPostBlock, where this ViT has Block or ParallelScalingBlock"),
+        ({"block_fn": "ParallelScalingBlock", "qkv_bias": False, "proj_bias": False}, "proj_bias=False: a parallel"),
+        ({"mlp_layer": "GluMlp"}, "gate_last=True: this ViT's gate is the first half"),
+        ({"mlp_layer": "GatedMlp"}, "blocks.0.mlp: GatedMlp, where this ViT has Mlp or GluMlp or SwiGLU"),
+        ({"norm_layer": "rmsnorm", "global_pool": "map", "class_token": False}, "norm=rms: timm's attention pooling"),
         ({"stem": [1]}, "patch_embed.backbone.stages.0.blocks.1: not there, where"),
         ({"stem": [2, 2, 4, 1]}, "patch_embed.backbone.stages.2.blocks.2: Bottleneck"),
-        ({"block_fn": "ParallelScalingBlock"}, "blocks.0: ParallelScalingBlock"),
-        ({"mlp_layer": "SwiGLU"}, "blocks.0.mlp: SwiGLU"),
     ],
 )
 def test_what_this_vit_is_not_is_named(settings: dict[str, Any], message: str) -> None:
     """One line with the part of timm's model that cannot be converted, and what is there."""
-    classes = {**vars(timm.layers), **vars(timm.models.vision_transformer)}
-    named = {key: classes[value] if key in ("block_fn", "mlp_layer") else value for key, value in settings.items()}
+    named = with_classes(settings)
     if named.get("norm_layer") == "layernorm1d":
         named["norm_layer"] = lambda width, **options: nn.LayerNorm(width, eps=1e-5, **options)
     model = timm_model(**named)
@@ -268,6 +331,9 @@ def test_other_classes_are_refused() -> None:
         ({"position.combine": "concat"}, "position.combine=concat"),
         ({"stem": "conv"}, "stem=conv"),
         ({"head": "mlp"}, "head=mlp"),
+        ({"mlp": "relu2"}, "mlp=relu2"),
+        ({"block": "post"}, "block=post"),
+        ({"self_attention": "gated"}, "self_attention=gated"),
     ],
 )
 def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str) -> None:
@@ -276,6 +342,22 @@ def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str
     for convert in (to_timm, to_timm_state_dict):
         with pytest.raises(ValueError, match=f"^{message}: timm's VisionTransformer has"):
             convert(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block": "parallel", "mlp": "swiglu"}, "mlp=swiglu: timm's parallel block has gelu only"),
+        ({"block": "parallel", "bias": "none"}, "bias=none: timm's parallel block keeps the MLP's"),
+        ({"embedding_norm": True}, "stem.bias=True: timm's patches have one unless"),
+        ({"pool": "map", "norm": "rms"}, "norm=rms: timm's attention pooling has it too"),
+    ],
+)
+def test_what_timm_does_not_have_together_is_named(settings: dict[str, Any], message: str) -> None:
+    """Two parts that timm has each, and no model of it both."""
+    model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **settings))
+    with pytest.raises(ValueError, match=f"^{message}"):
+        to_timm(model)
 
 
 def stacked(arrays: dict[str, np.ndarray[Any, Any]], layers: int) -> dict[str, np.ndarray[Any, Any]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitcore import Config, ViT
 from vitcore.model.initialization import INIT
+from vitcore.model.position import POSITION
 
 WIDTH, HIDDEN, PATCH, CHANNELS = 192, 768, 4, 3
 
@@ -79,6 +80,40 @@ def test_head_as_flax_draws_a_dense_layer() -> None:
     """head_init=lecun-normal: variance one over the width, cut at two deviations."""
     values = parameters("paper", head_init="lecun-normal", data="cifar100")["head.weight"]
     assert stats.kstest(values.double().numpy(), cut_normal(1 / WIDTH).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "deviation"),
+    [
+        ({"position": "2d"}, "position.x_table", WIDTH**-0.5),
+        ({"position": "1d", "position.combine": "concat"}, "position.table", WIDTH**-0.5),
+        ({"position": "relative"}, "position.tables.0", WIDTH**-0.5),
+        ({"position": "relative-bias"}, "position.tables.0", 0.02),
+        ({"position": "1d"}, "position.class_row", WIDTH**-0.5),
+    ],
+)
+def test_big_vision_measures_by_the_models_width(settings: dict[str, Any], name: str, deviation: float) -> None:
+    """Tables of half the width or of a head start at 1 / sqrt(D) too; biases of logits at 0.02."""
+    values = parameters("big-vision", **settings)[name].double().numpy()
+    assert stats.kstest(values, stats.norm(0, deviation).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ({"position": "1d"}, True),
+        ({"position": "sincos2d"}, True),
+        ({"position": "2d"}, False),
+        ({"position": "1d", "position.combine": "concat"}, False),
+        ({"position": "relative"}, False),
+        ({"position": "relative-bias"}, False),
+    ],
+)
+def test_only_what_moved_has_another_id(settings: dict[str, Any], same: bool) -> None:
+    """The version of the part is raised for big-vision's tables that were drawn by their own width, and no others."""
+    for init in INIT:
+        version = POSITION[settings["position"]].version(Config(init=init, **settings))
+        assert (version == 1) == (same or init != "big-vision")
 
 
 @pytest.mark.parametrize("init", INIT)

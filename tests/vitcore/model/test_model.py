@@ -40,6 +40,24 @@ def test_named_sizes_have_the_published_parameters(model: str, params: int) -> N
     assert count(Config(model=model, **IMAGENET)) == params
 
 
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("SoViT-400m/14", "vit_so400m_patch14_siglip_gap_224"),
+        ("g/14", "vit_giant_patch14_224"),
+        ("G/14", "vit_gigantic_patch14_224"),
+    ],
+)
+def test_largest_sizes_have_timms_parameters(model: str, name: str) -> None:
+    """The blocks, the patches and the final norm; timm's heads and poolings differ."""
+    timm = pytest.importorskip("timm")
+    with torch.device("meta"):
+        theirs = timm.create_model(name, num_classes=1000)
+        ours = ViT(Config(model=model, pool="gap", **IMAGENET))
+    expected = sum(p.numel() for part in (theirs.blocks, theirs.patch_embed) for p in part.parameters())
+    assert sum(p.numel() for part in (ours.encoder.blocks, ours.stem) for p in part.parameters()) == expected
+
+
 def test_gap_without_position_drops_exactly_its_parameters() -> None:
     """B/16 with GAP and no position loses the class token and 197 position rows, and nothing else."""
     assert count(Config(model="B/16", pool="gap", position="none", **IMAGENET)) == 86_415_592

@@ -495,3 +495,15 @@ def test_bias_may_be_of_any_shape_that_expands(
     short = model(images)
     monkeypatch.setattr(KeyBias, "bias", lambda self, q, layer, grid: self.table.expand(2, 2, 16, 16))
     torch.testing.assert_close(short, model(images))
+
+
+@pytest.mark.parametrize("position", ["1d", "2d"])
+def test_class_token_may_have_no_row(position: str) -> None:
+    """The row is gone and nothing else; where nothing would have one, the option is no other trial."""
+    with_row, without = (
+        ViT(Config(position=position, **{"position.class_row": row})).state_dict().keys() for row in (True, False)
+    )
+    assert with_row - without == {"position.class_row"}
+    assert without < with_row
+    for other in ({"pool": "gap"}, {"position_at": "shared"}, {"position.combine": "concat"}):
+        assert Config(position=position, **other, **{"position.class_row": False}) == Config(position=position, **other)

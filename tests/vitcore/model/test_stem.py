@@ -1,15 +1,18 @@
 """Stems against timm, explicit formulas and published parameter counts."""
 
+import math
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from vitcore import Config, ViT
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
+from vitcore.model.stem import HMLPStem
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 
@@ -165,3 +168,43 @@ def test_resnet_stem_refuses_what_it_cannot_build(settings: dict[str, Any], mess
     """What is no ResNet of the papers is one line with key, value and what is allowed."""
     with pytest.raises(ConfigError, match=f"^{message}"):
         Config(stem="resnet", image_size=64, channels=3, **settings)
+
+
+def deits_stem(channels: int, width: int, norm: type[nn.Module]) -> nn.Sequential:
+    """As hMLP_stem of https://github.com/facebookresearch/deit."""
+    return nn.Sequential(
+        *[nn.Conv2d(channels, width // 4, 4, stride=4), norm(width // 4), nn.GELU()],
+        *[nn.Conv2d(width // 4, width // 4, 2, stride=2), norm(width // 4), nn.GELU()],
+        *[nn.Conv2d(width // 4, width, 2, stride=2), norm(width)],
+    )
+
+
+def test_hmlp_equals_deits() -> None:
+    """At patches of 16, with batch norm and its statistics, in training and after it."""
+    settings = {"image_size": 64, "channels": 3, "patch": 16, "width": 48, "depth": 1, "heads": 3}
+    stem = ViT(Config(**settings, stem="hmlp", **{"stem.norm": "batch"})).stem.double()
+    theirs = deits_stem(3, 48, nn.BatchNorm2d).double()
+    theirs.load_state_dict({name.removeprefix("layers."): values for name, values in stem.state_dict().items()})
+    for training in (True, False):
+        stem.train(training), theirs.train(training)
+        images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
+        torch.testing.assert_close(stem(images), theirs(images).flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize("patch", [1, 2, 4, 8])
+def test_hmlp_keeps_patches_apart(patch: int) -> None:
+    """Another patch changes its own token and no other, and the convolutions' sides multiply to the patch."""
+    stem = ViT(Config(patch=patch, width=32, depth=1, heads=2, stem="hmlp")).stem
+    assert math.prod(HMLPStem.sides(patch)) == patch
+    images = torch.randn(1, 1, 8, 8)
+    changed = images.clone()
+    changed[..., :patch, patch * (8 // patch - 1) :] += 1
+    moved = (stem(images) - stem(changed)).abs().amax(dim=2)[0] > 0
+    assert moved.nonzero().flatten().tolist() == [8 // patch - 1]
+
+
+def test_patches_without_a_bias_are_a_product_alone() -> None:
+    """As CLIP's; nothing else of the model moves."""
+    with_bias, without = (dict(ViT(Config(**{"stem.bias": bias})).named_parameters()) for bias in (True, False))
+    assert with_bias.keys() - without.keys() == {"stem.bias"}
+    assert all(torch.equal(with_bias[name], values) for name, values in without.items())

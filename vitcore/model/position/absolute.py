@@ -6,7 +6,7 @@ Shapes: B images, N patches in raster order on a grid of R rows and C columns, D
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -87,6 +87,31 @@ class Learned(Absolute):
     places = ("input", "every-layer", "shared")
     class_row: nn.Parameter | None
 
+    class Options(Absolute.Options):
+        """The class token's row."""
+
+        #: Whether the class token has one.
+        class_row: bool = True
+
+    @classmethod
+    def drawn_by_model_width(cls, config: Config) -> bool:
+        return cls.position_width(config) // cls.even_parts != config.width
+
+    @classmethod
+    def has_class_row(cls, config: Config) -> bool:
+        """Whether a class token gets a row: at the input, where its width is the position's."""
+        options = config.options_of(cls.slot, cls.Options)
+        return options.class_row and config.position_at == "input" and options.combine == "add"
+
+    @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """A row that nothing would have is no option."""
+        from vitcore.model.pooling import POOLING
+
+        possible = POOLING[config.pool].class_token and config.position_at == "input"
+        concat = config.options_of(cls.slot, cls.Options).combine == "concat"
+        return {} if possible and not concat else {"class_row": True}
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.layers = config.layers if config.position_at == "every-layer" else 0
@@ -101,10 +126,10 @@ class Learned(Absolute):
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:
-        """The class token's own position, where the pooling has a class token and its width is the position's."""
+        """The class token's own position, where the pooling has a class token."""
         from vitcore.model.pooling import POOLING
 
-        wanted = POOLING[config.pool].class_token and self.at_input and not self.concat
+        wanted = POOLING[config.pool].class_token and self.has_class_row(config)
         return nn.Parameter(torch.empty(config.width)) if wanted else None
 
     def class_token(self, token: Tensor) -> Tensor:

@@ -30,6 +30,10 @@ class Relative(Position):
 
     numerics = 1
 
+    @classmethod
+    def drawn_by_model_width(cls, config: Config) -> bool:
+        return config.heads > 1
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         patches = math.prod(config.grid)
@@ -68,6 +72,11 @@ class RelativeBias(Position):
     """
 
     numerics = 1
+    tables_are_biases = True
+
+    @classmethod
+    def drawn_by_model_width(cls, config: Config) -> bool:
+        return True
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

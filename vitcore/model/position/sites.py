@@ -36,6 +36,18 @@ class Position(Part):
         self.grid = config.grid
 
     @classmethod
+    def drawn_by_model_width(cls, config: Config) -> bool:
+        """Whether `init=big-vision` draws a table of another width than the model's, or a bias."""
+        return False
+
+    @classmethod
+    def version(cls, config: Config) -> int | str:
+        """One higher where big-vision's initial values follow the model's width: at first they followed the table's."""
+        own = super().version(config)
+        moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
+        return own + 1 if isinstance(own, int) and moved else own
+
+    @classmethod
     def stem_width(cls, config: Config) -> int:
         """The width of the tokens that the stem gives, and that `tokens` takes at layer 0."""
         return config.width

@@ -1,0 +1,72 @@
+"""Blocks of timm that keep in one parameter what this ViT keeps in several, or the other way around.
+
+Names are timm's throughout: those of its `Block` with a packed MLP, and those of the class that a model has.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+
+PARALLEL = {  # of a block, Block's names: ParallelScalingBlock's
+    "norm1": "in_norm",
+    "attn.proj": "attn_out_proj",
+    "attn.q_norm": "q_norm",
+    "attn.k_norm": "k_norm",
+    "mlp.fc2": "mlp_out_proj",
+    "ls1": "ls",
+}
+
+
+def separated(weights: Weights, hidden: int) -> Weights:
+    """The weights of parallel blocks under the names of `Block`. hidden: the MLP's width."""
+    back = {theirs: ours for ours, theirs in PARALLEL.items()}
+    found: Weights = {}
+    for name, values in weights.items():
+        start, rest = of_block(name)
+        module, _, kind = rest.rpartition(".")
+        if start and module == "in_proj":
+            found[f"{start}mlp.fc1.{kind}"], found[f"{start}attn.qkv.{kind}"] = values[:hidden], values[hidden:]
+        elif start and rest == "mlp_bias":
+            found[f"{start}mlp.fc1.bias"] = values
+        else:
+            found[f"{start}{back.get(module, module)}.{kind}" if start else name] = values
+    return found
+
+
+def joined(weights: Weights) -> Weights:
+    """The weights of `Block`s under the names of parallel ones."""
+    found: Weights = {}
+    for name, values in weights.items():
+        start, rest = of_block(name)
+        module, _, kind = rest.rpartition(".")
+        if not start:
+            found[name] = values
+        elif module == "mlp.fc1":
+            qkv = weights.get(f"{start}attn.qkv.{kind}")
+            key = "mlp_bias" if qkv is None else f"in_proj.{kind}"
+            found[start + key] = values if qkv is None else torch.cat([values, qkv])
+        elif module != "attn.qkv":
+            found[f"{start}{PARALLEL.get(module, module)}.{kind}"] = values
+    return found
+
+
+def packed(weights: Weights) -> Weights:
+    """The gate and the value of SwiGLU's MLPs in one product, the gate first."""
+    found: Weights = {}
+    for name, values in weights.items():
+        if "mlp.fc1_g." in name:
+            found[name.replace("fc1_g", "fc1")] = torch.cat([values, weights[name.replace("fc1_g", "fc1_x")]])
+        elif "mlp.fc1_x." not in name:
+            found[name] = values
+    return found
+
+
+def of_block(name: str) -> tuple[str, str]:
+    """'blocks.3.' and what follows; '' and the name for what is in no block."""
+    match = re.match(r"blocks\.\d+\.", name)
+    return (match[0], name[match.end() :]) if match else ("", name)
