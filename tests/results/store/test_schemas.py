@@ -15,7 +15,8 @@ from hostile_files import DEEP, ended, mutations
 
 from ablations.planning import jobs
 from ablations.planning.prepare import prepare
-from ablations.study.study import Design, read_recipe, read_study
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import export, store
 from results.load import load_studies
 from results.store import lease, schemas
