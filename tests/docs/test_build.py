@@ -48,6 +48,27 @@ def test_pages_written_by_hand_name_every_metric_key_of_a_style_and_status(built
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("rope2d", "position=rope2d (variant"),
+        ("lr", "lr (setting"),
+        ("beta1", "optimizer.beta1 (setting"),
+        ("trials_per_gpu", "profile.trials_per_gpu (key of a file"),
+        ("patch-size", "patch-size"),
+    ],
+)
+def test_search_finds_names_first(built: Path, tmp_path: Path, word: str, found: str) -> None:
+    """Each kind of name in the reference, without a server."""
+    first = "document.querySelector('#search-results li')"
+    shown = f"new Promise(done => setInterval(() => {first} && done({first}.innerText), 50))"
+    with browser(tmp_path) as chromium:
+        tab = chromium.open(built / "search.html", 1280)
+        tab.evaluate(f"Search.performSearch('{word}')")
+        assert tab.evaluate(shown).startswith(found)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_need_no_network_and_fit_their_window(built: Path, tmp_path: Path, width: int) -> None:
     """No request but for files, nothing on the console, nothing wider than a phone."""

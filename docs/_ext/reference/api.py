@@ -70,7 +70,7 @@ def described_as(package: ModuleType, name: str, what: Any) -> str:
         "   :members:",
         f"   :exclude-members: {', '.join(machinery(what)) if record else ''}",
         "   :member-order: bysource",
-        "   :show-inheritance:",
+        *(["   :show-inheritance:"] if what.__base__ is not object else []),
     ]
     return "\n".join(["```{eval-rst}", *lines, "```\n"])
 

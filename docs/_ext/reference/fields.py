@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from sphinx.pycode import ModuleAnalyzer
 
 from reference.markup import choices, fence, prose
+from vitcore.variants import VARIANTS
 
 BOUNDS = {"Ge": "at least", "Gt": "more than", "Le": "at most", "Lt": "less than"}  # classes of annotated_types
 
@@ -67,7 +68,8 @@ def allowed(kind: Any, limits: Any = ()) -> str:
         case origin if origin in (list, tuple):
             return f"list of {plural(allowed(arguments[0]))}"
         case origin if origin is not None and issubclass(origin, dict):
-            return f"mapping from {allowed(arguments[0])} to {allowed(arguments[1])}"
+            inside = allowed(arguments[1])
+            return "mapping" if arguments[1] is Any else f"mapping from names to {plural(inside)}"
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
         return "mapping"
     words = {bool: "true or false", int: "whole number", float: "number", str: "text", Any: "any value"}
@@ -75,12 +77,10 @@ def allowed(kind: Any, limits: Any = ()) -> str:
 
 
 def plural(words: str) -> str:
+    """Of "text", "whole number, at least 1" and the like."""
     first, comma, rest = words.partition(",")
-    return (
-        {"text": "texts", "number": "numbers", "whole number": "whole numbers", "any value": "values"}.get(first, first)
-        + comma
-        + rest
-    )
+    ends = "s" if first.split()[-1] in ("text", "number", "value", "mapping") else ""
+    return f"{first.removeprefix('any ')}{ends}{comma}{rest}"
 
 
 def unfolded(metadata: Any) -> Iterator[Any]:
@@ -120,6 +120,7 @@ def entry(key: Key, file: str = "", slot: str = "", index: bool = True) -> str:
     """The description of a key of a file, of the option of a slot's variant, or of a setting."""
     name = ".".join(filter(None, [file or slot, key.name]))
     needed = " Required." if key.required and file else ""
-    about = f"{key.allowed[:1].upper()}{key.allowed[1:]}.{needed} {prose(key.meaning)}"
+    chosen = f"One of these {{doc}}`variants </reference/variants/{name}>`." if name in VARIANTS else ""
+    about = f"{chosen or key.allowed[:1].upper() + key.allowed[1:] + '.'}{needed} {prose(key.meaning)}"
     shown = {"shown": key.name if file else name, "default": key.default} | ({} if index else {"no-index": " "})
     return fence("key" if file else "setting", name, about, **shown)

@@ -45,6 +45,7 @@ def page(study: Study) -> str:
             "## What it costs\n",
             cost(study),
             *source(study),
+            *record(study),
             "## How it is read\n",
             reading(study),
             "## The file\n",
@@ -116,6 +117,32 @@ def source(study: Study) -> list[str]:
         lines += ["`ablate compare runs published` judges these claims by your trials:\n"]
         lines += [f"- {code(claim)}" for claim in study.claims] + [""]
     return lines
+
+
+def record(study: Study) -> list[str]:
+    """What the recipe states that its trials of this study reached."""
+    recipe = read_recipe(RECIPE)
+    lines = [
+        f"- {code(arm)}: test accuracy {100 * one.mean:.2f}% (n = {one.n}, {one.how})."
+        for one in recipe.expected
+        if (arm := arm_of(one.source, study))
+    ]
+    twice = recipe.at_twice_the_steps
+    if twice and study.name in twice.source.split():
+        arms = {arm.name for arm in Design(study, recipe, {}).arms}
+        lines += [
+            f"- {code(arm)}: {100 * by:+.2f} points from the baseline after twice the steps"
+            f"{', resolved' if arm in twice.resolved else ''} (n = {twice.n}, {twice.how})."
+            for arm, by in twice.differences.items()
+            if arm in arms
+        ]
+    return [f"## What is on record on {RECIPE}\n", *lines, ""] if lines else []
+
+
+def arm_of(source: str, study: Study) -> str:
+    """The arm in "ablate run STUDY, ARM", where that is the study; else ""."""
+    command, _, arm = source.partition(", ")
+    return arm if study.name in command.split() else ""
 
 
 def reading(study: Study) -> str:
