@@ -148,7 +148,7 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
 
 
 def load(folder: Path) -> Campaign:
-    """Raises FileNotFoundError; Broken, with the file, where it is not as `create` writes it."""
+    """Read a campaign. Raises FileNotFoundError; Broken naming the file if it is not as `create` writes it."""
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content["profile"] | read_private(folder), str(folder))
     return Campaign(
@@ -184,7 +184,7 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """The arrays in a campaign's folder that SLURM did not refuse, and what each was to hold."""
+    """The arrays in a campaign's folder that SLURM did not refuse, each with its intent."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)
@@ -217,5 +217,5 @@ def mark_cancelled(campaign: Campaign) -> None:
 
 
 def count_share_arrays(campaign: Campaign) -> int:
-    """How many arrays of trials were handed over."""
+    """The number of arrays of trials submitted so far."""
     return sum(intent.function == SHARE for _, intent in read_intents(campaign.folder))

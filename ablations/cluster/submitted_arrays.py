@@ -41,12 +41,12 @@ class SubmittedTask:
         return sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
 
     def lines(self) -> list[str]:
-        """What the task printed each time that it was started."""
+        """The non-empty lines of all its logs."""
         return [line for log in self.logs for line in end_of(log).splitlines() if line.strip()]
 
 
 def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
-    """Everything of it that was handed over and that SLURM did not refuse."""
+    """The tasks of a campaign that SLURM did not refuse."""
     for array, intent in campaigns.read_intents(campaign.folder):
         for index, share in enumerate(intent.shares):
             yield SubmittedTask(campaign, array, index, tuple(share), intent.written)
