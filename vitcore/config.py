@@ -97,6 +97,8 @@ class Config(Options):
     label_smoothing: Share = 0.0  #: Share of the target that is spread over all classes.
     dropout: Share = 0.0  #: Probability of dropping a value after the embedding and in the branches.
     attention_dropout: Share = 0.0  #: Probability of dropping a weight of the attention.
+    #: Share of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
+    patch_dropout: Share = 0.0
     drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 at the first.
     augment: str = "none"  #: How training images are changed.
     mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: none.

@@ -46,6 +46,7 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "weight_decay_on": lambda config: "matrices",
     "dropout": lambda config: 0.0,
     "attention_dropout": lambda config: 0.0,
+    "patch_dropout": lambda config: 0.0,
     "drop_path": lambda config: 0.0,
     "augment": lambda config: "none",
     "mixup": lambda config: 0.0,

@@ -10,7 +10,7 @@ from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
 from vitcore.model.build import check_micro_batch
 from vitcore.model.initialization import INIT
-from vitcore.model.position import POSITION
+from vitcore.model.position import POSITION, Position
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
 from vitcore.training.distributed import check_ranks
@@ -45,6 +45,8 @@ def complete_parts(config: Config) -> None:
     for slot, variant in chosen.items():
         config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
         variant.check(config)
+    if config.patch_dropout and not config.model:
+        check_patch_dropout(config)
     if config.micro_batch:
         check_micro_batch(config)
     if config.gpus > 1:
@@ -121,6 +123,20 @@ def place_of_position(config: Config) -> str:
         allowed = f"one of {listed(places)}" if places else "it has no choice of place"
         raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
     return config.position_at or places[0]
+
+
+def check_patch_dropout(config: Config) -> None:
+    """Raises ConfigError for parts that need every patch on the grid inside of the encoder."""
+    rate, sites = f"patch_dropout={config.patch_dropout}", ("rotate", "bias", "between")
+    free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
+    if config.position not in free:
+        raise ConfigError(f"{rate}: position={config.position} acts where patches are gone: {listed(free)}")
+    if config.position_at not in ("", "input"):
+        raise ConfigError(f"{rate}: position_at={config.position_at}: input, as later patches are gone")
+    if config.self_attention == "axial":
+        raise ConfigError(f"{rate}: self_attention=axial needs every patch of a row: 0")
+    if config.objective == "masked-patch":
+        raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
 
 
 def divisors(number: int, near: int) -> list[int]:

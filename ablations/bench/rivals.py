@@ -20,7 +20,12 @@ from vitcore.training.optimizers import Moments, decays, moments
 from vitcore.training.schedules import learning_rate
 
 OURS = "vitcore"
-DRAWN = ("dropout", "attention_dropout", "drop_path")  # each model draws its own random numbers for these
+DRAWN = (
+    "dropout",
+    "attention_dropout",
+    "patch_dropout",
+    "drop_path",
+)  # each model draws its own random numbers for these
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ def test_every_other_field_is_identity() -> None:
         "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal", "layer_scale": 1e-4,
         "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
         "weight_decay_on": "all", "dropout": 0.1,
-        "attention_dropout": 0.1, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
+        "attention_dropout": 0.1, "patch_dropout": 0.5,
+        "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
         "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
         "objective": "masked-patch", "init_from": "0123456789ab",
     }  # fmt: skip

@@ -13,6 +13,8 @@ from vitcore import Config, ViT
 from vitcore.data.splits import Order, load
 from vitcore.keyed_random import below, bits, code, decided, image_keys, kept, mix64
 from vitcore.model.dropout import Dropout, DropPath
+from vitcore.model.position import Context
+from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 
 
@@ -185,6 +187,40 @@ def test_depth_rates_rise_in_a_line() -> None:
     rates = [getattr(block.drop_path1, "rate", 0.0) for block in model.encoder.blocks]
     assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert rates == [getattr(block.drop_path2, "rate", 0.0) for block in model.encoder.blocks]
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.5, 0.99])
+def test_patch_dropout_leaves_the_others_in_order(rate: float) -> None:
+    """As many as timm's PatchDropout leaves, each image its own, with their positions; prefix tokens stay."""
+    from timm.layers import PatchDropout
+
+    model = noisy_model(dropout=0.0, drop_path=0.0, patch_dropout=rate, registers=2).double()
+    images, some = torch.randn(3, 1, 8, 8, dtype=torch.float64), keys(3)
+    *_, states = model.states(images, some)
+    stay = PatchDropout(rate, num_prefix_tokens=0)(torch.randn(3, 16, 4)).shape[1]
+    assert states.shape[1] == 3 + stay
+    embedded = model.eval().embed(images, Context(model.position, (4, 4), 3, some))
+    kept_ones = model.train().embed(images, Context(model.position, (4, 4), 3, some))
+    assert torch.equal(kept_ones[:, :3], embedded[:, :3])
+    places = [(kept_ones[i, 3:, None] == embedded[i, None, 3:]).all(dim=2).nonzero()[:, 1] for i in range(3)]
+    assert all(len(one) == stay and bool((one.diff() > 0).all()) for one in places)
+    alone = torch.cat([model(images[i : i + 1], some[i : i + 1]) for i in range(3)])
+    torch.testing.assert_close(alone, model(images, some), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"position": "rope2d", "width": 32}, "position=rope2d acts where patches are gone: none, 1d, 2d"),
+        ({"position_at": "every-layer"}, "position_at=every-layer: input"),
+        ({"self_attention": "axial", "pool": "gap"}, "self_attention=axial needs every patch"),
+        ({"objective": "masked-patch"}, "objective=masked-patch predicts patches"),
+    ],
+)
+def test_patch_dropout_refuses_what_needs_every_patch(settings: dict[str, Any], message: str) -> None:
+    """Before anything trains."""
+    with pytest.raises(ConfigError, match=rf"^patch_dropout=0\.5: {message}"):
+        tiny(patch_dropout=0.5, **settings)
 
 
 @pytest.mark.slow

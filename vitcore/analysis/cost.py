@@ -40,7 +40,7 @@ class Cost:
 
 
 # What the model is made of: everything that its cost depends on, and whether it can be built.
-RATES = ("dropout", "attention_dropout", "drop_path")
+RATES = ("dropout", "attention_dropout", "patch_dropout", "drop_path")
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES, "objective")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}

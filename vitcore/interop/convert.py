@@ -192,6 +192,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
         "pos_drop_rate": config.dropout,
         "proj_drop_rate": config.dropout,
         "attn_drop_rate": config.attention_dropout,
+        "patch_drop_rate": config.patch_dropout,
         "drop_path_rate": config.drop_path,
     }
 

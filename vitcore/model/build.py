@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Model = Union["ViT", "Reference"]
-RATES = {"drop_rate": "dropout", "attn_drop_rate": "attention_dropout", "drop_path_rate": "drop_path"}  # timm's: ours
+RATES = {  # timm's: ours
+    "drop_rate": "dropout",
+    "attn_drop_rate": "attention_dropout",
+    "patch_drop_rate": "patch_dropout",
+    "drop_path_rate": "drop_path",
+}
 UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
@@ -42,7 +47,7 @@ class Reference(nn.Module):
         self.config = config
         self.model = classifier(config)
         # timm's models also drop by a function, in no module.
-        asked = any((config.dropout, config.attention_dropout, config.drop_path))
+        asked = any(getattr(config, rate) for rate in RATES.values())
         self.drops = asked or any(dropping(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
@@ -69,6 +74,7 @@ def classifier(config: Config) -> nn.Module:
         "img_size": config.image_size,
         "drop_rate": config.dropout,
         "attn_drop_rate": config.attention_dropout,
+        "patch_drop_rate": config.patch_dropout,
         "drop_path_rate": config.drop_path,
     }
     while True:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys, code, kept
+from vitcore.keyed_random import Keys, bits, code, kept
 
 Noise = Callable[[Tensor, Keys], Tensor]
 
@@ -15,6 +15,10 @@ def dropout(rate: float, site: str) -> Noise:
 
 def drop_path(rate: float, site: str) -> Noise:
     return DropPath(rate, site) if rate else unchanged
+
+
+def patch_dropout(rate: float) -> Noise:
+    return PatchDropout(rate) if rate else unchanged
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
@@ -52,3 +56,20 @@ class DropPath(nn.Module):
         assert keys is not None, "stochastic depth in training needs the images' keys"
         mask = kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
         return x * (mask.to(x.dtype) / (1 - self.rate))
+
+
+class PatchDropout(nn.Module):
+    """A random share of each image's patches is left out, the others stay in order (arXiv 2208.07220, section 3)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor, keys: Keys) -> Tensor:
+        """x (B, N, D) to (B, n, D), n patches of each image at least 1."""
+        if not self.training:
+            return x
+        assert keys is not None, "patch dropout in training needs the images' keys"
+        stay = max(1, int(x.shape[1] * (1 - self.rate)))  # as timm rounds
+        places = bits(keys, code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
+        return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))

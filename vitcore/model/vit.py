@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys
-from vitcore.model.dropout import dropout
+from vitcore.model.dropout import dropout, patch_dropout
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialise, normal, zeros
@@ -39,6 +39,7 @@ class ViT(Initial):
         self.stem = STEM[config.stem](config)
         self.position = POSITION[config.position](config)
         self.dropout = dropout(config.dropout, "embedding")
+        self.patch_dropout = patch_dropout(config.patch_dropout)
         self.pool = POOLING[config.pool](config)
         self.prefix = int(self.pool.class_token) + config.registers
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width)) if self.pool.class_token else None
@@ -73,6 +74,7 @@ class ViT(Initial):
     def embed(self, images: Tensor, context: Context) -> Tensor:
         """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
         x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
+        x = self.patch_dropout(x, context.keys)
         prefix = []
         if self.class_token is not None:
             prefix.append(self.position.class_token(self.class_token))

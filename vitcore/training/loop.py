@@ -192,7 +192,7 @@ class Training:
     def keys(self, places: Indices) -> Keys:
         """The random keys of the next step's images, on the CPU; None where nothing needs them."""
         config = self.config
-        noisy = config.dropout or config.attention_dropout or config.drop_path
+        noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
         if not (config.augment != "none" or noisy or self.goal.keyed):
             return None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
