@@ -1,4 +1,4 @@
-"""How a command answers: exit statuses, JSON for programs."""
+"""How commands answer: exit statuses, JSON for programs."""
 
 import json
 from typing import Any
@@ -8,5 +8,5 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def show_json(results: list[Json]) -> None:
-    """One object for one study, a list for several."""
+    """Print JSON: one object for one study, a list for several."""
     print(json.dumps(results[0] if len(results) == 1 else results, indent=1, allow_nan=False))

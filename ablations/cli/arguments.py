@@ -1,4 +1,4 @@
-"""What the words of a command mean: studies and settings, a recipe, plans, trials, a SLURM profile."""
+"""Interpreting a command's words: studies and settings, recipes, plans, trials, SLURM profiles."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ MARGIN, RECIPE = "margin", "digits"
 
 @dataclass(frozen=True)
 class Asked:
-    """The studies and settings that the words of a command name."""
+    """The studies and settings that a command's words name."""
 
     studies: list[str]
     overrides: Json
@@ -29,7 +29,7 @@ class Asked:
 
 
 def split(words: Iterable[str]) -> Asked:
-    """Words with '=' are settings, the others studies. Raises ValueError for a setting given twice."""
+    """Split words into studies and settings (with '='). Raises ValueError for a setting given twice."""
     studies, overrides = [], {}
     for word in words:
         if "=" in word and not word.endswith((".yaml", ".yml")):
@@ -45,14 +45,14 @@ def split(words: Iterable[str]) -> Asked:
 
 
 def checked_margin(value: Any) -> float | None:
-    """Raises ValueError for what is no margin."""
+    """Return the margin. Raises ValueError if it is not valid."""
     if value is None or (isinstance(value, int | float) and value > 0):
         return value
     raise ValueError(f"margin={value}: a number above 0, in the metric (0.03 of an accuracy is 3 points)")
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
-    """What the words of a command and its --data-dir mean."""
+    """The designs that a command's words and --data-dir stand for."""
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
@@ -67,7 +67,7 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
 
 
 def study_names(asked: Asked) -> list[str]:
-    """The studies that are asked for, by name or file, each once. Raises ValueError where there is none."""
+    """The studies, by name or file, each once. Raises ValueError if there is none."""
     from ablations.study.reading import packaged
 
     if not asked.studies:
@@ -77,18 +77,18 @@ def study_names(asked: Asked) -> list[str]:
 
 
 def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """A study or recipe with the data that it names as ablate.toml maps them, in these of its fields."""
+    """A study or recipe with data names replaced as in ablate.toml, in these fields."""
     return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
 
 
 def named_data(config: Json, data_dir: Path | None = None) -> Json:
-    """With data=NAME as ablate.toml maps it to a folder of images; packs keep their names. data_dir: --data-dir."""
+    """Settings with data=NAME replaced by the folder that ablate.toml names; packs keep their names."""
     mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
     return mapped
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
-    """The plans of a run directory or exported file that the words of a command name; none: all that are there."""
+    """The plan names that a command's words stand for; all plans if there are no words."""
     asked = split(words or [])
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
@@ -103,9 +103,9 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Json, there: Sequence[str], source: Path) -> str:
-    """The study on the recipe that is named; else on the default one; else the only plan of it that is there.
+    """The plan of a study: on the named recipe, else the default one, else the only one there is.
 
-    Raises ValueError, naming them, where there are several.
+    Raises ValueError naming them if there are several.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in there:
@@ -120,19 +120,19 @@ def planned_name(study: str, recipe_name: str | None, overrides: Json, there: Se
 
 
 def told(overrides: Json) -> str:
-    """What a plan's hash stands for."""
+    """The settings that a plan's hash stands for, as text."""
     return f" ({', '.join(f'{key}={value}' for key, value in overrides.items())})" if overrides else ""
 
 
 def names_at(source: Path) -> list[str]:
-    """The names of the plans of a run directory or an exported file; nothing where there is none."""
+    """The plan names of a run directory or an exported file; empty if there are none."""
     if source.is_file():
         return [plan["name"] for plan in plans_at(source)]
     return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
 
 
 def plans_at(source: Path) -> list[Json]:
-    """Every plan of a run directory or an exported file."""
+    """All plans of a run directory or an exported file."""
     from results import store
 
     if source.is_file():
@@ -143,10 +143,7 @@ def plans_at(source: Path) -> list[Json]:
 
 
 def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raises ValueError for a study that was not run with the settings of the words, and for a file that is not there.
-
-    By the settings, as plans are called by a hash of them. Where nothing is planned, somebody else says so.
-    """
+    """Raises ValueError for a study that was not run with these settings, and for a missing file."""
     asked, there = split(words or []), {plan["name"]: plan for plan in plans}
     with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
@@ -159,20 +156,20 @@ def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name
 
 
 def plain_plan(there: Mapping[str, Json], study: str, recipe_name: str | None) -> Json | None:
-    """The plan of a study without settings: on that recipe, else on any."""
+    """The plan of a study without overrides: on that recipe, else on any."""
     if recipe_name is not None:
         return there.get(plan_name(study, stem(recipe_name), {}))
     return next((plan for plan in there.values() if plan["study"] == study and not plan["overrides"]), None)
 
 
 def varied(plan: Json, overrides: Json) -> str:
-    """That the study's own table has what was set, where the study varies it."""
+    """A hint that the study varies the setting, and that its table has the value."""
     own = [key for key in overrides if key in {**plan["factors"], **plan["curves"]}]
     return f": {' and '.join(own)} is what the study varies, its table has every value" if own else ""
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Json]:
-    """The plans that a command asks for."""
+    """The plans that a command names."""
     from results import store
     from results.store import planned as plans
 
@@ -181,7 +178,7 @@ def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> lis
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arm: str = "*") -> list[str]:
-    """The trials that the words of a command name, by their ids or by their studies."""
+    """The ids of the trials that a command names by id or study."""
     from ablations.planning.jobs import jobs
 
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
@@ -192,9 +189,9 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arm: str = 
 def prepared(
     asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Json]:
-    """The plans to run: what the words ask for, and whatever was planned under the same names before.
+    """The plans to run: the request merged with earlier plans of the same names.
 
-    `asked` in a plan: what else than its settings the command takes that makes it again.
+    `asked` in a plan: the options that repeat the command.
     """
     from ablations.planning.prepare import prepare
 
@@ -212,7 +209,7 @@ def prepared(
 
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":
-    """The studies, with a bar on a terminal's standard error: all of them take 10 s to plan."""
+    """Iterate over studies with a progress bar on standard error: planning all takes some 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole
@@ -222,12 +219,12 @@ def counted(made: "Sequence[Design]") -> "Iterable[Design]":
 
 
 def anywhere(name: str) -> str:
-    """A study or recipe as it is named in any working directory."""
+    """A study or recipe name that works in any working directory."""
     return str(Path(name).absolute()) if stem(name) != name else name
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """A SLURM profile, where the recipe's resources fill what it leaves open."""
+    """A SLURM profile, completed by the recipe's resources."""
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

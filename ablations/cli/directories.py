@@ -1,4 +1,4 @@
-"""Where a command reads and writes: run directory, data, scratch space; --option, else ablate.toml."""
+"""The folders of a command: run directory, data, scratch space; from --option, else ablate.toml."""
 
 import json
 import os
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """--runs, else ablate.toml: where results are read."""
+    """Where results are read: --runs, else ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
-    """Where results are written too: a folder, there or to be made. Raises ValueError for a file."""
+    """The run directory to write to. Raises ValueError for a file."""
     folder = source_path(runs)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--runs {folder}: is a file, not a run directory")
@@ -28,15 +28,15 @@ def runs_folder(runs: Path | None) -> Path:
 
 
 def found_at(runs: Path | None) -> str:
-    """What a command needs to find the same run directory."""
+    """The option that a command needs to find the same run directory."""
     return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Where data lie that have no folder of their own: `settings.places`; None: where ABLATE_DATA says.
+    """The default folder of data; None: ABLATE_DATA.
 
-    This process and those it starts are told where packs lie in the environment's own words: what a config is depends
-    on their manifests. data_dir: --data-dir; profile: the data_dir of a profile.
+    Sets environment variables that tell this process and its children where packs are, since configs depend on their
+    manifests. data_dir: --data-dir; profile: the data_dir of a profile.
     """
     places = settings.places(settings.read(Path()), data_dir, profile)
     if places.folder:
@@ -48,7 +48,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Where data are written. Raises ValueError."""
+    """The folder that data are written to. Raises ValueError if there is none."""
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
@@ -56,7 +56,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The plugins of ablate.toml and of the command line, loaded; their digests."""
+    """Load the plug-ins of ablate.toml and the command line; return their digests."""
     named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
     paths = tuple(dict.fromkeys(path.resolve() for path in named))
     if not paths:

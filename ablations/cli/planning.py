@@ -85,9 +85,9 @@ def plan(
 
 
 def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Whether the pack that the recipe names is not there; then, in this process, what the recipe states of it.
+    """Use the recipe's statement about a pack that does not exist yet; say so on standard error.
 
-    A line on standard error says so. Raises ValueError where a probe needs it.
+    Raises ValueError if --probe needs the pack.
     """
     from vitcore.data.lookup import STATED, unpacked
     from vitcore.data.pack import find
@@ -106,7 +106,7 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
 
 
 def measure_paces(plans: list[Json], place: "Place") -> None:
-    """Of every arm on this machine, with a line each on standard error."""
+    """Measure the step time of every arm, with one line each on standard error."""
     from ablations.planning.jobs import jobs
     from ablations.planning.measure_steps import measure_missing
 
@@ -115,7 +115,7 @@ def measure_paces(plans: list[Json], place: "Place") -> None:
 
 
 def profile_device(profile: "Profile") -> "Device":
-    """What its jobs run on."""
+    """The device of a profile's jobs."""
     from ablations.cluster.campaign import device  # late: submitit
 
     return device(profile)

@@ -63,7 +63,7 @@ def run(
 
 
 def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
-    """Raises ValueError, before anything is written, for what cannot be trained here, or in no more hours."""
+    """Raises ValueError, before anything is written, for trials that cannot run here or exceed --max-hours."""
     from ablations.execution import retry as retrying
     from ablations.planning import estimate
 
@@ -79,7 +79,7 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
 
 
 def warn_of_enlarged(configs: Iterable[Json]) -> None:
-    """Says on standard error which images are smaller than what models see of them."""
+    """Warn on standard error of images that are enlarged for the models."""
     from ablations.study.confounds import enlarged
 
     seen = sorted({(config["data"], config["image_size"]) for config in configs})
@@ -88,7 +88,7 @@ def warn_of_enlarged(configs: Iterable[Json]) -> None:
 
 
 def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
-    """Told of each trial that is over, prints a study's table, and files its tables and figure, once all of it is."""
+    """A callback for finished trials that prints and writes a study's table and figure once it is complete."""
     from ablations.planning import jobs
 
     open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
@@ -161,7 +161,7 @@ def train(
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
-    """The recipe's with the settings of the command. Raises ValueError for the name of a study."""
+    """The config of a recipe with the command's settings. Raises ValueError for the name of a study."""
     from ablations.study.reading import read_recipe
     from vitcore.config import Config, merge
 
@@ -180,7 +180,7 @@ def train_here(
     on_over: "Callable[[Job], None]" = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Trains what is to do. above: what a terminal shows above the progress."""
+    """Train what is to do. above: shown above the progress on a terminal."""
     from ablations.execution import login_node, runner, slots
     from ablations.execution import retry as retrying
     from ablations.reporting.console import PlainConsole
@@ -199,7 +199,7 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Json] = ()) -> None:
-    """Exit status 0 only if all that was asked is done. plans: what the trials are of, if of studies."""
+    """Exit with status 0 only if everything asked for is done. plans: of the trials, if of studies."""
     if tally.stopped:
         left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
         print(
@@ -220,7 +220,7 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Json] = ()) -> None:
 
 
 def failures(failed: Mapping[str, str], plans: Sequence[Json]) -> str:
-    """How many failed, of which most often, and the command after which they run again: by study, if they are many."""
+    """The number of failed trials, the most frequent cause, and the command that runs them again."""
     from ablations.planning import jobs
 
     cause, count = Counter(failed.values()).most_common(1)[0]

@@ -1,4 +1,4 @@
-"""What the reading commands read: the results of the studies that their words name, and how they are to look."""
+"""What reading commands read: results of the studies that their words name, and a style."""
 
 import contextlib
 import sys
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 def found(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """The results that a reading command asks for, or what tables need of them."""
+    """The results that a command names. for_tables: read only what tables need."""
     from results.load import load_studies
     from results.store import record
 
@@ -36,7 +36,7 @@ def found(
 def found_on(
     source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """The same of several recipes: one study after the other, each on the recipes in their order."""
+    """The results on several recipes, ordered by study, then by recipe."""
     if len(recipes) < 2:
         return found(source, words, recipes[0] if recipes else None, for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
@@ -49,9 +49,9 @@ def found_on(
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
-    """Puts the style of a file to use; a line on standard error says which of its names no study of `source` has.
+    """Apply a style file; warn of names in it that no study has.
 
-    Raises ValueError: one line with the file, the key and what is allowed.
+    Raises ValueError with the file, the key and what is allowed.
     """
     if file is None:
         return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""What a plan says of its data, and of its setting where the recipe speaks of other data."""
+"""Describing a plan's data, and its setting if the recipe describes other data."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def data(design: "Design") -> Json:
-    """Of the baseline's data, for plan.json. of_recipe: whether the recipe's statements are about these data."""
+    """The facts about the baseline's data for plan.json. of_recipe: whether the recipe describes these data."""
     about = describe(design.data)
     return {
         "name": called(design.data),
@@ -29,7 +29,7 @@ def data(design: "Design") -> Json:
 
 
 def called(name: str) -> str:
-    """ "digits"; of a folder of images its own name."""
+    """The name of the data; of a folder of images, the folder's own name."""
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
@@ -52,7 +52,7 @@ def seen(plan: Json) -> str:
 
 
 def told(data: Json) -> str:
-    """ "pets: 240 images to train on and 60 to test on, 10 classes" """
+    """The data as text: "pets: 240 images to train on and 60 to test on, 10 classes"."""
     images = f"{data['train']:,} images to train on and {data['test']:,} to test on"
     if data["folds"]:
         images = f"{data['train'] + data['test']:,} images in {data['folds']} folds"
@@ -60,7 +60,7 @@ def told(data: Json) -> str:
 
 
 def description(design: "Design") -> str:
-    """The data, the model and the length of training: what a recipe describes of its own."""
+    """Describe data, model and length of training, in place of the recipe's description."""
     config = design.reference
     seen = f"{told(data(design))}, seen at {config.image_size} x {config.image_size} pixels"
     length = f"{config.steps:,} steps of {config.batch} images"
@@ -68,14 +68,14 @@ def description(design: "Design") -> str:
 
 
 def model(config: "Config") -> str:
-    """ "A ViT of width 32 and depth 3 with patches of 2 pixels" """
+    """The model as text: "A ViT of width 32 and depth 3 with patches of 2 pixels"."""
     if config.model:
         return config.model
     return f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"
 
 
 def notes(design: "Design") -> list[str]:
-    """What a reader would miss of the recipe's statements."""
+    """Notes on statements of the recipe that do not hold for other data."""
     own = design.recipe.margin
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []

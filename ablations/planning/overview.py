@@ -1,4 +1,4 @@
-"""What a plan will do before it does it: trials, hours and where they come from, disk, and what it could resolve."""
+"""What a plan will do: trials, hours and their source, disk space, and what it can resolve."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -31,10 +31,9 @@ def overview(
     workers: int | None = None,
     arm: str = "*",
 ) -> Json:
-    """The JSON of `ablate plan`. `earlier`: plans of the same command whose trials this one shares.
+    """The JSON of `ablate plan`. earlier: plans of the same command whose trials this one shares.
 
-    device: what the hours are of; keep: whose weights stay; workers: trials at a time, by default as many as this
-    machine would run.
+    device: whose hours; keep: whose weights stay; workers: concurrent trials, by default as many as this machine runs.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arm)
@@ -60,12 +59,12 @@ def overview(
 
 
 def chosen(plan: Json, arm: str) -> list[Json]:
-    """The arms that a glob matches."""
+    """The arms that match a glob."""
     return [one for one in plan["arms"] if fnmatchcase(one["name"], arm)]
 
 
 def peak_disk(plan: Json, ids: set[str], todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
-    """Bytes on disk when most is there, by what they are: weights kept, checkpoints of what runs at once, the rest."""
+    """Peak disk use in bytes: kept weights, checkpoints of concurrent trials, other files."""
     stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
     trials = [one for one in trials if one[1] in ids]
@@ -79,7 +78,7 @@ def peak_disk(plan: Json, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 
 def render(view: Json, plan: Json, arm: str = "*") -> str:
-    """For a person. arm: a glob, the arms that are asked for."""
+    """The overview as text. arm: a glob."""
     trials = view["trials"]
     lines = [
         f"{plan['name']}: {plan['question']}",
@@ -100,7 +99,7 @@ def render(view: Json, plan: Json, arm: str = "*") -> str:
 
 
 def arms_text(plan: Json, arm: str = "*") -> str:
-    """How many arms, and how many trainings a seed they start from."""
+    """The number of arms and stages as text."""
     arms, stages = f"{len(chosen(plan, arm))} arms", len(plan.get("stages", []))
     return f"({stages} to start from + {arms})" if stages else arms
 
@@ -114,7 +113,7 @@ def disk_text(view: Json) -> str:
 
 
 def time_text(view: Json, plan: Json) -> str:
-    """The hours and whose word they are."""
+    """The hours and their source as text."""
     about = view["hours_from"]
     origin = estimate.sources_text(about["sources"])
     if "recipe" in about["sources"]:
@@ -126,14 +125,14 @@ def time_text(view: Json, plan: Json) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Two digits, as people write them."""
+    """Hours with two significant digits."""
     if 0 < hours < 0.01:
         return "under 0.01"
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def expected_text(stated: Json) -> str:
-    """What the recipe's own config reached where that was measured; else what others did, who had other settings."""
+    """What the recipe's config reached, or what others reached with other settings, as text."""
     about = units.unit(stated["metric"])
     seeds = f" (n = {stated['n']})" if stated["n"] else ""
     reached = f"{about.value(stated['mean'])}{about.of_value} {units.metric_name(stated['metric'])}{seeds}"

@@ -1,4 +1,4 @@
-"""The plan of a study: its arms and trials written out, and what of it is still to do.
+"""Building the plan of a study: its arms and trials, and merging it with an earlier plan.
 
 `plan.json` holds what tables, plots, reports, comparisons and exports need, so that they load neither torch nor the
 YAML. Plans persist: seeds and arms only grow, unless pruned.
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 def build(design: Design, seeds: Sequence[int]) -> Json:
-    """The plan as plan.json holds it. Raises ValueError for an arm that cannot be."""
+    """Build the content of plan.json. Raises ValueError for an impossible arm."""
     study, recipe = design.study, design.stated
     check(design)
     measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
@@ -84,7 +84,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
 
 
 def check(design: Design) -> None:
-    """Every arm can be built, trained and evaluated as is asked for, before anything is. Raises ValueError."""
+    """Check that every arm can be built, trained and evaluated. Raises ValueError."""
     check_names(design)
     check_shares(design)
     check_sizes(design)
@@ -94,12 +94,12 @@ def check(design: Design) -> None:
 
 
 def contrasts(entries: Sequence[Json]) -> int:
-    """How many arms have a baseline to be compared with."""
+    """The number of arms that are compared with a baseline."""
     return sum(entry["name"] != entry["baseline"] for entry in entries)
 
 
 def check_names(design: Design) -> None:
-    """What a study names must be there before anything is trained. Raises ValueError with the nearest name."""
+    """Check the names in a study. Raises ValueError suggesting the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
     sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
     metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
@@ -115,7 +115,7 @@ def check_names(design: Design) -> None:
 
 
 def check_shares(design: Design) -> None:
-    """Accuracies are shares of 1: in a margin of 3, meant as points, every arm would tie. Raises ValueError."""
+    """Raises ValueError for accuracies above 1: a margin of 3, meant as points, would make every arm a tie."""
     if not units.is_accuracy(design.metric):
         return
     own, where = margin(design), f"study '{design.study.name}'"
@@ -129,24 +129,24 @@ def check_shares(design: Design) -> None:
 
 
 def margin(design: Design) -> float | None:
-    """Within which arms are equivalent: the study's, else the recipe's."""
+    """The margin of equivalence: the study's, else the recipe's."""
     return design.study.margin if design.study.margin is not None else design.stated.margin
 
 
 def claimable(design: Design) -> list[str]:
-    """What a claim may name: arms, each at its own value of what is tuned, and where there are curves of no point."""
+    """The names that a claim may use: arms, arms at their tuned values, and arms without the point of a curve."""
     found = [*(arm.name for arm in design.arms), *(entry["name"] for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
 
 def claims(design: Design) -> list[str]:
-    """The study's, but for those about arms that only other recipes have."""
+    """The study's claims, without those about arms that only other recipes have."""
     there = {*claimable(design)}
     return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
 
 
 def elsewhere(study: Study, name: str) -> bool:
-    """Whether an arm of that name is one of the study's where a recipe has other values on an axis."""
+    """Whether an arm of that name could exist with another recipe's axis values."""
     varied: Json = {}
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
@@ -159,7 +159,7 @@ def elsewhere(study: Study, name: str) -> bool:
 
 
 def check_families(design: Design) -> None:
-    """Every family of models that a study names has an arm. Raises ValueError."""
+    """Raises ValueError for a family of models without an arm."""
     there = {family_of(design, arm) for arm in design.arms}
     for name in design.study.families:
         if name not in there:
@@ -167,7 +167,7 @@ def check_families(design: Design) -> None:
 
 
 def check_sizes(design: Design) -> None:
-    """Every arm takes images of the sizes that it is to be evaluated at. Raises ValueError."""
+    """Raises ValueError for an arm that does not accept images of an evaluation's size."""
     from vitcore.analysis.evaluate import check_size  # late: most studies ask for none
 
     for name in evals.owed(design.evals, design.metric):
@@ -179,14 +179,14 @@ def check_sizes(design: Design) -> None:
 
 
 def enlarged_evals(design: Design) -> list[str]:
-    """What is to be said of evaluations at sizes above those of the images as they are stored."""
+    """Notes on evaluations at sizes above those of the stored images."""
     names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
     sizes = [int(name.removeprefix("test@")) for name in names]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
 
 
 def check_data(design: Design) -> None:
-    """Every arm is made for the images of its data. Raises ValueError."""
+    """Raises ValueError for an arm with other channels or classes than its data."""
     for arm in design.arms:
         try:
             splits.check(arm.config)
@@ -195,7 +195,7 @@ def check_data(design: Design) -> None:
 
 
 def check_starts(design: Design) -> None:
-    """Every arm and stage fits what it starts from, which saw none of its test images. Raises ValueError."""
+    """Raises ValueError for an arm or stage that does not fit its initial weights, or whose parent saw test images."""
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
     for entry in entries:
@@ -207,7 +207,7 @@ def check_starts(design: Design) -> None:
 
 
 def expected(design: Design) -> list[Json]:
-    """What the recipe says of trials with the settings of the command line; how they run does not matter."""
+    """The recipe's expectations that hold for the settings of the command line."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
     fits = [one for one in design.stated.expected if one.settings == asked]
     return [] if design.study.stages else [one.model_dump() for one in fits]
@@ -221,7 +221,7 @@ def measured_arm(name: str, config: Config) -> Json:
 
 
 def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, Json]:
-    """What arms start from, by name, each after what it starts from itself. Probed as the arms are, where they are."""
+    """Stage name -> plan entry, parents first."""
     found: dict[str, Json] = {}
     for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
         if stage.name in found:
@@ -246,10 +246,7 @@ def main_baseline(design: Design) -> Arm:
 
 
 def departures(design: Design, entry: Arm | Stage) -> Json:
-    """The written settings in which an arm or stage differs from the recipe's config, as the recipe describes it.
-
-    None where that is no config by itself.
-    """
+    """The written settings in which an arm or stage differs from the recipe's config; empty if there is none."""
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
         plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other images bring their own size
@@ -263,7 +260,7 @@ def departures(design: Design, entry: Arm | Stage) -> Json:
 
 
 def of_stages(design: Design, eval_name: str) -> bool:
-    """Whether an eval is of what arms start from: few shots probe pre-trained weights, unless they are the metric."""
+    """Whether an eval belongs to stages: few-shot probes of pre-trained weights, unless they are the metric."""
     return eval_name == "fewshot" and bool(design.study.stages) and evals.of_metric(design.metric) != "fewshot"
 
 
@@ -292,7 +289,7 @@ def arm_entry(
 
 
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
-    """What the recipe states of the arm, where it is compared with the recipe's own config as it was there."""
+    """The recipe's difference at twice the steps for an arm that is compared with the recipe's own config."""
     known, study = design.stated.at_twice_the_steps, design.study
     stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
@@ -301,7 +298,7 @@ def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
 
 
 def family_of(design: Design, arm: Arm) -> str:
-    """The first family of models that the arm's settings are of; "" for none."""
+    """The first family of models that matches the arm's settings; "" if none does."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
         if all(any_of(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()):
@@ -310,14 +307,14 @@ def family_of(design: Design, arm: Arm) -> str:
 
 
 def any_of(own: Any, wanted: Sequence[Any]) -> bool:
-    """Whether a setting is one of these; "timm/*" is all that begin so."""
+    """Whether a setting matches one of these values; "timm/*" matches by pattern."""
     return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
 def settings(arm: Arm | Stage) -> Json:
-    """The resolved config of an arm, to which a seed is added, and where it starts from a stage its trial of that seed.
+    """The resolved config of an arm or stage without seed (and without data_seed, unless it is written).
 
-    A data_seed only where one is written.
+    Without init_from if it starts from a stage: each trial starts from the stage's trial of its seed.
     """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {"init_from"} if arm.parent else set()
@@ -325,21 +322,21 @@ def settings(arm: Arm | Stage) -> Json:
 
 
 def trials(config: Config, settings: Json, seeds: Sequence[int], parent: Json | None = None) -> list[Json]:
-    """`config` is that of `settings`, with any seed; `parent` has the trials that they start from."""
+    """The trials of a config, one per seed. parent: the entry that they start from."""
     before = {one["seed"]: one["id"] for one in parent["trials"]} if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before)
     return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
-    """The published number of the arm, by its whole name or without the point of the curve."""
+    """The arm's published number, by its whole name or by its name without the point of the curve."""
     numbers = design.published
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
 
 
 def grown(old: Json, new: Json) -> Json:
-    """The plan with every arm and seed of the old one. Raises ValueError where the two cannot be one table."""
+    """The new plan extended by the old plan's arms and seeds. Raises ValueError if they cannot share a table."""
     check_same_table(old, new)
     names = {arm["name"] for arm in new["arms"]}
     gone = [arm for arm in old["arms"] if arm["name"] not in names]
@@ -354,19 +351,19 @@ def grown(old: Json, new: Json) -> Json:
 
 
 def pruned(old: Json, new: Json) -> Json:
-    """The plan without what only the old one has. What was looked at stays looked at: some of its results remain."""
+    """The new plan alone. Earlier looks still count if some of the old trials remain."""
     before = {trial["id"] for arm in old["arms"] for trial in arm["trials"]}
     remain = any(trial["id"] in before for arm in new["arms"] for trial in arm["trials"])
     return new | {"looks": looked(old, new) if remain else new["looks"], "pruned": store.now()}
 
 
 def looked(old: Json, new: Json) -> list[int]:
-    """With how many seeds tables were, or will be, looked at."""
+    """The numbers of seeds at which tables have been, or will be, looked at."""
     return sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
 
 
 def kept_contrasts(old: Json, new: Json) -> Json:
-    """Interactions of an earlier plan that this one no longer lists, and its arms tuned on the same grid."""
+    """Interactions and tuned arms of the old plan that the new one no longer lists."""
     found = {}
     for key in ("interactions", "tuned"):
         listed_now = {entry["name"] for entry in new[key]}
@@ -377,9 +374,9 @@ def kept_contrasts(old: Json, new: Json) -> Json:
 
 
 def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, Json], dict[str, str]]:
-    """By name the stages of today and those that earlier `arms` start from; what the latter are called, by old name.
+    """All stages by name, old ones included; and old name -> new name.
 
-    A stage is known by its trials: one that was edited meanwhile is another one, and both are there.
+    A stage is identified by its trials: an edited stage is a new one, and both are kept.
     """
     found = {stage["name"]: stage for stage in new["stages"]}
     before = dependencies.by_name(old)
@@ -395,15 +392,15 @@ def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, J
 
 
 def another_name(stage: Json, taken: Mapping[str, Json]) -> str:
-    """Its own where nothing of today is called so; else with the beginning of its first trial's id."""
+    """The stage's name, with the beginning of its first trial's id if the name is taken."""
     name = stage["name"]
     return f"{name.partition('#')[0]}#{stage['trials'][0]['id'][:6]}" if name in taken else name
 
 
 def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names: Mapping[str, str]) -> Json:
-    """An arm or stage of an earlier plan with the seeds and the parts of today, or as it was where it cannot be now.
+    """An old arm or stage with the new seeds and parts; unchanged if it can no longer be built.
 
-    names: what the stages that it may start from are called today.
+    names: old stage name -> new one.
     """
     arm = arm | {"parent": names.get(arm.get("parent", ""), "")}
     parent = stages.get(arm["parent"])

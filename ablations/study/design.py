@@ -30,7 +30,7 @@ class Change:
 
     @property
     def declared(self) -> list[str]:
-        """The settings that it changes."""
+        """The settings that the change declares."""
         return list(dict.fromkeys([*self.settings, *self.co_changes]))
 
 
@@ -51,12 +51,12 @@ class Arm:
 
     @cached_property
     def config(self) -> Config:
-        """The arm at seed 0: what its model, cost and key are read from."""
+        """The arm's config at seed 0, from which its model, cost and key are read."""
         return self.trial(0)
 
     @cached_property
     def key(self) -> str:
-        """What its trials share of their identity."""
+        """The identity that the arm's trials share."""
         from vitcore.identity import arm_key  # late: reading studies loads no torch
 
         return arm_key(self.config)
@@ -96,7 +96,7 @@ class Design:
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
-        """Of each factor, the values it takes one at a time; of one that is only crossed, in its crosses."""
+        """Factor -> the values it takes one at a time; for a factor that is only crossed, those of its crosses."""
         found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
         for cross in self.crosses:
             for name, values in cross.items():
@@ -107,7 +107,7 @@ class Design:
 
     @cached_property
     def crosses(self) -> list[dict[str, list[Any]]]:
-        """With the baseline's own value of each factor, which an interaction needs, where it is not listed."""
+        """The crosses, completed with the baseline's value of each factor: an interaction needs it."""
         found = []
         for cross in self.study.crosses:
             listed_values = {name: self.axis(name, values) for name, values in cross.items()}
@@ -117,13 +117,13 @@ class Design:
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
-        """With what is tuned, last: every arm is trained at each of its points too."""
+        """The curves, and last the tuned settings: every arm is trained at each of their points."""
         axes = self.study.curves | self.study.tune
         return {name: self.axis(name, values) for name, values in axes.items()}
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """Raises ValueError for a grid without an inside: an optimum at its edge gives no verdict."""
+        """The tuned grid. Raises ValueError for a grid without inner points: an optimum at an edge gives no verdict."""
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
             if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
@@ -147,7 +147,7 @@ class Design:
         return list(itertools.chain.from_iterable(listed_here))
 
     def of_axis(self, name: str) -> list[Any]:
-        """What the recipe has on its axis of that name. Raises ValueError."""
+        """The recipe's values for an axis of that name. Raises ValueError if it has none."""
         known = [one for one in self.axis_names(name) if one in self.recipe.axes]
         if not known:
             raise ValueError(
@@ -158,19 +158,19 @@ class Design:
 
     @cached_property
     def published(self) -> dict[str, float]:
-        """The study's numbers, by what the arms are called here."""
+        """The study's published numbers by arm name."""
         return {self.called(name): value for name, value in self.study.published.items()}
 
     @cached_property
     def claims(self) -> list[str]:
-        """The study's, with the arms as they are called here."""
+        """The study's claims with the arm names of this design."""
         parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
         return list(dict.fromkeys(f"{self.called(a)}{sign}{self.called(b)}" for a, sign, b in parts))
 
     def called(self, name: str) -> str:
-        """What an arm is called here that a study names by places, as `width=axis[-1]`: at the recipe's last width.
+        """The name of an arm that a study names by place, as `width=axis[-1]`: at the recipe's last width.
 
-        As it is written where the recipe has no such place, and where no place is named.
+        Unchanged if no place is named or the recipe has no such place.
         """
         if not PLACE.search(name):
             return name
@@ -184,7 +184,7 @@ class Design:
         return (first if first in self.named else self.changed(own).name) + at(point)
 
     def meant(self, key: str, text: str) -> Any:
-        """The value of a setting that is written so in a name; None where it has none."""
+        """The value of a setting as written in an arm's name; None if it has none."""
         if place := PLACE.fullmatch(text):
             values, number = self.of_axis(key), int(place[1])
             return values[number] if -len(values) <= number < len(values) else None
@@ -192,9 +192,9 @@ class Design:
         return next((value for value in known if str(value) == text), None)
 
     def axis_names(self, name: str) -> list[str]:
-        """The recipe's axes that may hold a setting's values, the first that is there counts.
+        """The recipe's axes that may hold a setting's values; the first that exists counts.
 
-        Of a stage's setting (pretrain.lr) its own, then lr's; where there are stages, of an arm's first finetune.lr.
+        For a stage's setting (pretrain.lr) its own, then lr's; with stages, for an arm's setting first finetune.lr.
         """
         if self.of_a_stage(name):
             return [name, name.partition(".")[2]]
@@ -202,7 +202,7 @@ class Design:
 
     @cached_property
     def new_sizes(self) -> list[int]:
-        """The image sizes of the recipe that its models are not trained at. Raises ValueError where there is none."""
+        """The recipe's image sizes at which nothing is trained. Raises ValueError if there are none."""
         trained = self.reference.image_size
         if not (sizes := [size for size in self.axis("image_size", "axis") if size != trained]):
             raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, which is trained at")
@@ -210,13 +210,13 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """@axis: at the first of the new sizes."""
+        """The metric; @axis stands for the first of the new sizes."""
         name, at_axis, _ = self.study.metric.partition("@axis")
         return f"{name}@{self.new_sizes[0]}" if at_axis else name
 
     @property
     def evals(self) -> list[str]:
-        """test@axis: at all of the new sizes."""
+        """The evals; test@axis stands for all of the new sizes."""
         found = self.study.evals
         return [
             own
@@ -226,9 +226,10 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """defaults < recipe < its own arm < baseline < command line; where there are stages, `finetune` before its arm.
+        """Settings of all arms: defaults < recipe < its own arm < baseline < command line.
 
-        On the command line a plain setting is for all stages, that of one alone comes after it.
+        If there are stages, `finetune` comes before the recipe's arm. A plain setting of the command line applies to
+        all stages; a stage's own comes after it.
         """
         begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
@@ -240,7 +241,7 @@ class Design:
 
     @cached_property
     def starting(self) -> stages.Stages:
-        """What trials start from: recipe < the recipe's stage < command line < the study's < of one stage alone."""
+        """Settings of stages: recipe < the recipe's stage < command line < the study's < one stage's own."""
         alone = {*self.study.stages, stages.FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
@@ -251,12 +252,12 @@ class Design:
 
     @property
     def data(self) -> str:
-        """What the baseline is trained on."""
+        """The name of the baseline's data."""
         return data_of(self.base)
 
     @cached_property
     def on_its_data(self) -> bool:
-        """Whether the baseline, and what it starts from, have the data that the recipe gives them."""
+        """Whether baseline and stages use the data that the recipe gives them."""
         config, said = self.recipe.config, self.recipe.stages
         pairs = [(self.base, said[stages.FINETUNE] if self.study.stages else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
@@ -264,7 +265,7 @@ class Design:
 
     @cached_property
     def stated(self) -> Recipe:
-        """The recipe with those of its statements that hold here. Nothing else decides which do."""
+        """The recipe with only those of its statements that hold for this design."""
         return self.recipe if self.on_its_data else self.recipe.on_other_data()
 
     def of_a_stage(self, key: str) -> bool:
@@ -272,30 +273,30 @@ class Design:
 
     @cached_property
     def origin(self) -> stages.Stage | None:
-        """What the baseline starts from."""
+        """The stage that the baseline starts from."""
         return self.starting.started(self.base)[1]
 
     def own_value(self, key: str) -> Any:
-        """The baseline's value of a setting where no curve moves it; of a stage that it has not, as written."""
+        """The baseline's value of a setting off the curves; for a stage it does not have, the value as written."""
         if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
             return self.base.get(key)
         return stages.value(self.reference, self.origin, key)
 
     @cached_property
     def named(self) -> dict[str, Values]:
-        """The settings of the named arms. Raises ValueError for one that the recipe should have and has not."""
+        """The settings of the named arms. Raises ValueError for an arm that the recipe should have and has not."""
         return {
             name: self.of_recipe(name, "arm") if settings == "axis" else self.begun(settings)
             for name, settings in self.study.arms.items()
         }
 
     def begun(self, settings: Values) -> Values:
-        """The settings of a named arm, after those of the recipe's arm that it begins with."""
+        """The settings of a named arm on top of those of the recipe's arm that it extends."""
         first = self.of_recipe(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
         return merge(first, without_recipe_arm(settings))
 
     def of_recipe(self, name: str, what: str) -> Values:
-        """The recipe's own arm of that name. Raises ValueError."""
+        """The settings of the recipe's own arm of that name. Raises ValueError if there is none."""
         if name not in self.recipe.arms:
             raise ValueError(
                 f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
@@ -305,7 +306,7 @@ class Design:
 
     @cached_property
     def reference(self) -> Config:
-        """The baseline where no curve moves it."""
+        """The baseline's config off the curves."""
         settings, parent = self.starting.started(self.base)
         try:
             return stages.trial(settings, parent, self.base.get("seed", 0))
@@ -315,32 +316,32 @@ class Design:
 
     @cached_property
     def recipe_key(self) -> str:
-        """What the trials of the recipe's own config share of their identity."""
+        """The identity shared by trials of the recipe's own config."""
         from vitcore.identity import arm_key  # late: as above
 
         return arm_key(Config(**self.recipe.config))
 
     @cached_property
     def baseline(self) -> Values:
-        """The baseline's own value of every factor."""
+        """The baseline's value of every factor."""
         return {name: self.own_value(name) for name in self.factors}
 
     @property
     def baseline_name(self) -> str:
-        """By the factors that vary one at a time; by those that are crossed where there are none."""
+        """The baseline's name, from the factors that vary one at a time, or else from the crossed ones."""
         named = self.study.factors or self.factors
         return assigned({name: self.baseline[name] for name in named}) or "baseline"
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """Raises ValueError for an arm that cannot be, or that is the same trial as another."""
+        """All arms. Raises ValueError for an impossible arm, or one with the same trials as another."""
         arms = [self.arm(change, point) for change, point in self.left.values()]
         refuse_twins(self.study, arms)
         return arms
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Every arm of a point, once; the baseline where it is first listed."""
+        """The changes of one point, each once; the baseline stands where it is first listed."""
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
@@ -355,14 +356,14 @@ class Design:
         return self.with_co_changes(list(found.values()))
 
     def changed(self, values: Values) -> Change:
-        """The arm whose factors have these values and otherwise the baseline's, named in the study's order."""
+        """The change to these values of factors, named in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
     def with_co_changes(self, changes: list[Change]) -> list[Change]:
-        """What `with` says of "pool=gap" goes with every arm in which pool is changed to gap.
+        """A change with the co-changes that `with` declares for it.
 
-        Raises ValueError for a name that is none of them.
+        Raises ValueError for a name in `with` that matches no arm.
         """
         for name, settings in self.study.co_changes.items():
             meant = set(name.split(","))
@@ -377,9 +378,9 @@ class Design:
 
     @cached_property
     def left(self) -> dict[str, tuple[Change, Values]]:
-        """By name, every arm at every point of the curves, but for what the study excludes.
+        """Arm name -> arm, at every point of the curves, without the excluded ones.
 
-        Raises ValueError for an exclusion that meets nothing, and for one that takes a baseline or a tuned point away.
+        Raises ValueError for an exclusion that matches nothing, or removes a baseline or a tuned point.
         """
         pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
         gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
@@ -395,7 +396,7 @@ class Design:
         return kept
 
     def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """Which of `pairs` an entry of `exclude` means. Raises ValueError where that is none."""
+        """The pairs that an entry of `exclude` matches. Raises ValueError if none does."""
         known = {*self.factors, *self.curves, "arm"}
         if unknown := entry.keys() - known:
             raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
@@ -417,7 +418,7 @@ class Design:
         return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
 
     def schedule(self, name: str, settings: Values) -> Values:
-        """The steps that meet the study's budget; nothing where they are the recipe's own. Raises ValueError."""
+        """The steps that meet the study's budget; empty if they are the recipe's. Raises ValueError."""
         if self.study.budget == "steps" and "epochs" not in settings:
             return {}
         try:
@@ -427,7 +428,7 @@ class Design:
 
     @cached_property
     def main_baseline(self) -> str:
-        """The baseline arm at the recipe's own point of the curves, else at the first point."""
+        """The baseline's name at the recipe's own point of the curves, else at the first point."""
         there = [point for change, point in self.left.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
@@ -449,7 +450,7 @@ def at(point: Values) -> str:
 
 
 def entries(slot: str) -> list[str]:
-    """Every entry of the slot's dict, those of loaded plugins last. Raises ValueError for a setting that has none."""
+    """All entries of a slot's dictionary, plug-ins last. Raises ValueError for a setting without entries."""
     from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
     if slot not in VARIANTS:
@@ -458,12 +459,12 @@ def entries(slot: str) -> list[str]:
 
 
 def assigned(values: Mapping[str, Any]) -> str:
-    """'key=value' joined by commas."""
+    """Settings as text: 'key=value' joined by commas."""
     return ",".join(f"{key}={value}" for key, value in values.items())
 
 
 def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
-    """Two arms of one name or of one trial would be one row twice."""
+    """Raises ValueError for two arms with one name or the same trials."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     names: dict[str, str] = {}
