@@ -268,7 +268,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
 
 
 def why_untested(pair: Pair, test: Test | None) -> str | None:
-    """Say in two words why a row has no verdict: "only in B", "other recipe", "n = 1"; None where it has one."""
+    """Say in two words why a row has no verdict, such as "other recipe"; None where it has one."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:

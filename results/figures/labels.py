@@ -19,9 +19,10 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Write each point's name in the nearest free place inside the axes; False, and no names, if one does not fit.
+    """Write each point's name in the nearest free place inside the axes; return whether all fit.
 
-    taken: boxes in pixels to keep clear of. Call it once limits and layout are final.
+    If one does not fit, no name is written. taken: boxes in pixels to keep clear of. Call it once limits and layout are
+    final.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []

@@ -34,6 +34,7 @@ class Sample:
 
     @property
     def seeds(self) -> list[int]:
+        """The seeds with a value, in order."""
         return sorted(self.values)
 
     @property

@@ -26,7 +26,7 @@ class GridEnd:
 
     @property
     def note(self) -> str:
-        """"""
+        """The note for the table: no verdict, or a tie, and which value to add to the grid."""
         add = "" if self.beyond is None else f"; add {self.setting} {self.beyond} to the grid"
         if self.resolved:
             return f"its best {self.setting} lies at the edge of the grid, {self.value}: no verdict{add}"

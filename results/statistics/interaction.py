@@ -81,9 +81,10 @@ def images_per_trial(study: StudyResults) -> float:
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """Map accuracies k / m to empirical logits log((k + 1/2) / (m - k + 1/2)), finite at 0 and 1 (Haldane 1956).
+    """Map accuracies k / m to empirical logits, finite at 0 and 1 (Haldane 1956).
 
-    Single images have no logit, so `correct` and `image` are dropped and the interval is over seeds.
+    The logit is log((k + 1/2) / (m - k + 1/2)). Single images have none, so `correct` and `image` are dropped and the
+    interval is over seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)

@@ -118,7 +118,7 @@ def validation_scores(trials: Mapping[int, Trial], seeds: Sequence[int], chance:
 
 
 def validation_score(trial: Trial, chance: float) -> float:
-    """"""
+    """Return a trial's validation accuracy: chance where it diverged, NaN where it is missing."""
     if trial["status"] == "diverged":
         return chance
     return float(trial[CHOOSES]) if trial["status"] == "finished" else math.nan

@@ -1,4 +1,4 @@
-"""Which of the planned studies a command means."""
+"""Select planned studies by the names given in a command."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +11,10 @@ Json = dict[str, Any]
 
 
 def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
-    """The plans of the named studies ("pooling": with every recipe; "pooling@digits"), or all, of a run directory.
+    """Return the named plans of a run directory, or all of them.
 
-    Raises ValueError where there is nothing, and where a name is not there (naming what is).
+    studies: "pooling" for every recipe, "pooling@digits" for one. Raises ValueError for an unknown name or an empty
+    directory.
     """
     if not runs.is_dir():
         raise ValueError(f"{runs}: no such run directory or exported file")
@@ -23,23 +24,23 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
 
 
 def trained(plan: Mapping[str, Any]) -> list[Json]:
-    """Everything of a plan that is trained: the stages, each after what it starts from, then the arms."""
+    """List everything a plan trains: stages in order of dependence, then arms."""
     return [*plan.get("stages", []), *plan["arms"]]
 
 
 def objective(plan: Mapping[str, Any]) -> str:
-    """What all of its arms learn; "" where they do not learn the same."""
+    """Return what all arms learn; "" where they differ."""
     found = {arm["config"].get("objective", "classification") for arm in plan["arms"]}  # not in plans of before
     return str(found.pop()) if len(found) == 1 else ""
 
 
 def evals_of(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
-    """What a trial of it owes besides its result: a stage says so itself, an arm owes what its plan lists."""
+    """List the evals that trials of an entry owe: a stage's own, or the plan's."""
     return list(entry["evals"] if "evals" in entry else plan.get("evals", []))
 
 
 def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
-    """The full names of the plans that `studies` ask for; raises ValueError where one is not there."""
+    """Return the full names of the plans that `studies` ask for. Raises ValueError for an unknown name."""
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
     known = {name for plan in plans for name in (plan["study"], plan["name"])}
@@ -53,13 +54,13 @@ def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: P
 
 
 def resolved(name: str, known: Collection[str]) -> str:
-    """The one plan of study and recipe that there is, where there is one, though with settings that were not named."""
+    """Complete "study@recipe" to the only plan with overrides, where there is exactly one."""
     changed = [one for one in known if one.startswith(f"{name}+")]
     return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
 
 
 def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
-    """As they were asked for, then by name."""
+    """Return a sort key: the order in which studies were asked for, then by name."""
     names = (plan["study"], plan["name"])
     asked = [i for i, name in enumerate(studies) if name in names or resolved(name, names) in names]
     return min(asked, default=0), plan["name"]

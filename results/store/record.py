@@ -1,4 +1,4 @@
-"""Record: what was found of one trial in a run directory; of many, by as many processes as there are cores."""
+"""Record: what a run directory holds of one trial; many trials are read in parallel processes."""
 
 import itertools
 import json
@@ -40,11 +40,11 @@ MOST = 16  # processes: a file server is asked by others too
 
 @dataclass(frozen=True)
 class Record:
-    """One trial as it was found.
+    """One trial as read.
 
-    values: status, reason, config (JSON text), the metrics, measures and provenance that are known; evals (JSON text):
-    name -> metrics and notes of what was computed from the weights.
-    history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test images.
+    values: status, reason, config (JSON text), known metrics, measures and provenance, and evals (JSON text: name ->
+    metrics and notes). history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test
+    images.
     """
 
     values: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Record:
 
 
 def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """Read many trials, in several processes where that pays; id -> its record. Raises NewerSchema."""
+    """Read many trials, in parallel where that pays; return records by id. Raises NewerSchema."""
     one, processes = partial(of, runs, parts), at_once(len(ids))
     if processes > 1:
         with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read them here
@@ -62,7 +62,7 @@ def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> d
 
 
 def in_parallel(one: Callable[[str], Record], ids: Sequence[str], processes: int) -> list[Record]:
-    """Apply `one` to each id, in forked processes."""
+    """Apply `one` to each id in forked processes."""
     ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # this process reports them
     with (
         warnings.catch_warnings(),
@@ -73,18 +73,19 @@ def in_parallel(one: Callable[[str], Record], ids: Sequence[str], processes: int
 
 
 def of(runs: Path, parts: Collection[str], trial_id: str) -> Record:
+    """Read one trial of a run directory."""
     return read(store.trial(runs, trial_id), parts)
 
 
 def at_once(trials: int) -> int:
-    """How many processes read so many trials, this one among them."""
+    """Return the number of processes for so many trials."""
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
 
 
 def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
-    """What there is of one trial. A file that cannot be read is a reason, no error. Raises NewerSchema."""
+    """Read one trial; an unreadable file becomes a reason, not an error. Raises NewerSchema."""
     state = trial.state()
     troubles = Troubles()
     values: dict[str, Any] = {"status": state.status, "reason": state.reason}
@@ -107,13 +108,13 @@ def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
 
 
 class Troubles:
-    """What of a trial could not be read, file by file."""
+    """The files of a trial that could not be read."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
 
     def kept(self, read: Callable[[], Part]) -> Part | None:
-        """What `read` returns; None where its file is missing, or broken, which is noted."""
+        """Return what `read` returns; None where its file is missing or, with a note, broken."""
         try:
             return read()
         except FileNotFoundError:
@@ -123,29 +124,27 @@ class Troubles:
             return None
 
     def joined(self, reason: str) -> str:
+        """Append the notes to a reason."""
         return "; ".join(filter(None, [reason, *self.found]))
 
 
 def read_config(trial: store.Trial, result: store.Json | None) -> str:
-    """The resolved config as JSON text. Raises FileNotFoundError, Broken."""
+    """Read the resolved config as JSON text. Raises FileNotFoundError, Broken."""
     return json.dumps(trial.config(result)["config"], sort_keys=True)
 
 
 def read_history(state: store.TrialState) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl. Raises FileNotFoundError, Broken."""
+    """Read the lines of metrics.jsonl. Raises FileNotFoundError, Broken."""
     return store.parse_lines(state.read("metrics.jsonl"), MetricsLine)
 
 
 def read_correct(state: store.TrialState) -> Correct:
-    """Which test images were classified correctly. Raises FileNotFoundError, Broken."""
+    """Read which test images were classified correctly. Raises FileNotFoundError, Broken."""
     return correctness.parse(state.read(correctness.NAME))
 
 
 def read_provenance(state: store.TrialState) -> dict[str, Any]:
-    """The machine and the code, each as text: "A then B" where the attempts that led to the result differ.
-
-    Raises FileNotFoundError, Broken.
-    """
+    """Read code and machine as texts, "A then B" where attempts differ. Raises FileNotFoundError, Broken."""
     envs = read_envs(state)
     found = in_turn([{name: env[name] for name in NAMED if name in env} for env in envs])
     if plugins := in_turn([env["plugins"] for env in envs if "plugins" in env]):
@@ -154,9 +153,9 @@ def read_provenance(state: store.TrialState) -> dict[str, Any]:
 
 
 def read_envs(state: store.TrialState) -> list[dict[str, Any]]:
-    """env.json of every attempt that a trial was resumed through, oldest first, as far back as they can be read.
+    """Read env.json of all attempts the trial was resumed through, oldest first.
 
-    Raises FileNotFoundError, Broken for the newest.
+    Raises FileNotFoundError or Broken for the newest attempt; earlier unreadable ones end the list.
     """
     folder, _, number = str(state.folder).rpartition("/")
     envs = [store.parse_json(state.read("env.json"), f"{number}/env.json", Environment)]
@@ -171,7 +170,7 @@ def read_envs(state: store.TrialState) -> list[dict[str, Any]]:
 
 
 def in_turn(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Of each name the known values as text, each once as long as it lasts: "A", "A then B"."""
+    """Join each name's known values over attempts: "A", or "A then B"."""
     told = [{name: text(value) for name, value in one.items() if value is not None} for one in attempts]
     if len(told) < 2:  # nearly every trial
         return {name: value for one in told for name, value in one.items() if value}
@@ -183,7 +182,7 @@ def in_turn(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def text(value: Any) -> str:
-    """As it is written in JSON, but for a text, which is itself. One in memory for all trials that have the same."""
+    """Write a value as JSON, or a text as itself; equal texts share memory."""
     if isinstance(value, str):
         return sys.intern(value)
     return str(value) if type(value) is int else json.dumps(value, sort_keys=True)

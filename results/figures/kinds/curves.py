@@ -92,7 +92,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Map arm to dashes: each tuned arm at its own value and at its baseline's; empty while none can be chosen."""
+    """Map the arms at tuned values to dashes: own values and the baseline's. Empty while none can be chosen."""
     entries, own = {entry["name"]: entry for entry in study.plan.get("tuned", [])}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry["baseline"]]) for entry in entries.values() if entry["baseline"] in own]
     dashes = {entry["points"][point]: DASHED for entry, point in elsewhere}
