@@ -8,6 +8,8 @@ EXTRAS = {
     "torchvision": "train",
     "submitit": "slurm",
     "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
 }
 
 

@@ -23,6 +23,7 @@ from results.store.inspection_data import Inspection
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
+from results.tables.grid import Grid, is_minor
 
 NOTHING: Mapping[str, Inspection] = {}
 OVER = ("finished", "diverged")  # a diverged trial is an outcome
@@ -93,7 +94,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "no_figure": plots.unknown_figure(plan),
         "columns": columns,
         "dagger": layout.dagger(table),
-        "grid": layout.as_grid(table, columns),
+        **footnoted(layout.as_grid(table, columns)),
         "interactions": [interaction.sentence(one, table.metric) for one in table.interactions],
         "claims": [claim_view(claim, table.metric) for claim in table.claims],
         "cost": cost_text(study, uses),
@@ -101,6 +102,12 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "command": rerun_command(plan),
         "inside": list(inspected_arms(study, inside)),
     }
+
+
+def footnoted(grid: Grid) -> dict[str, Any]:
+    """The table, the footnotes that a reader needs, and the others with the number of the first."""
+    main = [note for note in grid.footnotes if not is_minor(note)]
+    return {"grid": grid, "footnotes": main, "minor": grid.footnotes[len(main) :], "minor_from": len(main) + 1}
 
 
 def split_notes(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Unit:
 
     def value(self, number: float | None) -> str:
         """Write a number without its unit; "" for None."""
-        return "" if number is None else f"{number * self.scale:.{self.decimals}f}"
+        return "" if number is None else f"{number * self.scale:z.{self.decimals}f}"
 
     def signed(self, number: float | None) -> str:
         """Write a difference with its sign, without its unit; "" for None."""

@@ -21,7 +21,7 @@ from ablations.cli import (
     watching,
 )
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
-from ablations.cli.getting_started import demo, init, listing
+from ablations.cli.getting_started import demo, init, listing, show
 from ablations.cli.shell.help import App
 from ablations.extras import to_install
 from ablations.reporting.output import plain_output
@@ -35,7 +35,7 @@ app = App(
     pretty_exceptions_enable=False,
 )
 COMMANDS = {
-    "Run": (demo.demo, init.init, listing.list_, planning.plan, running.run, running.train, running.retry),
+    "Run": (demo.demo, init.init, listing.list_, show.show, planning.plan, running.run, running.train, running.retry),
     "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, watching.clean),
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (checks.check,),

@@ -39,6 +39,10 @@ def run(
     checkpoints: options.Checkpoints = None,
     keep_weights: options.Keeping = None,
     max_hours: options.MaxHours = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
+    ] = None,
 ) -> None:
     """Train what is missing, on this machine.
 
@@ -50,6 +54,7 @@ def run(
         ablate run pooling patch-size --seeds 10 --jobs 2
     """
     from ablations.planning import jobs
+    from ablations.reporting.live_curves import mirroring
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
@@ -58,8 +63,9 @@ def run(
     warn_of_enlarged(job.config for job in todo)
     for planned in plans:
         jobs.write(place.runs, planned)
-    tally = train_here(todo, place, workers, publishing(plans, arm, place.runs))
-    finish(tally, len(todo), plans)
+    with mirroring(plans, place.runs, tensorboard):
+        summary = train_here(todo, place, workers, publishing(plans, arm, place.runs))
+    finish(summary, len(todo), plans)
 
 
 def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:

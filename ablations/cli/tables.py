@@ -4,7 +4,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from ablations.cli import options
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.directories import source_path
 from ablations.cli.sources import found, found_on, styled
+
+if TYPE_CHECKING:
+    from results.study_results import StudyResults
 
 
 class Intervals(StrEnum):
@@ -162,27 +165,56 @@ def export(
         ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="tensorboard", help="Training curves as event files in the folder --out.")
+        str | None,
+        typer.Option(
+            metavar="tensorboard|wandb|mlflow",
+            help="Write training curves for this tracker to the folder --out, without a network.",
+        ),
     ] = None,
 ) -> None:
     """Export results to one file, or to a tracker.
 
-    The file holds all that tables, figures, reports and comparisons need. A tracker gets the training curves.
+    The file holds all that tables, figures, reports and comparisons need. A tracker gets settings, training curves and
+    metrics of every trial, in a folder: `tensorboard --logdir FOLDER` and
+    `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` show it, `wandb sync FOLDER/wandb/offline-run-*` uploads
+    it.
 
     Examples:
         ablate export --out results.parquet
         ablate export position-embedding --to tensorboard --out curves
     """
     from results import export as exports
-    from results import tensorboard
     from results.load import load_inspections
 
-    if to not in (None, "tensorboard"):
-        raise ValueError(f"--to {to}: allowed is 'tensorboard'; --out FILE.parquet or FILE.csv says the other formats")
+    if to is not None and to not in TRACKERS:
+        raise ValueError(
+            f"--to {to}: one of {', '.join(TRACKERS)}; --out FILE.parquet or FILE.csv says the other formats"
+        )
     studies = found(runs, words, recipe)
-    target = out or Path("tensorboard" if to else "results.parquet")
+    target = out or Path(to or "results.parquet")
     if to:
-        tensorboard.write_events(studies, target)
+        TRACKERS[to](studies, target)
     else:
         exports.write(studies, target, load_inspections(source_path(runs), studies))
     print(target)
+
+
+def to_tensorboard(studies: "list[StudyResults]", folder: Path) -> None:
+    from results import tensorboard
+
+    tensorboard.write_events(studies, folder)
+
+
+def to_wandb(studies: "list[StudyResults]", folder: Path) -> None:
+    from results.trackers import wandb
+
+    wandb.write(studies, folder)
+
+
+def to_mlflow(studies: "list[StudyResults]", folder: Path) -> None:
+    from results.trackers import mlflow
+
+    mlflow.write(studies, folder)
+
+
+TRACKERS = {"tensorboard": to_tensorboard, "wandb": to_wandb, "mlflow": to_mlflow}

@@ -13,6 +13,7 @@ from results.style import current
 from results.units import metric_name, unit
 
 Plan = dict[str, Any]
+FEWEST = 3  # seeds that an interval is drawn for: of two it is wider than most axes, and says nothing
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 
 
@@ -57,8 +58,8 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 def arm_record(arm: dict[str, Any], row: Row, x: str, plan: Plan, scale: float) -> dict[str, Any]:
     """Build one row of `arms_frame`."""
-    low, high = row.ci95 or (None, None)
-    delta_low, delta_high = row.delta_ci95 or (None, None)
+    low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
+    delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
     scaled = {
         "mean": row.mean,
         "low": low,
@@ -151,15 +152,15 @@ def evidence_text(frame: pd.DataFrame) -> str:
     counts = sorted(set(frame["n"][frame["n"] > 0]))
     if not counts:
         return "no finished trial yet"
-    if counts == [1]:
-        return "1 seed: no interval"
+    if counts[-1] < FEWEST:
+        return f"{' or '.join(map(str, counts))} seed{'s' if counts[-1] > 1 else ''}: no interval"
     over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"mean and 95% CI over {over} seeds; dots: single seeds"
 
 
 def minus_text(value: float, digits: int = 1) -> str:
     """Write a number with a true minus sign."""
-    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:z.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def signed_text(value: float, digits: int = 1) -> str:

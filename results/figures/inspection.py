@@ -114,7 +114,8 @@ def check_format(format: str) -> None:
 def subtitle(inside: Inspection) -> str:
     """Describe the trial by its id and main settings."""
     facts = inside.facts
-    settings = ", ".join(f"{name}={facts[name]}" for name in ("position", "patch", "image_size"))
+    names = ("position", "position_at", "patch", "image_size")
+    settings = ", ".join(f"{name}={facts[name]}" for name in names if facts.get(name))
     return f"trial {inside.trial}: {settings}"
 
 

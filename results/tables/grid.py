@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the baseline's"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -35,9 +37,21 @@ class Grid:
 
 
 def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Number the footnotes: return the marks of each row, and the notes in order. Equal notes share a number."""
-    texts = list(dict.fromkeys(note for row in notes for note in row))
+    """Return the marks of each row and the footnotes, the important first. Equal notes share a number."""
+    texts = sorted(dict.fromkeys(note for row in notes for note in row), key=weight)
     return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
+
+
+def weight(note: str) -> int:
+    """The rank of a footnote: what may change a verdict, what a model is larger by, what only the curious ask."""
+    if is_minor(note):
+        return 2
+    return int(note.startswith(SIZES))
+
+
+def is_minor(note: str) -> bool:
+    """Whether no reader of the verdict misses it: how far arms begin from the same weights."""
+    return INITIAL in note
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------

@@ -150,3 +150,17 @@ def test_every_column_says_what_it_is(tab: Tab) -> None:
     named = "[...document.querySelectorAll('.sortable th button')].every(one => one.textContent.trim())"
     assert tab.evaluate(named)
     assert tab.evaluate("[...document.querySelectorAll('.scroll')].every(one => one.ariaLabel && one.tabIndex === 0)")
+
+
+def test_no_table_of_the_example_is_cut_on_a_laptop(chromium: Browser, tmp_path: Path) -> None:
+    """At 1,300 pixels every column of every study is in view."""
+    from results.load import load_studies
+
+    example = Path(__file__).parents[2] / "examples" / "digits.parquet"
+    page = tmp_path / "report.html"
+    page.write_text(report.render(load_studies(example), datetime(2026, 1, 2, tzinfo=UTC)), encoding="utf-8")
+    tab = chromium.open(page, 1300)
+    cut = """[...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth + 1)
+        .map(one => one.getAttribute("aria-label"))"""
+    assert tab.evaluate(cut) == []
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

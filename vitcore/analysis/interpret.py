@@ -369,6 +369,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         "patch": config.patch,
         "image_size": config.image_size,
         "position": config.position,
+        "position_at": config.position_at,
         "uniform_distance": uniform_distance(grid, config.patch),
         "rollout_of": rollout_of(model),
         "summary": summary(config),

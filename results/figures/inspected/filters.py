@@ -13,14 +13,14 @@ from results.figures.images import normalized, strip_axes, to_rgb
 if TYPE_CHECKING:
     from results.store.inspection_data import Inspection
 
-COLUMNS = 7  # of 28
+COLUMNS, MOST = 8, 16
 SIDE, GAP = 48, 4  # of one filter, and between two, in the picture's pixels
 PAPER = 0.85
 
 
 def filters(inside: Inspection, figure: Figure) -> list[str]:
     """Draw each component stretched to its own range, black to white over all channels."""
-    components, share = inside.arrays["filters"], inside.arrays["filters_share"]
+    components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
     ax = figure.subplots()
     draw_tiles(components, ax)
     height, width = ax.images[0].get_size()

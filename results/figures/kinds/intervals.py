@@ -86,9 +86,19 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         low, high = attainable(metric, *ax.dataLim.intervalx)
         ax.set_xlim(low - 0.06 * (high - low or 1.0), high + 0.06 * (high - low or 1.0))
+        draw_arrows(frame, ax)
     else:
         ax.set_xticks([])
     return ax
+
+
+def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
+    """Draw a mark at the edge of the axis for every interval that goes on beyond it."""
+    left, right = ax.get_xlim()
+    for y, row in enumerate(rows_of(frame)):
+        for edge, beyond, mark in ((left, row.low < left, "<"), (right, row.high > right, ">")):
+            if beyond:
+                ax.plot([edge], [y], mark, color=verdict_color(row), markersize=5, clip_on=False, zorder=4)
 
 
 def verdict_color(row: Any) -> str:

@@ -85,7 +85,7 @@ def test_planning_many_studies_shows_how_far_it_is(monkeypatch: pytest.MonkeyPat
     """On a terminal alone."""
     for is_terminal in (True, False):
         console = Console(file=io.StringIO(), force_terminal=is_terminal)
-        monkeypatch.setattr("rich.console.Console", lambda stderr, console=console: console)
+        monkeypatch.setattr("ablations.reporting.console.PlainConsole", lambda stderr, console=console: console)
         assert list(counted(["a", "b"])) == ["a", "b"]
         assert ("planning" in console.file.getvalue()) == is_terminal
 
@@ -502,3 +502,23 @@ def test_a_plan_of_some_arms_counts_those(finished: Path, monkeypatch: pytest.Mo
     output = called(monkeypatch, *words)[1]
     assert "1 arms x 5 seeds = 5 trials" in output
     assert "position=1d " not in output
+
+
+def test_a_study_is_shown_with_its_last_answer(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Question, arms, published values, cost; of a packaged one and of a file; results where there are some."""
+    monkeypatch.chdir(finished)
+    status, output, _ = called(monkeypatch, "show", "s.yaml", "--recipe", "r.yaml")
+    assert status == 0
+    for text in (
+        "Does position matter?",
+        "none, 1d",
+        "position=none: 60.00%",
+        "position=none < position=1d",
+        "s@r: On ",
+    ):
+        assert text in output
+    status, output, _ = called(monkeypatch, "show", "model-shape")
+    assert status == 0
+    assert "results   none yet" in output
+    shown = json.loads(called(monkeypatch, "show", "s.yaml", "--recipe", "r.yaml", "--json")[1])
+    assert (shown["recipe"], list(shown["answers"])) == ("r", ["s@r"])

@@ -1,0 +1,119 @@
+"""`ablate show`: a study in words, with its last results."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablations.cli import options
+from ablations.cli.answer import show_json
+from ablations.cli.arguments import RECIPE, names_at
+from ablations.cli.directories import source_path
+from ablations.cli.shell import complete
+from ablations.study.naming import stem
+from results.units import unit
+
+if TYPE_CHECKING:
+    from ablations.study.study import Axis, Recipe, Study
+
+Json = dict[str, Any]
+COST = "# Expected cost:"
+
+
+def show(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A name or a file.", autocompletion=complete.studies)],
+    recipe: options.RecipeName = RECIPE,
+    runs: options.Source = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show what a study asks, costs and found.
+
+    Its question, source, arms, expected cost and published values; and the answer of each of its results in the run
+    directory.
+
+    Examples:
+        ablate show position-embedding
+        ablate show pooling --recipe cifar10
+    """
+    from ablations.study.reading import find, read_recipe, read_study
+
+    asked, on = read_study(study), read_recipe(recipe)
+    found = answers(asked.name, source_path(runs))
+    if as_json:
+        show_json([{"study": asked.model_dump(by_alias=True), "recipe": on.name, "answers": found}])
+        return
+    entries = [*described(asked, on), ("cost", cost(find("studies", study), on))]
+    entries += [("results", f"{name}: {answer}") for name, answer in found.items()]
+    if not found:
+        entries.append(("results", f"none yet; `ablate plan {study}` says the hours, `ablate run {study}` trains it"))
+    print(f"{asked.name}: {asked.question}")
+    print("\n".join(aligned([(title, text) for title, text in entries if text])))
+
+
+def aligned(entries: "list[tuple[str, str]]") -> Iterator[str]:
+    """A line each; a title is written where it is new."""
+    before = [None, *(title for title, _ in entries)]
+    for (title, text), last in zip(entries, before, strict=False):
+        yield f"  {'' if title == last else title:9} {text}"
+
+
+def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+    """What a study says of itself, as (title, text)."""
+    margin = study.margin or recipe.margin
+    within = f"; equivalent within {unit(study.metric).size(margin)}" if margin else ""
+    yield "source", study.source
+    yield "found", study.found.strip()
+    yield "metric", f"{study.metric}{within}"
+    yield "baseline", assigned(study.baseline) or "the recipe's"
+    yield from varied(study, recipe)
+    for arm, value in study.published.items():
+        yield "published", f"{arm}: {unit(study.metric).value(value)}{unit(study.metric).of_value}"
+    for claim in study.claims:
+        yield "claim", claim
+
+
+def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+    ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
+    for way, axes in ways.items():
+        for key, axis in axes.items():
+            yield "varies", f"{key}: {values(key, axis, recipe)} ({way})"
+    for cross in study.crosses:
+        yield "varies", " x ".join(f"{key}: {values(key, axis, recipe)}" for key, axis in cross.items())
+    for name, settings in study.arms.items():
+        own = recipe.arms.get(name, {}) if settings == "axis" else settings
+        yield "arm", f"{name}: {assigned(dict(own)) or 'the recipe has none'}"
+    for name, settings in study.stages.items():
+        yield "stage", f"{name}: {assigned(settings) or 'as the recipe says'}"
+
+
+def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
+    if axis == "all":
+        return "every variant there is"
+    known = recipe.axes.get(key, []) if axis == "axis" else axis
+    return ", ".join(map(str, known)) or f"recipe {recipe.name} has no such axis"
+
+
+def assigned(settings: Json) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def cost(file: Path, recipe: "Recipe") -> str:
+    """What the head of the file expects, and a trial of the recipe."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
+    trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]
+    return "; ".join([*(head.rstrip(".") for head in heads), *trials])
+
+
+def answers(study: str, source: Path) -> dict[str, str]:
+    """The answer of each of the study's plans in a run directory or an exported file."""
+    names = [name for name in names_at(source) if name.partition("@")[0] == stem(study)]
+    if not names:
+        return {}
+    from results.load import load_studies
+    from results.store import record
+    from results.tables import sentences, study_table
+
+    found = load_studies(source, names, record.FOR_TABLES)
+    return {one.name: sentences.answer(study_table.table(one)) for one in found}

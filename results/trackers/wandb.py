@@ -1,0 +1,33 @@
+"""Runs of Weights & Biases, offline: `wandb sync FOLDER/wandb/offline-run-*` uploads them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from results.study_results import StudyResults
+from results.trackers.runs import tracked
+
+
+def write(studies: Sequence[StudyResults], folder: Path) -> None:
+    """A run a trial: the study is the project, the arm the group, the trial's id the run's.
+
+    Raises ValueError where there is no curve, and ModuleNotFoundError where wandb is not installed.
+    """
+    import wandb  # late: an extra
+
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, disable_git=True)
+    for one in tracked(studies):
+        run = wandb.init(
+            mode="offline",
+            dir=str(folder),
+            project=one.study.replace("@", "-"),
+            group=one.arm,
+            name=one.name,
+            id=one.trial,
+            config={**one.config, "seed": one.seed},
+            reinit="finish_previous",
+            settings=quiet,
+        )
+        for seconds, step, scalars in one.points:
+            run.log({**scalars, "seconds": seconds}, step=step)
+        run.finish()
