@@ -1,6 +1,7 @@
 """Showing progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
 
 import math
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -78,6 +79,7 @@ class Live:
             TimeElapsedColumn(),
             console=console,
             transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # a table that goes into a file is not drawn above the bars
             disable=not console.is_terminal,
         )
         self.progress.above = above

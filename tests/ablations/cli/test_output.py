@@ -91,6 +91,19 @@ def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch
     assert "\x1b[2J" not in drawn
 
 
+def test_a_table_goes_into_its_file_while_bars_are_drawn_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in `ablate run STUDY > table.md`."""
+    _, ours = os.openpty()
+    with open(ours, "w") as terminal, open(tmp_path / "table.md", "w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with plain_output(), Live(PlainConsole(stderr=True, width=80), 1):
+            print("| arm |")
+    assert (tmp_path / "table.md").read_text() == "| arm |\n"
+
+
 def test_output_into_a_file_has_no_bars_whatever_colors_are_forced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
