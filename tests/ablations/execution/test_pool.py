@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from outcomes import Quiet
@@ -9,9 +11,12 @@ from outcomes import Quiet
 from ablations.execution import launch, machine, runner, slots
 from ablations.execution.launch import Place
 from ablations.execution.slots import Slot
+from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
 from vitcore.config import Config
 from vitcore.identity import trial_id
+
+Json = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -133,3 +138,22 @@ def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: p
     made.handle(made.slots[0], {"event": "ready"})
     assert made.at_work() == [second]
     assert made.tally.done == [first.id]
+
+
+def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
+    """What a worker finds out in each trial is one line of the run; what was asked for is none."""
+    events: list[Json] = []
+    worker = SimpleNamespace(emit=lambda event, **content: events.append({"event": event, **content}))
+    for facts in (
+        {"cuda_graph": "the whole step", "compile_seconds": 31.0},
+        {"cuda_graph": "none: cuda_graph=off"},
+        {"cuda_graph": "none: RuntimeError: operation not permitted"},
+        {"cuda_graph": "none: RuntimeError: operation not permitted", "compile": False, "compile_failed": "no gcc"},
+    ):
+        Worker.announce(worker, facts)  # type: ignore[arg-type]
+    pool = runner.Pool([], Place(tmp_path, None), [slot := Slot(0, {})], display := Quiet())
+    for event in events:
+        pool.handle(slot, event)
+    assert len(display.said) == 2
+    assert "not one CUDA graph: RuntimeError: operation not permitted" in " ".join(display.said)
+    assert "trained uncompiled: no gcc" in " ".join(display.said)
