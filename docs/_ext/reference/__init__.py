@@ -6,7 +6,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from reference import api, cli, directives, gallery, recipes, studies, variants
+from reference import api, cli, directives, example, gallery, recipes, studies, variants
 
 Pages = Mapping[str, str | bytes]  # a file's name -> its content
 GENERATED: dict[str, Callable[[], Pages]] = {
@@ -40,4 +40,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives.setup(app)
     app.connect("builder-inited", write_all)
     app.connect("autodoc-process-docstring", api.as_rst)
+    app.connect("build-finished", example.write_report)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

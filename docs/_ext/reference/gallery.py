@@ -1,4 +1,4 @@
-"""Every kind of figure: those of studies from made-up results, those of a trial's inside from two that are trained."""
+"""Every kind of figure: of the studies in examples/, of made-up ones, and of the inside of two trials."""
 
 import inspect
 
@@ -6,6 +6,7 @@ from figure_studies import at_new_sizes, complete
 
 from ablations.execution.evaluations import inspect_eval
 from ablations.study.reading import packaged, read_recipe, read_study
+from reference.example import REPORT, trained
 from reference.markup import prose, shell
 from results.figures import inspection, plots
 from results.names import FIGURES as KINDS
@@ -20,9 +21,10 @@ STEPS = 300  # a build should not take long
 
 def pages() -> dict[str, str | bytes]:
     """The page and its pictures."""
-    studies = {kind: complete(kind) for kind in KINDS} | {"new-size": at_new_sizes()}
+    made_up = {kind: complete(kind) for kind in KINDS} | {"new-size": at_new_sizes()}
+    studies = made_up | {study.plan["figure"]: study for study in trained().values()}
     drawn = {f"{kind}.svg": plots.picture(study, "svg") for kind, study in studies.items()}
-    drawn["training.svg"] = plots.picture(complete("intervals"), "svg", x="step")
+    drawn["training.svg"] = plots.picture(trained()[STUDY], "svg", x="step")
     return {"index.md": page(), **drawn, **insides()}
 
 
@@ -30,8 +32,9 @@ def page() -> str:
     lines = [
         "# Gallery of figures\n",
         "A study's {key}`figure <study.figure>` says how `ablate plot` and `ablate report` draw it. A "
-        "[style file](../style-file.md) changes fonts, colors and sizes. Results on this page are made up, but those "
-        "of `ablate inspect` are not.\n",
+        "[style file](../style-file.md) changes fonts, colors and sizes.\n",
+        f"<a href='../../{REPORT}'>The report of five studies</a> shows what `ablate report` writes. Results come from "
+        "`examples/digits.parquet`, and made up for kinds of figures that those studies do not have.\n",
     ]
     for kind in KINDS:
         studies = [f"[{name}](../studies/{name}.md)" for name in packaged("studies") if read_study(name).figure == kind]

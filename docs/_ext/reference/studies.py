@@ -9,15 +9,20 @@ from ablations.planning.estimate import Device
 from ablations.study.design import Design
 from ablations.study.reading import find, packaged, read_recipe, read_study
 from ablations.study.study import Axis, Study
+from reference.example import REPORT, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree
+from results.figures import plots
+from results.tables import layout, study_table
 
 RECIPE = "digits"
+COLUMNS = ("arm", "n", "mean", "delta", "p_holm", "verdict")  # what fits the page; the report has all
 
 
-def pages() -> dict[str, str]:
-    """The overview, and a page a study."""
+def pages() -> dict[str, str | bytes]:
+    """The overview, a page a study, and the figures of those that are trained."""
     found = [read_study(name) for name in packaged("studies")]
-    return {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
+    figures = {f"{name}.svg": plots.picture(study, "svg", titled=False) for name, study in trained().items()}
+    return figures | {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
 
 
 def overview(found: list[Study]) -> str:
@@ -40,6 +45,7 @@ def page(study: Study) -> str:
             f"Source: {prose(study.source)}.\n",
             shell([f"ablate plan {study.name}", f"ablate run {study.name}", f"ablate table {study.name}"]),
             about(study),
+            result(study),
             "## What varies\n",
             varied(study),
             "## What it costs\n",
@@ -117,6 +123,18 @@ def source(study: Study) -> list[str]:
         lines += ["`ablate compare runs published` judges these claims by your trials:\n"]
         lines += [f"- {code(claim)}" for claim in study.claims] + [""]
     return lines
+
+
+def result(study: Study) -> str:
+    """Its figure and its table on the recipe, where they are in examples/."""
+    if study.name not in trained():
+        return ""
+    rows = study_table.table(trained()[study.name])
+    text = layout.render(rows, "md", COLUMNS, "short").partition("\n\n")[2]  # without the question, which is the page's
+    return (
+        f"## Result on {RECIPE}\n\n![The figure of {study.name} on {RECIPE}]({study.name}.svg)\n\n{text}\n\n"
+        f"From `examples/digits.parquet`; the same in <a href='../../{REPORT}'>the report</a>.\n"
+    )
 
 
 def record(study: Study) -> list[str]:
