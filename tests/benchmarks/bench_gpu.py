@@ -245,7 +245,7 @@ def page(folder: Path) -> str:
         f"# {machine['device']}\n",
         f"{versions}; code {machine['revision'] or machine['code']}; made by `make bench-gpu`. Medians [quartiles] of "
         "turns in one process; a ratio is a side's time over the first side's.\n",
-        "| figure | side | ms a step | ratio | goal |\n|---|---|--:|--:|---|",
+        "| figure | side | ms (a step; a study or start as a whole) | ratio | goal |\n|---|---|--:|--:|---|",
     ]
     for name, one in found.items():
         lines += rows(name, one)

@@ -123,7 +123,10 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
             shown = now
         if training.train_step.compiling:
             run.compiling()
-        training.advance()
+            with training.off_the_clock():
+                training.advance()
+        else:
+            training.advance()
         if training.train_step.facts:
             run.record(training.train_step.facts)
             training.train_step.facts = {}

@@ -1,5 +1,6 @@
 """The step with fixed inputs, as a CUDA graph has it, held on a CPU: a capture is replaced by the call itself."""
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -262,6 +263,24 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch: pytest
     plain = finished(tiny(compile=False))
     assert run.weights == plain.weights
     assert np.array_equal(run.correct, plain.correct)
+
+
+def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a minute of the compiler costs is on record beside the seconds of the steps, not in them."""
+
+    def slowly(model: torch.nn.Module, attention: str) -> Callable[..., Any]:
+        def compiled(*inputs: Any) -> Any:
+            if not training_began:
+                training_began.append(time.sleep(3))
+            return model(*inputs)
+
+        return compiled
+
+    training_began: list[None] = []
+    monkeypatch.setattr(step, "compiled", slowly)
+    outcome = train(tiny(compile=True, steps=4), run := Memory())
+    assert run.facts["compile_seconds"] >= 3
+    assert outcome.train_seconds < 3
 
 
 def test_an_error_of_the_model_is_not_taken_for_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
