@@ -1,12 +1,12 @@
-"""The on-disk format of a run directory: what a trial is, what one attempt at it writes, and who may write.
+"""The on-disk format of a run directory: trials, attempts, results, plans, and who may write them.
 
     runs/trials/<id>/config.json              the resolved config
-    runs/trials/<id>/attempts/000k/           all that one attempt writes; never two writers in one
+    runs/trials/<id>/attempts/000k/           everything that one attempt writes; never two writers in one
     runs/trials/<id>/result.json              linked last, once: its existence means the trial is over
     runs/studies/<name>/plan.json             the arms and trials of a study
 
-Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name holds its checksum, a result
-carries its own: what was torn or edited is never taken for what was written.
+Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name holds its checksum, a result contains
+its own: torn or edited files are detected.
 """
 
 import contextlib
@@ -47,18 +47,18 @@ Json = dict[str, Any]
 
 
 class NewerSchema(ValueError):
-    """A file was written by a newer version of this suite."""
+    """The file was written by a newer version of this suite."""
 
 
 class Superseded(RuntimeError):
-    """Another attempt has taken the trial over: this one must stop and publish nothing."""
+    """Another attempt has taken over the trial: this one must stop and publish nothing."""
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
 def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
-    """Writes all of `payload` or nothing: a temporary name, fsync, rename, fsync of the folder."""
+    """Write a file whole or not at all: temporary name, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -76,7 +76,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
 
 
 def append(file: io.FileIO, content: bytes) -> None:
-    """All of `content` at the end of an unbuffered file, or nothing."""
+    """Append all of `content` to an unbuffered file, or nothing."""
     end, left = os.fstat(file.fileno()).st_size, memoryview(content)
     try:
         while left:
@@ -91,7 +91,7 @@ def write_json(path: Path, content: object, mode: int = 0o666) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Makes renames and links in `folder` survive a power cut."""
+    """Make renames and links in `folder` survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,12 +100,12 @@ def sync(folder: Path) -> None:
 
 
 def read_json(path: Path | str, schema: type[Schema] | None = None) -> Json:
-    """The file's content. Raises FileNotFoundError, Broken (with the reason), NewerSchema."""
+    """Read a JSON file. Raises FileNotFoundError; Broken with the reason; NewerSchema."""
     return parse_json(read_bytes(path), path, schema)
 
 
 def parse_json(payload: bytes, path: Path | str, schema: type[Schema] | None = None) -> Json:
-    """The content of the file at `path`, held to its schema. Raises Broken, NewerSchema."""
+    """Parse the content of the file at `path` and check its schema. Raises Broken, NewerSchema."""
     name = os.path.basename(path)
     try:
         content = json.loads(payload.decode())
@@ -145,7 +145,7 @@ def parse_lines(payload: bytes, schema: type[Schema] | None = None) -> list[Json
 
 
 def checksum(content: Json) -> str:
-    """sha256 of the canonical JSON of everything but the checksum itself."""
+    """sha256 of the canonical JSON of a record without its checksum."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
 
@@ -155,10 +155,10 @@ def checksum(content: Json) -> str:
 
 @dataclass(frozen=True)
 class TrialState:
-    """What the disk says about a trial.
+    """The state of a trial on disk.
 
     status: finished, diverged (a result), failed, running, interrupted, missing, or broken (reason says why).
-    folder: of the attempt that holds the winner's files, or of the newest.
+    folder: of the attempt with the winner's files, or of the newest.
     """
 
     status: str
@@ -168,7 +168,7 @@ class TrialState:
 
     @cached_property
     def attempt(self) -> Path | None:
-        """The folder, as a path."""
+        """The attempt's folder as a path."""
         return None if self.folder is None else Path(self.folder)
 
     @property
@@ -176,7 +176,7 @@ class TrialState:
         return self.status in ("finished", "diverged")
 
     def read(self, name: str) -> bytes:
-        """A file of the attempt. Raises FileNotFoundError, Broken where it is not as the result recorded it."""
+        """Read a file of the attempt. Raises FileNotFoundError; Broken if it differs from the recorded one."""
         try:
             return vouched(self.result, name, read_bytes(f"{self.folder}/{name}"))
         except FileNotFoundError:
@@ -186,13 +186,13 @@ class TrialState:
 
     @property
     def weights(self) -> Path:
-        """Where those of a trial that finished are, unless they were not kept."""
+        """The path of a finished trial's weights; the file may be missing."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
 
 def vouched(result: Json | None, name: str, payload: bytes) -> bytes:
-    """`payload`, the bytes of the file `name`. Raises Broken where the result recorded others."""
+    """Return `payload`, the bytes of the file `name`. Raises Broken if the result recorded other bytes."""
     recorded = (result or {}).get("files", {}).get(name)  # results of 0.11 and before recorded none
     if recorded is not None and hashlib.sha256(payload).hexdigest() != recorded:
         raise Broken(f"{name}: edited or damaged since its result was published")
@@ -200,7 +200,7 @@ def vouched(result: Json | None, name: str, payload: bytes) -> bytes:
 
 
 class Trial:
-    """One trial's folder. Its checkpoints are written below `scratch`, where there is one, and read from both."""
+    """A trial's folder. Checkpoints are written below `scratch`, if given, and read from both places."""
 
     def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
         self.folder = str(folder)
@@ -212,11 +212,11 @@ class Trial:
         return Path(self.folder)
 
     def attempts(self) -> list[Path]:
-        """Oldest first."""
+        """The folders of all attempts, oldest first."""
         return lease.numbered(self.path / "attempts")
 
     def result(self) -> Json | None:
-        """The verified result; None where there is none. Raises Broken, NewerSchema."""
+        """The verified result; None if there is none. Raises Broken, NewerSchema."""
         try:
             content = read_json(f"{self.folder}/result.json", Result)
         except FileNotFoundError:
@@ -228,7 +228,7 @@ class Trial:
         return content
 
     def state(self) -> TrialState:
-        """Raises NewerSchema only."""
+        """The trial's state. Raises NewerSchema only."""
         try:
             result, broken = self.result(), ""
         except Broken as error:
@@ -249,9 +249,9 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure['cause']}" if failure else ""), newest)
 
     def failure(self) -> Json | None:
-        """Why the newest attempt failed; None where it did not (a torn report counts as one without details).
+        """Why the newest attempt failed; None if it did not (a torn report is a failure without details).
 
-        cause, traceback, code; kind and where (ablations.execution.faults); again: another attempt will follow.
+        Keys: cause, traceback, code; kind and where (ablations.execution.faults); again: another attempt will follow.
         """
         attempts = self.attempts()
         try:
@@ -262,17 +262,17 @@ class Trial:
             return {"cause": f"unknown: {error}"}
 
     def config(self, result: Json | None = None) -> Json:
-        """The content of config.json, which `result` vouches for. Raises FileNotFoundError, Broken, NewerSchema."""
+        """The content of config.json, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
         path = self.path / CONFIG
         return parse_json(vouched(result, CONFIG, read_bytes(path)), path, TrialConfig)
 
     def ensure_no_links(self) -> None:
-        """Raises ValueError where a folder that attempts and evals are written to is a link."""
+        """Raises ValueError if a folder that attempts or evals are written to is a link."""
         inside = [self.path / "attempts", self.path / "evals", *self.attempts()]
         refuse_links(self.path.parent.parent, *inside, *(attempt / "checkpoints" for attempt in self.attempts()))
 
     def create(self, config: Json) -> None:
-        """Writes config.json, readable alone, where there is none."""
+        """Write config.json unless it exists."""
         self.ensure_no_links()
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **config})
@@ -280,9 +280,8 @@ class Trial:
     def claim(self, watch: lease.Watch) -> "Attempt | None":
         """A new attempt, if the trial is not over and the newest attempt's holder is dead; else None.
 
-        The folder appears under its number with the lease already in it: whoever loses the rename looks again and
-        never takes the next number. A broken result is moved aside, into the new attempt's folder. Raises ValueError
-        for a folder that is a link.
+        The folder appears under its number with the lease inside. Whoever loses the rename looks again and never takes
+        the next number. A broken result is moved into the new attempt's folder. Raises ValueError for a link.
         """
         self.ensure_no_links()
         attempts = self.attempts()
@@ -300,10 +299,10 @@ class Trial:
         return attempt
 
     def reopen(self, watch: lease.Watch, result: Json | None) -> bool:
-        """Lets a trial that ended be run again: a result is moved aside, what failed counts no more.
+        """Let a trial that ended be run again: move its result aside and forgive failures.
 
-        It is done under a claim, by an attempt that holds nothing but the result. False: it is held, or has come to
-        another result than the one that the caller saw. Raises ValueError for a folder that is a link.
+        Done under a claim, by an attempt that holds nothing but the result. False: the trial is held, or has another
+        result than the caller saw. Raises ValueError for a link.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -329,7 +328,7 @@ class Trial:
             return False
 
     def sweep(self) -> None:
-        """Removes the checkpoints of a trial that is over, also of a worker that was killed before it did so.
+        """Remove the checkpoints of a trial that is over.
 
         Raises ValueError for a folder that is a link.
         """
@@ -343,19 +342,19 @@ class Trial:
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """Where an attempt's checkpoints may be, the one to write to first. Scratch space may be gone, or another's."""
+        """The folders that may hold an attempt's checkpoints, the one to write to first."""
         inside = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
         return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
 
     def checkpoints(self) -> list[Path]:
-        """Newest first, over all attempts."""
+        """The checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
         found = [file for folder in folders for file in folder.glob("*.safetensors")]
         return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=age, reverse=True)
 
     def newest_step(self) -> int:
-        """Of the newest checkpoint whose checksum holds; 0 where there is none."""
+        """The step of the newest checkpoint with a valid checksum; 0 if there is none."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space that fails, or was cleared meanwhile
                 if holds(file, sha256(file)):
@@ -363,14 +362,14 @@ class Trial:
         return 0
 
     def step(self) -> int:
-        """How far any attempt came, by checkpoints and metrics: also where the checkpoints lie on another machine."""
+        """The last step that any attempt reached, from checkpoints and metrics."""
         logged = [read_metrics(attempt)[-1:] for attempt in self.attempts()]
         steps = [int(line["step"]) for lines in logged for line in lines]
         return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[Json]:
-    """The lines of an attempt's metrics.jsonl; none where it cannot be read."""
+    """The lines of an attempt's metrics.jsonl; empty if it cannot be read."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
@@ -378,7 +377,7 @@ def read_metrics(attempt: Path) -> list[Json]:
 
 
 def age(checkpoint: Path) -> tuple[int, int, int]:
-    """By step, then attempt, then time: of one step there may be two, where a divergence is being verified."""
+    """The sort key of a checkpoint: step, attempt, time (verifying a divergence writes a step twice)."""
     try:
         written = checkpoint.stat().st_mtime_ns
     except OSError:  # the trial has ended meanwhile, or another attempt has newer ones
@@ -387,7 +386,7 @@ def age(checkpoint: Path) -> tuple[int, int, int]:
 
 
 def holds(checkpoint: Path, digest: str) -> bool:
-    """Whether its content has this sha256: its name ends with how that begins."""
+    """Whether a checkpoint's content matches the checksum in its name."""
     return digest.startswith(checkpoint.stem.partition("-")[2])
 
 
@@ -399,10 +398,10 @@ def step_of(checkpoint: Path) -> int:
 
 
 class Attempt:
-    """The one writer of an attempt's folder, for as long as it holds the trial; a context manager.
+    """The one writer of an attempt's folder while it holds the trial; a context manager.
 
-    This is the run that `vitcore.train` is handed. Every write that counts first makes sure that no newer attempt
-    exists, and raises Superseded where one does.
+    This is the run that `vitcore.train` writes to. Every important write first checks that no newer attempt exists, and
+    raises Superseded if one does.
     """
 
     def __init__(self, trial: Trial, path: Path) -> None:
@@ -425,7 +424,7 @@ class Attempt:
         self.release()
 
     def release(self) -> None:
-        """Lets the trial go: another attempt may follow at once."""
+        """Release the trial: another attempt may follow at once."""
         self._close_metrics()
         self._heartbeat.release()
 
@@ -440,11 +439,11 @@ class Attempt:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Several times a second: told to whoever watches, not written."""
+        """Report progress several times a second; writes nothing."""
         self.on_progress(step, accuracy)
 
     def compiling(self) -> None:
-        """Before a first step that compiles."""
+        """Report that the first step compiles."""
         self.on_compiling()
 
     def record(self, facts: Json) -> None:
@@ -453,14 +452,14 @@ class Attempt:
         self.on_record(facts)
 
     def write_env(self, env: Json) -> None:
-        """Where this attempt runs and, once that is decided, whose checkpoint it goes on from (none: its own, 0)."""
+        """Write env.json: where this attempt runs and which checkpoint it resumes from (none: its own, step 0)."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
-        """The newest checkpoint of any attempt whose checksum holds; this attempt's metrics then reach up to it.
+        """The newest valid checkpoint of any attempt; this attempt's metrics are then copied up to it.
 
-        None where there is none: it then has no metrics. An attempt may come back to its own checkpoints.
+        None if there is none: metrics are then empty. An attempt may return to its own checkpoints.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -496,20 +495,20 @@ class Attempt:
             old.unlink(missing_ok=True)
 
     def log(self, line: Json) -> None:
-        """Appends a line to metrics.jsonl."""
+        """Append a line to metrics.jsonl."""
         if self._metrics is None:
             self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
         file, content = self._metrics, (json.dumps(line) + "\n").encode()
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """The final weights, as safetensors, unless they are not to be kept; the result names their sha256."""
+        """Save the final weights (safetensors) unless they are not to be kept; the result names their sha256."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
 
     def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
-        """Which test images were classified correctly: index (n,), correct (n,)."""
+        """Save which test images were classified correctly: index (n,), correct (n,)."""
         import numpy as np  # late: who only looks at trials does without
 
         buffer = io.BytesIO()
@@ -517,7 +516,7 @@ class Attempt:
         self.patience(lambda: write_bytes(self.path / "correct.npz", buffer.getvalue()))
 
     def publish(self, result: Json) -> None:
-        """Ends the trial, once. Raises Superseded where another attempt has taken over or published."""
+        """Publish the result, once. Raises Superseded if another attempt has taken over or published."""
         self.ensure_current()
         content = {
             "schema": SCHEMA,
@@ -538,14 +537,14 @@ class Attempt:
         self.trial.sweep()
 
     def _digests(self) -> dict[str, str]:
-        """The sha256 of each file that tables, figures and exports read beside the result."""
+        """The sha256 of each file that tables, figures and exports read besides the result."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
         return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
-        """Records why this attempt failed, and under which code; more: as `Trial.failure` says."""
+        """Record why this attempt failed and under which code. more: further keys of `Trial.failure`."""
         content = {"cause": cause, "traceback": traceback, "code": code, **more}
         self.patience(lambda: write_json(self.path / "failure.json", content))
 
@@ -554,22 +553,22 @@ class Attempt:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    """Raises ValueError for an id that is no name."""
+    """The trial with this id. Raises ValueError for an invalid id."""
     return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
 
 
 def study_folder(runs: Path, name: str) -> Path:
-    """Raises ValueError for what is no name."""
+    """The folder of a plan. Raises ValueError for an invalid name."""
     return runs / "studies" / safe_name(name)
 
 
 def write_plan(path: Path, plan: Json) -> None:
-    """With a checksum, so that an edit shows."""
+    """Write a plan with its checksum, so that edits are detected."""
     write_json(path, plan | {"checksum": checksum(plan)})
 
 
 def read_plan(path: Path) -> Json:
-    """The plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
+    """A plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
     plan = read_json(path, Plan)
     recorded = plan.pop("checksum", None)  # plans of 0.11 and before have none
     if recorded is not None and recorded != checksum(plan):
@@ -582,7 +581,7 @@ def read_plan(path: Path) -> Json:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What is in a folder, by name; nothing where there is none. Raises ValueError where it cannot be read."""
+    """The content of a folder, sorted; empty if it does not exist. Raises ValueError if it cannot be read."""
     try:
         return sorted(folder / name for name in os.listdir(folder))
     except FileNotFoundError:
@@ -592,7 +591,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def plans(runs: Path) -> Iterator[Json]:
-    """Every plan in the run directory, by name. Raises Broken, NewerSchema."""
+    """All plans of the run directory, by name. Raises Broken, NewerSchema."""
     for folder in listed(runs / "studies"):
         path = folder / "plan.json"
         try:
@@ -607,5 +606,5 @@ def plans(runs: Path) -> Iterator[Json]:
 
 
 def now() -> str:
-    """UTC, to the second, for provenance."""
+    """The time in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

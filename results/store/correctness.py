@@ -1,4 +1,4 @@
-"""Which test images a trial classified correctly: what `correct.npz` of its attempt holds."""
+"""Which test images a trial classified correctly: the content of an attempt's `correct.npz`."""
 
 import io
 import struct
@@ -18,11 +18,11 @@ NAME = "correct.npz"
 
 
 class Unusual(Exception):
-    """Not the archive that numpy writes of such a file: what it is, `np.load` says."""
+    """The archive is not written as numpy writes it; `np.load` decides."""
 
 
 def parse(content: bytes) -> Correct:
-    """index (images,) and correct (images,) of the file's bytes. Raises Broken."""
+    """index (images,) and correct (images,) from the file's bytes. Raises Broken."""
     try:
         index, correct = quick(content)
     except (Unusual, struct.error, zlib.error, ValueError):
@@ -33,13 +33,13 @@ def parse(content: bytes) -> Correct:
 
 
 def belong(index: np.ndarray, correct: np.ndarray) -> bool:
-    """Whether one lists images, and the other has a 0 or 1 for each."""
+    """Whether `index` lists images and `correct` has a 0 or 1 for each."""
     kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
     return kinds and index.ndim == 1 and index.shape == correct.shape and set(np.unique(correct)) <= {0, 1}
 
 
 def thorough(content: bytes) -> Correct:
-    """By numpy. Raises Broken."""
+    """Parse with numpy. Raises Broken."""
     arrays = parse_npz(content, NAME)
     if missing := {"index", "correct"} - arrays.keys():
         raise store.Broken(f"{NAME}: no array {min(missing)}")
@@ -47,9 +47,9 @@ def thorough(content: bytes) -> Correct:
 
 
 def quick(content: bytes) -> Correct:
-    """A tenth of numpy's time, with the archive's checksums: thousands of small files make one table.
+    """Parse ten times faster than numpy, checksums included: a table reads thousands of small files.
 
-    Raises Unusual and more for whatever is not exactly as `np.savez_compressed` writes it.
+    Raises Unusual, among others, for anything that `np.savez_compressed` would write differently.
     """
     files = {name: (packed(content, size, at), crc, plain) for name, size, at, crc, plain in members(content)}
     if files.keys() != {"index.npy", "correct.npy"}:
@@ -58,7 +58,7 @@ def quick(content: bytes) -> Correct:
 
 
 def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
-    """name, compressed size, offset, crc, size of each file, by the directory at the end of the archive."""
+    """The files of an archive from its directory: name, compressed size, offset, crc, size."""
     signature, *_, count, size, start, comment = struct.unpack("<4s4H2IH", content[-22:])
     if signature != END or comment or start + size != len(content) - 22:
         raise Unusual
@@ -76,7 +76,7 @@ def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
 
 
 def packed(content: bytes, size: int, offset: int) -> bytes:
-    """One file of the archive, compressed."""
+    """The compressed bytes of one file of the archive."""
     signature, *_, name, extra = struct.unpack("<4s5H3I2H", content[offset : offset + 30])
     start = offset + 30 + name + extra
     if signature != LOCAL or start + size > len(content):
@@ -85,7 +85,7 @@ def packed(content: bytes, size: int, offset: int) -> bytes:
 
 
 def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
-    """Read-only."""
+    """A read-only array from an .npy file's bytes."""
     if size > LARGEST:
         raise Unusual
     plain = zlib.decompressobj(-15).decompress(compressed, size + 1)
@@ -101,7 +101,7 @@ seen = lru_cache(maxsize=128)(array)  # all trials of one seed test the same ima
 
 @cache
 def header(text: bytes) -> tuple[tuple[int, ...], np.dtype]:
-    """shape and type that a .npy file of version 1 begins with."""
+    """Shape and type from the header of a version 1 .npy file."""
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(text))
     if fortran or dtype.hasobject:
         raise Unusual

@@ -1,6 +1,6 @@
-"""Which trials start from which, as plan.json has it, and whether one may begin: one answer, for all who ask.
+"""Which trials start from which, as plan.json says, and whether a trial may begin.
 
-A trial begins once what it starts from has finished and left its weights. Where those were lost, it is trained again.
+A trial begins once its parent has finished and left its weights. If the weights were lost, the parent is trained again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ AGAIN = "whose weights are gone: `ablate run` or `ablate submit` trains it again
 
 @dataclass(frozen=True)
 class Parent:
-    """A trial that others start from. kind: whether they may begin, as far as this one goes."""
+    """A trial that others start from. kind: whether they may begin, as far as this parent is concerned."""
 
     kind: str
     word: str = ""
@@ -30,9 +30,9 @@ class Parent:
 class Start:
     """Whether a trial may begin.
 
-    kind: READY; WAITS for a training that is not over; LOST: what had finished has to be trained again, as its weights
-    are gone; BLOCKED: what it starts from failed or diverged. why: for a person. running: what it starts from is being
-    trained. open: what has to be trained before, nearest first; lost: what of it had finished.
+    kind: READY; WAITS for a training; LOST: a parent must be trained again since its weights are gone; BLOCKED: a
+    parent failed or diverged. why: text. running: a parent is being trained. open: parents to train first, nearest
+    first; lost: those of them that had finished.
     """
 
     kind: str = READY
@@ -46,7 +46,7 @@ Look = Callable[[str], Parent]
 
 
 def start(parents: Mapping[str, str], look: Look) -> Start:
-    """parents: what the trial starts from, nearest first, by id, with its name. The farthest that is open is told."""
+    """Whether a trial may begin, decided by its farthest open parent. parents: nearest first, id -> name."""
     found: dict[str, Parent] = {}
     for key in parents:
         if (parent := look(key)).kind == READY:
@@ -68,13 +68,13 @@ def start(parents: Mapping[str, str], look: Look) -> Start:
 
 
 def begin(runs: Path, key: str, parents: Mapping[str, str], look: Look) -> Start:
-    """Whether the trial `key` may begin. One that is trained owes evals at most, and for those its own weights do."""
+    """Whether the trial `key` may begin. A trained trial needs only its own weights, for the evals it owes."""
     found = start(parents, look)
     return Start() if found.kind != READY and store.trial(runs, key).state().over else found
 
 
 def on_disk(runs: Path, code: str | None = None) -> Look:
-    """Looks at each trial once. code: failures count only where they happened under it; None: under any."""
+    """A function that looks at each trial once. code: count only failures under it; None: under any."""
 
     @cache
     def look(key: str) -> Parent:
@@ -94,7 +94,7 @@ def on_disk(runs: Path, code: str | None = None) -> Look:
 
 
 def counts(failure: Json | None, code: str | None) -> bool:
-    """Whether a failure keeps a trial from being run: it does so under the code that it happened under alone."""
+    """Whether a failure keeps a trial from running: only under the code that it happened under."""
     return failure is not None and code in (None, failure.get("code"))
 
 
@@ -102,13 +102,13 @@ def counts(failure: Json | None, code: str | None) -> bool:
 
 
 def starts(runs: Path, plan: Json) -> dict[str, Start]:
-    """Of each trial that starts from another, whether it may begin; failures count under any code."""
+    """Trial id -> whether it may begin, for all trials with parents; failures count under any code."""
     look = on_disk(runs)
     return {key: begin(runs, key, parents, look) for key, parents in starting(plan)}
 
 
 def starting(plan: Json) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each trial that starts from others, by id, with those."""
+    """Trial id -> its parents, for all trials with parents."""
     stages = by_name(plan)
     for entry in [*stages.values(), *plan["arms"]]:
         for seed, key in seeds(entry).items() if entry.get("parent") else ():
@@ -116,7 +116,7 @@ def starting(plan: Json) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def probed(runs: Path, plan: Json) -> dict[str, dict[str, float]]:
-    """Of each trial that starts from another, the metrics of that one's evals, as start_<metric>."""
+    """Trial id -> metrics of its parent's evals, as start_<metric>."""
 
     @cache
     def metrics(key: str) -> dict[str, float]:
@@ -133,17 +133,17 @@ def by_name(plan: Json) -> dict[str, Json]:
 
 
 def lineage(entry: Json, stages: Mapping[str, Json]) -> Iterator[Json]:
-    """The stages that an arm or a stage starts from, nearest first."""
+    """The stages that an arm or stage starts from, nearest first."""
     while parent := stages.get(entry.get("parent", "")):
         yield parent
         entry = parent
 
 
 def parents(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
-    """The trials of its lineage with this seed, nearest first: id -> what it is called."""
+    """The parents with this seed, nearest first: id -> name."""
     return {seeds(one)[seed]: one["name"] for one in lineage(entry, stages)}
 
 
 def seeds(entry: Json) -> dict[int, str]:
-    """Seed -> the id of its trial."""
+    """Seed -> trial id."""
     return {trial["seed"]: trial["id"] for trial in entry["trials"]}

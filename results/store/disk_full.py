@@ -1,4 +1,4 @@
-"""A full disk is waited for: whoever frees space lets everything go on, and nothing was lost meanwhile."""
+"""Waiting on a full disk: once space is freed everything continues, and nothing is lost."""
 
 import errno
 import time
@@ -12,7 +12,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait, when to give up before, and whom to tell each time."""
+    """How long to wait for space, when to give up earlier, and whom to tell."""
 
     seconds: float = 0.0
     given_up: Callable[[], bool] = lambda: False
@@ -20,7 +20,7 @@ class Patience:
     pause: float = 0.5
 
     def __call__(self, write: Callable[[], Result]) -> Result:
-        """`write`, again and again while there is no space. It must leave nothing half done. Raises OSError."""
+        """Call `write` again and again while there is no space. It must leave nothing half done. Raises OSError."""
         deadline = time.monotonic() + self.seconds
         while True:
             try:

@@ -1,12 +1,12 @@
-"""Evals: what workers compute from the weights of a finished trial, later and on demand. Readers never compute one.
+"""Evals: results that workers compute later from the weights of a finished trial. Readers never compute one.
 
     trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
-    trials/<id>/evals/<name>.npz            arrays, where there are any; the JSON names their sha256
+    trials/<id>/evals/<name>.npz            arrays, if any; the JSON contains their sha256
     trials/<id>/evals/<name>.failure.json   why it could not be computed, and under which code
-    trials/<id>/evals/<name>.begun          how often a worker began to compute it and was not heard of again
+    trials/<id>/evals/<name>.begun          how often a worker began to compute it without ending
 
-An eval of other weights than the result's counts as not there. A trial is done when its result and the evals that its
-plans list are there; one that diverged has no weights and owes nothing.
+An eval of other weights than the result's does not count. A trial is done when its result and the evals in its plans
+exist; a diverged trial has no weights and owes none.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def of_metric(metric: str) -> str:
 
 
 def owed(evals: Iterable[str], metric: str) -> list[str]:
-    """What a study asks for, by name, and what its metric comes from. Raises ValueError for no such eval."""
+    """The evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
     names = [*evals, *filter(None, [of_metric(metric)])]
     for name in names:
         if not NAME.fullmatch(name):
@@ -61,12 +61,12 @@ def folder(trial: Trial) -> Path:
 
 
 def file(trial: Trial, name: str, suffix: str) -> Path:
-    """Raises ValueError for what is no name."""
+    """The path of an eval's file. Raises ValueError for an invalid name."""
     return folder(trial) / f"{safe_name(name)}{suffix}"
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
-    """The verified eval. Raises FileNotFoundError; Broken where it is damaged, or of other weights; NewerSchema."""
+    """The verified eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
     content = store.read_json(file(trial, name, ".json"), Eval)
     if content.get("checksum") != store.checksum(content):
         raise Broken(f"evals/{name}.json: its checksum differs (edited or damaged)")
@@ -78,7 +78,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
 
 
 def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
-    """The arrays that belong to an eval. Raises Broken where they are not those that were written."""
+    """The arrays of an eval. Raises Broken if they are not those that were written."""
     path = file(trial, content["name"], ".npz")
     try:
         payload = read_bytes(path)
@@ -90,7 +90,7 @@ def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
 
 
 def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: Arrays | None = None) -> None:
-    """Arrays first: an eval whose JSON is there is whole. `content` holds metrics (by name) and notes, at least."""
+    """Write an eval, arrays first, so that its JSON means that it is whole. content: metrics and notes at least."""
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
         import numpy as np  # late: as above
@@ -104,15 +104,15 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: A
 
 
 def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
-    """Records why an eval could not be computed, and under which code."""
+    """Record why an eval could not be computed, and under which code."""
     content = {"cause": cause, "traceback": traceback, "code": code}
     store.write_json(file(trial, name, ".failure.json"), content)
 
 
 def begin(trial: Trial, name: str) -> int:
-    """Notes that a worker is about to compute the eval; returns how many before it began and did not end.
+    """Count a worker that begins to compute the eval; return how many began before and did not end.
 
-    Raises ValueError for a link, and for a note that is no file of a few bytes.
+    Raises ValueError for a link, and for a counter that is not a small regular file.
     """
     trial.ensure_no_links()
     path = file(trial, name, ".begun")
@@ -125,7 +125,7 @@ def begin(trial: Trial, name: str) -> int:
 
 
 def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Forgets failures, of all evals unless they are named; whether there were any. Raises ValueError for a link."""
+    """Forget failures (of the named evals, or all); return whether there were any. Raises ValueError for a link."""
     trial.ensure_no_links()
     for name in names or all_names(trial):
         file(trial, name, ".begun").unlink(missing_ok=True)
@@ -137,7 +137,7 @@ def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 
 def all_names(trial: Trial) -> list[str]:
-    """Of whatever lies in the folder, computed or failed."""
+    """The names of all evals, computed or failed."""
     try:
         files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:
@@ -149,7 +149,7 @@ def all_names(trial: Trial) -> list[str]:
 
 
 def left(trial: Trial, names: Sequence[str], result: Json | None) -> list[str]:
-    """Those of `names` that a finished trial still lacks; none where it has not finished. Raises NewerSchema."""
+    """The evals among `names` that a finished trial lacks; empty if it has not finished. Raises NewerSchema."""
     if result is None or result["status"] != "finished":
         return []
     missing = []
@@ -162,7 +162,7 @@ def left(trial: Trial, names: Sequence[str], result: Json | None) -> list[str]:
 
 
 def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
-    """Why one of these, or of all, could not be computed; None where none has failed."""
+    """Why one of these evals (or any) could not be computed; None if none failed."""
     for name in all_names(trial) if names is None else names:
         try:
             return store.read_json(file(trial, name, ".failure.json"), Failure)
@@ -174,7 +174,7 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
 
 
 def state(trial: Trial, names: Sequence[str]) -> TrialState:
-    """The trial's state; while it owes one of these evals it is not finished but running, failed or missing."""
+    """The trial's state; while it owes evals it is running, failed or missing instead of finished."""
     found = trial.state()
     missing = left(trial, names, found.result)
     if not missing:
@@ -190,7 +190,7 @@ def state(trial: Trial, names: Sequence[str]) -> TrialState:
 
 
 def summary(trial: Trial, result: Json) -> dict[str, Json]:
-    """name -> metrics, notes of every eval of the trial; what cannot be read has no metrics and says why."""
+    """Eval name -> metrics and notes; an unreadable eval has no metrics and says why."""
     found: dict[str, Json] = {}
     for name in all_names(trial):
         try:

@@ -1,4 +1,4 @@
-"""Reading files that anybody may have written: regular ones, up to a size."""
+"""Reading untrusted files: regular files up to a size."""
 
 import hashlib
 import io

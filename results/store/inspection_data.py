@@ -1,4 +1,4 @@
-"""What `ablate inspect` found in a trial, as data: read from its folder, packed into an export."""
+"""The result of `ablate inspect` as data: read from a trial's folder, packed into an export."""
 
 import base64
 import io
@@ -26,14 +26,14 @@ class Inspection:
 
 
 def read(trial: store.Trial) -> Inspection:
-    """Raises FileNotFoundError where the trial was not inspected; Broken; NewerSchema."""
+    """The inspection of a trial. Raises FileNotFoundError if there is none; Broken; NewerSchema."""
     result = trial.result()
     content = evals.read(trial, "inspect", result.get("weights_sha256") if result else None)
     return Inspection(trial.id, content, evals.read_arrays(trial, content))
 
 
 def pack(inside: Inspection) -> str:
-    """All of it as text; equal inspections give equal texts."""
+    """An inspection as text; equal inspections give equal texts."""
     facts = np.frombuffer(json.dumps(dict(inside.facts), sort_keys=True).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{**inside.arrays, FACTS: facts})
@@ -41,7 +41,7 @@ def pack(inside: Inspection) -> str:
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """What `pack` gave. Raises Broken for anything else."""
+    """An inspection from the text of `pack`. Raises Broken for anything else."""
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)

@@ -1,8 +1,8 @@
-"""Leases: who holds an attempt, and whether the holder still lives. Safe on NFS; no locks, no clocks compared.
+"""Leases: who holds an attempt, and whether the holder lives. Safe on NFS: no locks, no comparison of clocks.
 
-A holder is a process: host, boot, pid (and whose), start time. It is dead if it is gone (seen from where its pid means
-something), if it let go, or if its lease did not change for 60 s of the reader's own clock. On the holder's own host
-the last rule applies to a stopped process (SIGSTOP) alone. One that goes on later finds its attempt superseded.
+A holder is a process: host, boot, pid with its namespace, start time. It is dead if it is gone (as seen where its pid
+is valid), has released the lease, or has not changed the lease for 60 s of the reader's own clock. On its own host the
+last rule applies only to stopped processes (SIGSTOP). A holder that continues later finds its attempt superseded.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ RELEASED = "released.json"
 
 
 def holder() -> dict[str, Any]:
-    """This process, as a lease names it."""
+    """This process, as a lease describes it."""
     pid = os.getpid()
     return {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace(), "pid": pid, "started": started(pid)}
 
@@ -45,7 +45,7 @@ def boot() -> str:
 
 
 def pid_namespace() -> str:
-    """Where a process id means something: containers may share host and boot but not this."""
+    """The namespace of process ids: containers may share host and boot but not this."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -53,7 +53,7 @@ def pid_namespace() -> str:
 
 
 def stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; empty if there is no such process (a zombie is none)."""
+    """The fields of /proc/PID/stat from the state on; empty if there is no such process or it is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -68,7 +68,7 @@ def started(pid: int) -> str | None:
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The folders in `folder` that have a number for a name, oldest first."""
+    """The folders in `folder` whose names are numbers, oldest first."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if NUMBER.fullmatch(entry.name) and entry.is_dir()]
@@ -78,9 +78,9 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def take_next(folder: Path, watch: "Watch") -> Path | None:
-    """The next number in `folder`, if the newest one's holder is dead. None: it lives, or somebody was quicker.
+    """Take the next number in `folder` if the newest one's holder is dead. None: it lives, or another was quicker.
 
-    Raises OSError where no folder of that number can be made.
+    Raises OSError if no folder of that number can be made.
     """
     taken = numbered(folder)
     if taken and not watch.dead(taken[-1]):
@@ -97,9 +97,9 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Makes the attempt's folder with the lease in it, in one rename. False: somebody else made it first.
+    """Make the attempt's folder with the lease inside, in one rename. False: another process made it first.
 
-    Raises OSError where it cannot be made, and where a file has its name.
+    Raises OSError if it cannot be made, or a file has its name.
     """
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
@@ -122,7 +122,7 @@ def take(attempt: Path) -> bool:
 
 
 class Heartbeat:
-    """A thread that keeps a lease alive until it is released."""
+    """A thread that renews a lease until it is released."""
 
     def __init__(self, attempt: Path) -> None:
         self.attempt = attempt
@@ -136,7 +136,7 @@ class Heartbeat:
                 os.utime(self.attempt / NAME)
 
     def release(self) -> None:
-        """The holder lives on but lets go."""
+        """Release the lease while the holder lives on."""
         self.released.set()
         self.thread.join()
         release(self.attempt)
@@ -144,9 +144,9 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def turn(folder: Path, seconds: float) -> Iterator[Path]:
-    """One process at a time, over all machines that see `folder`; waits for its turn.
+    """Lock: one process at a time, over all machines that see `folder`.
 
-    Raises TimeoutError, naming the holder, after `seconds`; a dead holder's turn ends within a minute.
+    Raises TimeoutError naming the holder after `seconds`. A dead holder's lock ends within a minute.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
@@ -164,18 +164,18 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
 
 
 def release(attempt: Path) -> None:
-    """The holder lives on but has let go: a rename, which a full disk cannot refuse."""
+    """Release a lease by a rename, which works on a full disk too."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(attempt / NAME, attempt / RELEASED)
 
 
 def read(attempt: Path) -> dict[str, Any]:
-    """Empty where there is none, or none that can be read."""
+    """The content of a lease; empty if it is missing or unreadable."""
     return parsed(attempt / NAME)
 
 
 def parsed(path: Path) -> dict[str, Any]:
-    """A lease's content; empty where there is none that can be read."""
+    """Parse a lease; empty if it is invalid."""
     try:
         content = json.loads(read_bytes(path))
     except (OSError, ValueError, RecursionError):
@@ -184,12 +184,12 @@ def parsed(path: Path) -> dict[str, Any]:
 
 
 def nonce(attempt: Path) -> str:
-    """What tells the attempt from one of the same number in another run directory; "" where there is none."""
+    """The lease's random number, which distinguishes run directories; "" if there is none."""
     return str((parsed(attempt / NAME) or parsed(attempt / RELEASED)).get("nonce", ""))
 
 
 def known(content: dict[str, Any]) -> bool | None:
-    """Whether the holder lives, where this host can tell at once; else None."""
+    """Whether the holder lives, if this host can tell at once; else None."""
     if not content:
         return None
     if not is_here(content):
@@ -201,13 +201,13 @@ def known(content: dict[str, Any]) -> bool | None:
 
 
 def is_here(content: dict[str, Any]) -> bool:
-    """Whether the holder's pid means something to this process."""
+    """Whether the holder's pid is valid for this process."""
     here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
     return all(content.get(key) == value for key, value in here.items())
 
 
 def stopped(attempt: Path) -> str:
-    """For showing only: which process holds the attempt and is stopped, where this host can tell; else ""."""
+    """The stopped process that holds the attempt, for display, if this host can tell; else ""."""
     content = read(attempt)
     if not content or not is_here(content) or known(content) is not None:
         return ""
@@ -222,12 +222,12 @@ def changed(attempt: Path) -> int:
 
 
 def held(attempt: Path) -> bool | None:
-    """Whether somebody holds the attempt, where this host can tell at once; else None."""
+    """Whether the attempt is held, if this host can tell at once; else None."""
     return False if (attempt / RELEASED).exists() else known(read(attempt))
 
 
 def seems_alive(attempt: Path) -> bool:
-    """For showing only: judged at once, for another host by the lease's age on this host's clock."""
+    """Whether the holder seems to live, for display: for another host, by the lease's age on our clock."""
     alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 
@@ -235,7 +235,7 @@ def seems_alive(attempt: Path) -> bool:
 class Watch:
     """One reader's memory of when it last saw each lease change.
 
-    fenced: a holder that lost its lease writes no result. Otherwise a stopped holder on this host keeps it.
+    fenced: a holder that lost its lease writes no result; otherwise a stopped holder on this host keeps its lease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, fenced: bool = True) -> None:

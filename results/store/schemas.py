@@ -1,7 +1,7 @@
-"""What the JSON files of a run directory hold, checked once where they are read.
+"""Schemas of the JSON files of a run directory, checked when a file is read.
 
-A field that is missing, null or of another type makes the whole file broken; the error names the file and the field.
-Fields that a schema does not name are let through: a later version may have written them.
+A missing or null field, or one of another type, makes the whole file broken; the error names file and field. Unknown
+fields pass: a later version may have written them.
 """
 
 import json
@@ -43,7 +43,7 @@ Metrics = Annotated[dict[str, FiniteFloat | None], AfterValidator(in_range)]
 
 
 class Schema(BaseModel):
-    """A file's content. Types are exact: neither "1" nor true is the number 1."""
+    """The content of a file. Types are exact: neither "1" nor true is the number 1."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
     file: ClassVar[str]  # what the file is called in messages
@@ -127,7 +127,7 @@ class Lease(Schema):
 
 
 class MetricsLine(Schema):
-    """A line of metrics.jsonl: one evaluation. What is not a number is NaN there."""
+    """A line of metrics.jsonl: one evaluation. Missing numbers are NaN."""
 
     file = "metrics.jsonl"
     step: Count  #: Optimizer steps taken.
@@ -265,7 +265,7 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":
-        """Every name that one entry has for another is that of an entry."""
+        """Check that entries refer to each other by existing names."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),
@@ -290,7 +290,7 @@ class ExportHeader(Schema):
 
 
 class Submission(Schema):
-    """submissions/<campaign>/campaign.json: what one `submit` asked for. The profile has rules of its own."""
+    """submissions/<campaign>/campaign.json: the request of one `submit`. The profile is checked by its own rules."""
 
     file = "campaign.json"
     plans: list[str]
@@ -302,7 +302,7 @@ class Submission(Schema):
 
 
 class Private(Schema):
-    """submissions/<campaign>/private.json: what of a profile may hold tokens."""
+    """submissions/<campaign>/private.json: the parts of a profile that may hold tokens."""
 
     file = "private.json"
     environment: dict[str, str] = {}
@@ -310,14 +310,14 @@ class Private(Schema):
 
 
 class EvalSummary(Schema):
-    """What a table needs of an eval."""
+    """The part of an eval that a table needs."""
 
     metrics: Metrics
     notes: list[str] = []
 
 
 def encoded(schema: Any) -> AfterValidator:
-    """A text that is JSON of this type, or empty."""
+    """A type for text that is JSON of this type, or empty."""
     content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
 
     def check(text: str) -> str:
@@ -332,7 +332,7 @@ def encoded(schema: Any) -> AfterValidator:
 
 
 class TrialRow(Schema):
-    """A row of an exported Parquet file, whose columns Arrow has typed; NaN where there is no number."""
+    """A row of an exported Parquet file with columns typed by Arrow; NaN stands for no number."""
 
     file = "a row"
     id: TrialId
@@ -359,7 +359,7 @@ FILES: Mapping[str, type[Schema]] = {
 
 
 def stray(content: object, at: str = "") -> str:
-    """The first field, in a file's validated content, that its schema does not name; "" where there is none."""
+    """The first field of a file that its schema does not name; "" if there is none."""
     if isinstance(content, list):
         return next(filter(None, (stray(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):
@@ -370,7 +370,7 @@ def stray(content: object, at: str = "") -> str:
 
 
 def problem(schema: type[Schema], content: object) -> str:
-    """What is wrong with a file's content, as one line that names the field; "" where nothing is."""
+    """What is wrong with a file's content, as one line naming the field; "" if nothing is."""
     try:
         if depth_exceeds(content, DEEPEST):
             return f"nested more than {DEEPEST} levels deep"
@@ -384,7 +384,7 @@ def problem(schema: type[Schema], content: object) -> str:
 
 
 def depth_exceeds(content: object, levels: int) -> bool:
-    """Whether containers are nested deeper than so many levels; an iteration, as such content has no end."""
+    """Whether containers are nested deeper than this, found without recursion."""
     inside: list[object] = [content]
     for _ in range(levels + 1):
         inside = [
