@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import page_examples
@@ -76,3 +77,11 @@ def test_the_architecture_names_files_that_exist() -> None:
     named = re.findall(r"`((?:vitcore|ablations|slurm|results)/[\w/.]+)`", page)
     assert named
     assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_citation_names_this_version() -> None:
+    """In the file for programs and on the page for people."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    cited = strict_yaml.parse((ROOT / "CITATION.cff").read_text(), "CITATION.cff")
+    assert cited["version"] == version
+    assert f"version = {{{version}}}" in (ROOT / "docs/project/citation.md").read_text()
