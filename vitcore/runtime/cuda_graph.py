@@ -17,7 +17,9 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
     Other threads may use the GPU meanwhile, as those that read images ahead do.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    here = torch.cuda.current_stream()
+    # The outer one: after a capture that failed, PyTorch may stay on the stream of the capture.
+    with torch.cuda.stream(here), torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = function()
     return graph.replay, result
 

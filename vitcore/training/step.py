@@ -224,6 +224,7 @@ class TrainStep:
             gradients = [parameter.grad for parameter in self.parameters]
             self.fill(inputs)  # other images than those of the capture
             if self.agrees(self.replay, gradients):
+                self.optimizer.zero_grad()  # those of the eager step
                 self.facts["cuda_graph"] = "the step after augmentation" if self.beforehand else "the whole step"
                 return self.loss
             self.give_up("its gradients differ from an eager step's")
