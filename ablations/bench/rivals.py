@@ -20,12 +20,8 @@ from vitcore.training.optimizers import Moments, decays, moments
 from vitcore.training.schedules import learning_rate
 
 OURS = "vitcore"
-DRAWN = (
-    "dropout",
-    "attention_dropout",
-    "patch_dropout",
-    "drop_path",
-)  # each model draws its own random numbers for these
+# Each model draws its own random numbers for these.
+DRAWN = ("dropout", "attention_dropout", "patch_dropout", "drop_path")
 
 
 @dataclass(frozen=True)
