@@ -22,7 +22,7 @@ LEAST_STEPS = 100
 
 
 def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
-    """The best rate and width by validation accuracy, with one seed; of equal ones the rules' own. Test accuracy plays no part."""
+    """The best rate and width by validation accuracy, with one seed; of equal ones the rules' own."""
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
     jobs = grid(settings | {"data": found.data})
     place = make_place(runs, None, None)
