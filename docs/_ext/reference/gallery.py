@@ -34,7 +34,7 @@ def page() -> str:
         "A study's {key}`figure <study.figure>` says how `ablate plot` and `ablate report` draw it. A "
         "[style file](../style-file.md) changes fonts, colors and sizes.\n",
         f"<a href='../../{REPORT}'>The report of five studies</a> shows what `ablate report` writes. Results come from "
-        "`examples/digits.parquet`, and made up for kinds of figures that those studies do not have.\n",
+        "`examples/digits.parquet`. They are made up for the kinds of figures that those studies lack.\n",
     ]
     for kind in KINDS:
         studies = [f"[{name}](../studies/{name}.md)" for name in packaged("studies") if read_study(name).figure == kind]
