@@ -42,7 +42,6 @@ class Block(Part):
         self.attention = SELF_ATTENTION[config.self_attention](config, layer)
         self.scale1 = layer_scale(config)
         self.drop_path1 = drop_path(drop_rate(config, layer), f"attention {layer}")
-        self.mlp = MLP[config.mlp](config, layer)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         raise NotImplementedError
@@ -54,6 +53,7 @@ class TwoBranches(Block):
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
         self.norm2 = norm(config, config.width)
+        self.mlp = MLP[config.mlp](config, layer)
         self.scale2 = layer_scale(config)
         self.drop_path2 = drop_path(drop_rate(config, layer), f"mlp {layer}")
 
@@ -88,6 +88,10 @@ class Parallel(Block):
     """
 
     numerics = 1
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.mlp = MLP[config.mlp](config, layer)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         normed = self.norm1(x)

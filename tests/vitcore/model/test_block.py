@@ -328,3 +328,11 @@ def test_parts_of_a_block_go_together(self_attention: str, mlp: str, block: str)
     model = ViT(config(**settings, **noise, qk_norm=True, embedding_norm=True)).train()
     model(torch.randn(2, 1, 8, 8), torch.arange(2)).sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_parameters_keep_their_order() -> None:
+    """The norm of all gradients is summed, and an optimizer's state is stored, in the order of the parameters."""
+    names = [name for name, _ in ViT(Config(depth=1, layer_scale=0.1)).encoder.blocks[0].named_parameters()]
+    assert list(dict.fromkeys(name.partition(".")[0] for name in names)) == [
+        "norm1", "attention", "scale1", "norm2", "mlp", "scale2"
+    ]  # fmt: skip
