@@ -195,7 +195,8 @@ def read_table(path: Path) -> pa.Table:
 
     A dictionary stores a text once for many rows, so texts are measured before they are expanded.
     """
-    texts = [name for name in SCHEMA.names if SCHEMA.field(name).type == pa.string()]
+    with open_parquet(path) as file:
+        texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
     with open_parquet(path, read_dictionary=texts) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]

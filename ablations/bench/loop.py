@@ -29,7 +29,7 @@ from results import store
 from vitcore.config import Config, merge
 from vitcore.data.lookup import pack_of
 from vitcore.data.splits import load
-from vitcore.interop.convert import timm_arguments
+from vitcore.interop.convert import blocks_of_timm, timm_arguments
 from vitcore.options import ConfigError
 from vitcore.runtime.device import computing, device_of
 from vitcore.sizes import ARCHITECTURE
@@ -80,7 +80,7 @@ def check_alike(config: Config, source: Source) -> None:
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
     refuse_unknown(config)
-    if any(callable(value) for value in timm_arguments(config).values()):
+    if any(callable(value) for value in plain_arguments(config).values()):
         raise ConfigError(f"stem={config.stem}: the script has patch")
     short = with_steps(step.telling(config), step.CHECKED)
     with computing(config):
@@ -88,6 +88,11 @@ def check_alike(config: Config, source: Source) -> None:
         if config.precision != "float32":
             step.check_in_float32(short, data)
         step.check_equal(short, {name: side_of(name, short, data) for name in (VITCORE, "timm")})
+
+
+def plain_arguments(config: Config) -> dict[str, Any]:
+    """The arguments of timm's model without the classes of its blocks, which are timm's own by default."""
+    return {name: value for name, value in timm_arguments(config).items() if name not in blocks_of_timm(config)}
 
 
 def refuse_unknown(config: Config) -> None:
@@ -158,7 +163,7 @@ def script(config: Config, base: Path, source: Source) -> Path:
     }
     np.savez(base.with_suffix(".npz"), **arrays)
     settings = {
-        "model": timm_arguments(config),
+        "model": plain_arguments(config),
         "images": str(base.with_suffix(".npz")),
         "out": str(base.with_suffix(".result")),
         "mean": data.mean.flatten().div(255).tolist(),

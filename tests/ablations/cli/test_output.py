@@ -187,5 +187,5 @@ def test_unreadable_images_are_called_unreadable(tmp_path: Path, monkeypatch: py
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(ConfigError, match=r"cat cannot be read \(Permission denied\)"):
+    with pytest.raises(ConfigError, match=r"cat: cannot be read \(Permission denied\)"):
         list_classes(tmp_path, ["cat"])

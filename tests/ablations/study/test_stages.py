@@ -397,7 +397,8 @@ def test_disk_counts_the_weights_that_stay(
     made = plan(tmp_path)
     asked: list[object] = []
     monkeypatch.setattr(cleaning, "stage_trials", lambda plans, of=cleaning.stage_trials: asked.append(0) or of(plans))
-    found = overview.peak_disk(made, 12, keep, 1)["weights"]
+    ids = {trial["id"] for kind in ("stages", "arms") for entry in made[kind] for trial in entry["trials"]}
+    found = overview.peak_disk(made, ids, 12, keep, 1)["weights"]
     stages, arms = (sum(4 * e["params"] * len(e["trials"]) for e in made[kind]) for kind in ("stages", "arms"))
     baselines = sum(4 * arm["params"] * 2 for arm in made["arms"] if arm["name"] == arm["baseline"])
     assert found == stages + {"all": arms, "baseline": baselines, "none": 0}[keep]

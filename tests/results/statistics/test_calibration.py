@@ -37,6 +37,6 @@ def test_a_figure_outside_of_monte_carlo_error_does_not_hold(
 def test_arms_on_real_digits_go_through_the_table() -> None:
     """A short training of each: the baseline again with other seeds, and with a fifth of its labels wrong."""
     again, wrong = calibration.digits(seeds=2, steps=20, width=16, depth=1, heads=2)
-    assert again["n_pairs"] == wrong["n_pairs"] == 2
-    assert again["delta"] != 0
-    assert wrong["delta"] != 0
+    assert again.n_pairs == wrong.n_pairs == 2
+    assert again.delta != 0
+    assert wrong.delta != 0

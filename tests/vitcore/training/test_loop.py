@@ -226,7 +226,7 @@ def told(*_, **__):
 """
 
 
-@pytest.mark.parametrize(("module", "first"), [("worker", "Worker"), ("rank", "Order")])
+@pytest.mark.parametrize(("module", "first"), [("worker", "Worker"), ("rank", "RankOrder")])
 def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, first: str) -> None:
     """Whatever it does before: its evals, its images. PyTorch's threads keep what they begin with."""
     code = MAIN.format(module=module, first=first)
