@@ -93,7 +93,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """What the notes of a table's rows are about: arms, differences, or (by note) a single column."""
+    """The subjects of a table's footnotes: arms, differences, or (by note) a single column."""
 
     arms: Sequence[str]
     differences: Sequence[str]

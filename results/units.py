@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from results.names import MEASURES, METRICS
 from results.style import current
 
-OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours"}  # what the result's own metrics are of, by objective
+OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours"}  # objective -> suffix of the metric's name
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 

@@ -88,7 +88,7 @@ def run() -> NoReturn:
     except KeyboardInterrupt:
         print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except Exception as error:  # a mistake of ours: nobody is shown a traceback
+    except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
         print(f"ablate: {one_line(unexpected(error))}", file=sys.stderr)

@@ -63,7 +63,7 @@ def step(
     rounds: Rounds = 15,
     steps: Steps = 20,
     compiled: Annotated[
-        bool, typer.Option("--compiled", help="Also beside timm's compiled model, which takes a minute.")
+        bool, typer.Option("--compiled", help="Compare with timm's compiled model too; this takes a minute.")
     ] = False,
     gpu: Gpu = False,
     random_images: RandomImages = False,

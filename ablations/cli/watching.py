@@ -63,7 +63,7 @@ def logs(
     words: options.StudiesOrTrials,
     recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those of failed trials.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each.")] = 20,
 ) -> None:
     """Print the end of each trial's log.

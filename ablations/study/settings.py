@@ -23,7 +23,7 @@ class Settings(BaseModel):
 
     runs: str = "runs"  #: The run directory: the default of `--runs`.
     data_dir: str | None = None  #: Where data sets lie, before the environment variable `ABLATE_DATA`.
-    plugins: list[str] = []  #: Plugin files of every command, beside those of `--plugin`.
+    plugins: list[str] = []  #: Plug-in files that every command loads, in addition to `--plugin`.
     checkpoints: str | None = None  #: Scratch space for checkpoints: the default of `--checkpoints`.
     keep_weights: Literal["all", "baseline", "none"] = "all"  #: Whose final weights are kept.
     data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.

@@ -1,4 +1,4 @@
-"""What trials of a run came to, and a display that remembers what it was told."""
+"""The results of a run's trials, and a display that records its messages."""
 
 from pathlib import Path
 from typing import Any

@@ -240,7 +240,7 @@ def absent(kind: str, position: Position) -> str:
 def summary(config: Config) -> list[dict[str, Any]]:
     """A row for each part: part, shape of its output for one image, params, flops (2 a multiply-add).
 
-    Params and flops sum to those of `vitcore.analysis.cost`. What a position computes in attention counts there.
+    Params and flops sum to those of `vitcore.analysis.cost`. Position work in attention counts there.
     Nothing is allocated.
     """
     from torch.utils.flop_counter import FlopCounterMode

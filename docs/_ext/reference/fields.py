@@ -44,7 +44,7 @@ def keys(record: type[BaseModel]) -> Iterator[Key]:
 
 
 def documented(record: type[BaseModel]) -> dict[str, str]:
-    """The `#:` comments and attribute docstrings of a class and of those that it inherits from."""
+    """The `#:` comments and attribute docstrings of a class and its base classes."""
     found: dict[str, str] = {}
     for one in reversed(record.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:

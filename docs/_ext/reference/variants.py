@@ -23,7 +23,7 @@ def overview() -> str:
         [
             "# Variants\n",
             "A setting that chooses a part of the model or of its training takes one of these names. "
-            "`ablate list --variants` prints them, those of your plugins too.\n",
+            "`ablate list --variants` prints them, including those of your plug-ins.\n",
             table(["setting", "variants"], rows),
             toctree(VARIANTS),
         ]
