@@ -103,6 +103,8 @@ class Config(Options):
     augment: str = "none"  #: How training images are changed.
     mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: none.
     cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: none. With mixup, each batch draws one of them.
+    mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, where mixup or cutmix is set.
+    mix_switch_prob: Annotated[float, Field(ge=0, le=1)] = 0.5  #: With mixup and cutmix, the probability of CutMix.
     ema: Share = 0.0  #: Decay a step of the averaged weights, which are then evaluated and kept. 0: there are none.
     precision: Literal["float32", "bf16"] = "float32"  #: Of the forward and backward pass. Weights stay float32.
     evaluations: Count = 10  #: Points of the training curves.

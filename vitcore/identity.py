@@ -51,6 +51,8 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "augment": lambda config: "none",
     "mixup": lambda config: 0.0,
     "cutmix": lambda config: 0.0,
+    "mix_prob": lambda config: 1.0 if config.mixup or config.cutmix else config.mix_prob,
+    "mix_switch_prob": lambda config: 0.5 if config.mixup and config.cutmix else config.mix_switch_prob,
     "ema": lambda config: 0.0,
     "precision": lambda config: "float32",
     "objective": lambda config: "classification",

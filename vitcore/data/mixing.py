@@ -1,8 +1,8 @@
 """Two images in one, and their labels in the same shares: mixup (arXiv 1710.09412) and cutmix (arXiv 1905.04899).
 
 As timm.data.Mixup in its mode 'batch': image i meets image B - 1 - i, one share ~ Beta(alpha, alpha) holds for all.
-Where both have an alpha, each batch is mixed by one of them, with equal probability. All choices are a pure function of
-(seed, step).
+A batch is mixed with probability `mix_prob`. Where both have an alpha, it is mixed by one of them, by CutMix with
+probability `mix_switch_prob`. All choices are a pure function of (seed, step).
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tens
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """The choices of a batch (6,), float64: each image's share of itself, its targets' share, a rectangle's edges."""
     random = generator("mixing", config.seed, step)
-    cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < 0.5)
+    cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
     alpha = config.cutmix if cut else config.mixup
     share = random.beta(alpha, alpha)
-    if not cut:
-        return torch.tensor([share, share, *NOWHERE], dtype=torch.float64)
-    edges = box(random, share, rows, columns)
-    return torch.tensor([1, kept(edges, rows, columns), *edges], dtype=torch.float64)
+    choices = [share, share, *NOWHERE]
+    if cut:
+        edges = box(random, share, rows, columns)
+        choices = [1, kept(edges, rows, columns), *edges]
+    if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last: what is mixed is mixed as with 1
+        choices = [1, 1, *NOWHERE]
+    return torch.tensor(choices, dtype=torch.float64)
 
 
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from vitcore import Config
 from vitcore.data.mixing import box, cutmix, kept, mix, mixup
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
+from vitcore.identity import trial_id
 from vitcore.training.loop import Training
 
 
@@ -107,6 +108,59 @@ def test_both_given_is_one_of_both() -> None:
         mixed, _ = mix(images, labels, config, step)
         cut += bool(((mixed[0] == images[0]) | (mixed[0] == images[1])).all())
     assert stats.binomtest(cut, 400).pvalue > 1e-3
+
+
+class Shared:
+    """Stands in for numpy.random inside timm: our generator of a step, after a first number by which timm mixes."""
+
+    def __init__(self, step: int) -> None:
+        self.ours, self.begun = generator("mixing", 0, step), False
+
+    def rand(self) -> float:
+        begun, self.begun = self.begun, True
+        return self.ours.random_sample() if begun else 0.0
+
+    def beta(self, a: float, b: float) -> float:
+        return self.ours.beta(a, b)
+
+    def randint(self, low: int, high: int, size: object = None) -> int:
+        return int(self.ours.randint(low, high))
+
+
+@pytest.mark.parametrize("switch", [0.0, 0.2, 0.5, 1.0])
+def test_switching_equals_timms(monkeypatch: pytest.MonkeyPatch, switch: float) -> None:
+    """With the same random numbers timm chooses the same method, share, rectangle and targets."""
+    images, labels = batch()
+    config = tiny(mixup=0.8, cutmix=1.0, mix_switch_prob=switch)
+    theirs = timm_mixup.Mixup(0.8, 1.0, switch_prob=switch, label_smoothing=0.0, num_classes=10)
+    for step in range(20):
+        ours, targets = mix(images, labels, config, step)
+        same = Shared(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(timm_mixup.np, "random", same)
+            their_images, their_targets = theirs(images.clone(), labels)
+        torch.testing.assert_close(ours, their_images)
+        torch.testing.assert_close(targets, their_targets)
+
+
+@pytest.mark.parametrize("settings", [{"mixup": 0.8}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0}])
+def test_batches_are_mixed_with_their_probability(settings: dict[str, float]) -> None:
+    """Those that are have the shares of `mix_prob=1`; the others are as they were, with one label each."""
+    images, labels = batch()
+    mixed, count = 0, 300
+    for step in range(count):
+        ours, targets = mix(images, labels, tiny(mix_prob=0.3, **settings), step)
+        always, shares = mix(images, labels, tiny(**settings), step)
+        as_always = torch.equal(ours, always) and torch.equal(targets, shares)
+        assert as_always or (torch.equal(ours, images) and torch.equal(targets, F.one_hot(labels, 10).float()))
+        mixed += as_always
+    assert stats.binomtest(mixed, count, 0.3).pvalue > 1e-3
+
+
+def test_switches_of_what_is_not_mixed_are_no_identity() -> None:
+    """Without an alpha, or with one alone, they change nothing."""
+    assert trial_id(tiny(mix_prob=0.5, mix_switch_prob=0.1)) == trial_id(tiny())
+    assert trial_id(tiny(mixup=0.2, mix_switch_prob=0.1)) == trial_id(tiny(mixup=0.2))
 
 
 def test_mixing_is_a_function_of_seed_and_step() -> None:
