@@ -22,6 +22,7 @@ def submit(
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     seeds: options.Seeds = None,
+    arm: options.ArmGlob = "*",
     prune: options.Prune = False,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
@@ -40,7 +41,7 @@ def submit(
 
     Examples:
         ablate submit position-embedding --recipe cifar10 --profile mycluster
-        ablate submit all -p mycluster --dry-run
+        ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
     from ablations.cluster import submit as submitting
     from ablations.planning import jobs
@@ -49,31 +50,34 @@ def submit(
     keep = keep_weights.value if keep_weights else chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
-    ensure_submittable(plans, place, chosen, max_hours)
+    ensure_submittable(plans, arm, place, chosen, max_hours)
     if dry_run:
-        print(submitting.preview(plans, place, chosen))
+        print(submitting.preview(plans, place, chosen, arm))
         return
-    if submitting.trials_to_submit(plans, place):
+    if submitting.trials_to_submit(plans, place, arm):
         submitting.preflight(chosen, place.runs)
     guards.ensure_writable(place.runs)
     for plan in plans:
         jobs.write(place.runs, plan)
     names = [plan["name"] for plan in plans]
-    print(submitting.submit(plans, place, chosen))
+    print(submitting.submit(plans, place, chosen, arm))
     print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
 
 
-def ensure_submittable(plans: list[Json], place: "Place", profile: "Profile", max_hours: float | None) -> None:
+def ensure_submittable(
+    plans: list[Json], arms: str, place: "Place", profile: "Profile", max_hours: float | None
+) -> None:
     """Raises ValueError, before anything is written, for what its jobs could not train, or in no more hours."""
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device
     from ablations.planning import estimate
     from ablations.planning.jobs import jobs
 
-    guards.ensure_data(jobs(plans), place)
-    submitting.check_gpus(profile, plans, place)
+    asked = jobs(plans, arms)
+    guards.ensure_data(asked, place)
+    submitting.check_gpus(profile, submitting.trials_to_submit(plans, place, arms))
     if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, jobs(plans), place.runs, device(profile))
+        estimate.check_max_hours(max_hours, plans, asked, place.runs, device(profile))
 
 
 def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: options.Runs = None) -> None:

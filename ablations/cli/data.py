@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli import options
-from ablations.cli.answer import FAILED
+from ablations.cli.answer import FAILED, show_json
 from ablations.cli.directories import data_folder, data_home
 from ablations.cli.shell.help import App
 from ablations.execution import machine
@@ -119,6 +119,7 @@ def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None
 def verify(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a pack.")],
     data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Read a pack and name each damaged file.
 
@@ -138,10 +139,14 @@ def verify(
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)
-    if damaged:
+    if as_json:
+        show_json([{"pack": str(folder), "images": known.images, "bytes": known.bytes, "damaged": damaged}])
+    elif damaged:
         print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes what is damaged again"]))
+    else:
+        print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
+    if damaged:
         raise typer.Exit(FAILED)
-    print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
 
 
 @contextlib.contextmanager

@@ -112,6 +112,7 @@ def report(
         typer.Option("--out", "-o", metavar="FILE", help="The page.  [default: report.html in the run directory]"),
     ] = None,
     style: options.StyleFile = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write one HTML page of tables and figures.
 
@@ -130,7 +131,10 @@ def report(
     studies = found(runs, words, recipe)
     with styled(style, folder):
         reports.write(studies, target, load_inspections(folder, studies))
-    print(target)
+    if as_json:
+        show_json([{"report": str(target), "studies": [study.name for study in studies]}])
+    else:
+        print(target)
 
 
 def inspect(

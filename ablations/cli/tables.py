@@ -171,6 +171,7 @@ def export(
             help="Write training curves for this tracker to the folder --out, without a network.",
         ),
     ] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export results to one file, or to a tracker.
 
@@ -196,7 +197,10 @@ def export(
         TRACKERS[to](studies, target)
     else:
         exports.write(studies, target, load_inspections(source_path(runs), studies))
-    print(target)
+    if as_json:
+        show_json([{"export": str(target), "studies": [study.name for study in studies]}])
+    else:
+        print(target)
 
 
 def to_tensorboard(studies: "list[StudyResults]", folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,6 +66,7 @@ def logs(
     runs: options.Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each.")] = 20,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print the end of each trial's log.
 
@@ -78,9 +80,13 @@ def logs(
     from ablations.reporting import log_tails
 
     folder = runs_folder(runs)
+    found = log_tails.tails(folder, trial_ids(folder, words, recipe), lines, failed)
+    if as_json:
+        show_json([{"logs": [asdict(tail) for tail in found]}])
+        return
     printed = False
-    for text in log_tails.tails(folder, trial_ids(folder, words, recipe), lines, failed):
-        print(text)
+    for tail in found:
+        print(tail)
         printed = True
     if not printed:
         print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
@@ -91,6 +97,7 @@ def clean(
     keep_weights: options.Keeping = None,
     checkpoints: options.Checkpoints = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List, or remove, files that nothing needs.
 
@@ -112,9 +119,14 @@ def clean(
         keep_weights.value if keep_weights else here.keep_weights,
         *scratch,
     )
-    for one in found_waste:
-        print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+    if not as_json:
+        for one in found_waste:
+            print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
     if yes:
         cleaning.remove(found_waste, folder, *scratch)
-    total = sum(one.size for one in found_waste) / 1e6
-    print(f"{total:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))
+    total = sum(one.size for one in found_waste)
+    if as_json:
+        files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
+        show_json([{"files": files, "bytes": total, "removed": yes}])
+        return
+    print(f"{total / 1e6:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))

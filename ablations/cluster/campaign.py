@@ -53,6 +53,7 @@ class Campaign:
     data_dir: str | None
     checkpoints: str | None = None  # scratch space; it may be missing on other nodes
     keep_weights: Keep = "all"
+    arms: str = "*"  # a glob
 
     @property
     def runs(self) -> Path:
@@ -101,7 +102,7 @@ class Campaign:
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
 
     def jobs(self) -> list[Job]:
-        return jobs(self.read_plans())
+        return jobs(self.read_plans(), self.arms)
 
 
 def device(profile: profiles.Profile) -> Device:
@@ -109,7 +110,9 @@ def device(profile: profiles.Profile) -> Device:
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
-def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "") -> Campaign:
+def create(
+    runs: Path, plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "", arms: str = "*"
+) -> Campaign:
     """Create a campaign's folder with a copy of the code: edits while jobs wait change nothing."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -131,6 +134,7 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
         str(place.data_dir.absolute()) if place.data_dir else None,
         str(place.checkpoints) if place.checkpoints else None,
         place.keep_weights,
+        arms,
     )
     content = {
         "schema": store.SCHEMA,
@@ -140,6 +144,7 @@ def create(runs: Path, plans: Sequence[str], profile: profiles.Profile, place: P
         "data_dir": campaign.data_dir,
         "checkpoints": campaign.checkpoints,
         "keep_weights": campaign.keep_weights,
+        **({"arms": arms} if arms != "*" else {}),
     }
     store.write_json(staging / "campaign.json", content)
     store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
@@ -159,6 +164,7 @@ def load(folder: Path) -> Campaign:
         content["data_dir"],
         content.get("checkpoints"),
         content.get("keep_weights", "all"),
+        content.get("arms", "*"),
     )
 
 

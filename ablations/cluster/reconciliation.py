@@ -70,7 +70,7 @@ def settle(runs: Path) -> None:
 
 def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Reconciliation:
     place, plans = campaign.place(), campaign.read_plans()
-    asked = jobs(plans)
+    asked = jobs(plans, campaign.arms)
     renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
     starting = dependencies.on_disk(place.runs, place.code)
     states = {job.id: runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked}

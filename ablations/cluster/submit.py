@@ -37,14 +37,13 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def trials_to_submit(plans: Sequence[Json], place: Place) -> list[Job]:
+def trials_to_submit(plans: Sequence[Json], place: Place, arms: str) -> list[Job]:
     """The trials that a submission would train."""
-    return retry.trials_to_run(place.runs, jobs(plans), place.code)
+    return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
 
-def check_gpus(profile: profiles.Profile, plans: Sequence[Json], place: Place) -> None:
+def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
     """Raises ValueError for a trial that needs more GPUs than a job of the profile has."""
-    asked = trials_to_submit(plans, place)
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -61,9 +60,9 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
         print(f"ablate: {warning}", file=sys.stderr)
 
 
-def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
+def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: str) -> str:
     """The script that a submission would hand to sbatch. Writes nothing."""
-    if not (asked := trials_to_submit(plans, place)):
+    if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     look = dependencies.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
@@ -80,23 +79,23 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> s
     return f"# {len(asked)} trials in {len(split)} tasks{after}, {total}\n{text}"
 
 
-def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> str:
+def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: str) -> str:
     """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
     with campaigns.launcher_lock(place.runs):
         found = (
-            continue_or_create(plans, place, profile)
-            if trials_to_submit(plans, place)
-            else reconciliation.reconciliation_of_ended(place, jobs(plans))
+            continue_or_create(plans, place, profile, arms)
+            if trials_to_submit(plans, place, arms)
+            else reconciliation.reconciliation_of_ended(place, jobs(plans, arms))
         )
         published = publish_pending(place.runs, plans) if found.settled else ""
     return "\n".join(filter(None, [submission_message(found, profile), published]))
 
 
-def continue_or_create(plans: Sequence[Json], place: Place, profile: profiles.Profile) -> Reconciliation:
-    """Continue the newest submission of the same plans, or create one."""
+def continue_or_create(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: str) -> Reconciliation:
+    """Continue the newest submission of the same plans and arms, or create one."""
     names = [plan["name"] for plan in plans]
-    known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile)]
-    campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place)
+    known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
+    campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place, arms=arms)
     no_progress.reset(campaign)
     return reconcile(campaign)
 
@@ -124,10 +123,12 @@ def reconcile(campaign: Campaign) -> Reconciliation:
         raise
 
 
-def is_same_submission(campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile) -> bool:
-    """Whether a submission has the same plans, profile and code, and can be continued."""
-    mine = (tuple(plans), profile, *kept_settings(place))
-    theirs = (campaign.plans, campaign.profile, *kept_settings(campaign.place()))
+def is_same_submission(
+    campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: str = "*"
+) -> bool:
+    """Whether a submission has the same plans, arms, profile and code, and can be continued."""
+    mine = (tuple(plans), arms, profile, *kept_settings(place))
+    theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place()))
     return (
         mine == theirs
         and not campaign.cancelled
@@ -196,7 +197,7 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
         plan["name"]
         for plan in campaign.read_plans()
         if plan["name"] not in names
-        and any(runner.trial_outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan]))
+        and any(runner.trial_outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan], campaign.arms))
     ]
 
 

@@ -4,7 +4,9 @@ For trials that a SLURM task never began or left unfinished, the task's log is s
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ablations.cluster import submitted_arrays
 from ablations.cluster.submitted_arrays import SubmittedTask
@@ -15,9 +17,29 @@ from results import store
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
 
 
-def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[str]:
-    """One text per log: a heading and its last lines. The log of a shared task is shown once."""
-    names = {job.id: f"{job.arm} seed {job.config['seed']}" for job in jobs(store.plans(runs))}
+@dataclass(frozen=True)
+class Tail:
+    """The last lines of one log: of a trial's attempt, or of its SLURM task."""
+
+    trial: str
+    arm: str | None  # None: of no plan
+    seed: int | None
+    status: str
+    path: str  # the folder of the attempt or the array
+    lines: list[str]
+    of: Literal["attempt", "task"] = "attempt"
+    silent_after: int = 0  # newer tasks that printed nothing
+
+    def __str__(self) -> str:
+        name = "" if self.arm is None else f"{self.arm} seed {self.seed}"
+        task = ", its task:" if self.of == "task" else ""
+        which = f" (the {self.silent_after} after it printed nothing)" if self.silent_after else ""
+        return "\n".join([f"== {self.trial}  {name}  {self.status}{task}  {self.path}{which}", *self.lines])
+
+
+def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
+    """The end of each log. The log of a shared task is shown once."""
+    names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
     for key in ids:
@@ -25,16 +47,17 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
         state = trial.state()
         if only_failed and state.status != "failed":
             continue
-        heading = f"== {key}  {names.get(key, '')}  {state.status}"
+        arm, seed = names.get(key, (None, None))
         if state.attempt is not None:
-            yield "\n".join([f"{heading}  {state.attempt}", *attempt_lines(trial, state.attempt)[-lines:]])
+            yield Tail(key, arm, seed, state.status, str(state.attempt), attempt_lines(trial, state.attempt)[-lines:])
         if state.status not in ("missing", "interrupted") or key not in tasks:
             continue
         task, later = newest_with_output(tasks[key])
         if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
-            which = f" (the {later} after it printed nothing)" if later else ""
-            yield "\n".join([f"{heading}, its task:  {task.array}{which}", *(task.lines() or [NO_LOG])[-lines:]])
+            yield Tail(
+                key, arm, seed, state.status, str(task.array), (task.lines() or [NO_LOG])[-lines:], "task", later
+            )
 
 
 def attempt_lines(trial: store.Trial, attempt: Path) -> list[str]:

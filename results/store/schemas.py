@@ -299,6 +299,7 @@ class Submission(Schema):
     data_dir: str | None
     checkpoints: str | None = None
     keep_weights: Literal["all", "baseline", "none"] = "all"
+    arms: str = "*"
 
 
 class Private(Schema):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, results, run_here, write
+from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, published, results, run_here, trials, write
 
 from ablations.cluster import queued_tasks
 from results import store
@@ -37,6 +37,20 @@ def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) ->
     assert results(runs) == run_here(tmp_path)
     assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
     assert "10 over, 0 queued already, 0 submitted" in ablate(*SUBMIT).stdout
+
+
+def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate: Ablate) -> None:
+    """Each trial once; the last job of the first submission adds none of the other arm."""
+    some = (*SUBMIT, "--arm", "position=none")
+    assert "5 submitted" in ablate(*some).stdout
+    assert "0 submitted" in ablate(*some).stdout
+    runs = tmp_path / "runs"
+    wait_for(runs, 5, 180)
+    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    assert len(trials(runs)) == 5
+    assert "5 over, 0 queued already, 5 submitted" in ablate(*SUBMIT).stdout
+    wait_for(runs, 10, 180)
+    assert published(runs) == [1] * 10
 
 
 def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -345,6 +346,27 @@ def test_table_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) 
         "params", "flops", "baseline", "n_pairs", "delta_ci95_images", "diverged", "failed", "missing", "notes",
     }  # fmt: skip
     assert [row["n"] for row in table["rows"]] == [3, 3]
+
+
+def test_commands_that_print_paths_and_logs_print_json_too(finished: Path, tmp_path: Path, ablate: Ablate) -> None:
+    """One object each, with the same paths as without --json; `clean` removes no more for it."""
+    runs = tmp_path / "runs"
+    shutil.copytree(finished / "runs", runs)
+    for words, key in ((["report"], "report"), (["export", "--out", "r.csv"], "export")):
+        path = ablate(*words)[1].strip()
+        assert json.loads(ablate(*words, "--json")[1]) == {key: path, "studies": ["s@r"]}
+        assert Path(path).stat().st_size
+    logs = json.loads(ablate("logs", "s", "--recipe", "r.yaml", "--lines", "2", "--json")[1])["logs"]
+    assert {(log["arm"], log["seed"]) for log in logs} == {
+        (f"position={at}", seed) for at in ("none", "1d") for seed in range(3)
+    }
+    assert all(len(log["lines"]) <= 2 and log["status"] == "finished" for log in logs)
+    assert ablate("logs", "s", "--recipe", "r.yaml", "--failed", "--json") == (0, '{\n "logs": []\n}\n', "")
+    clean = json.loads(ablate("clean", "--keep-weights", "none", "--json")[1])
+    assert clean["bytes"] == sum(Path(one["path"]).stat().st_size for one in clean["files"]) > 0
+    assert clean["removed"] is False
+    assert json.loads(ablate("clean", "--keep-weights", "none", "--yes", "--json")[1]) == {**clean, "removed": True}
+    assert not any(Path(one["path"]).exists() for one in clean["files"])
 
 
 def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -> None:

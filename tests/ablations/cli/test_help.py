@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -24,6 +25,7 @@ def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
 
 
 COMMANDS = list(commands(app))
+EXPORT = Path(__file__).parents[3] / "docs" / "how-to" / "export.md"
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,13 @@ def test_help_is_in_plain_words(monkeypatch: pytest.MonkeyPatch, command: str) -
         words = shlex.split(line)
         assert words[: 1 + len(command.split())] == ["ablate", *command.split()]
         assert {word for word in words if word.startswith("-")} <= options
+
+
+def test_commands_that_the_documentation_says_print_json_have_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that it names, and no other command that reads results."""
+    (names,) = re.findall(r"^`([a-z ]+)` and `data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
+    having = [one for one in COMMANDS if "--json" in called(monkeypatch, *one.split(), "-h")[1]]
+    assert {*names.split(), "data verify"} == {one for one in having if one != "train" and not one.startswith("bench")}
 
 
 def test_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,3 +81,15 @@ def test_dry_run_of_a_new_study_writes_nothing(calls: Path, tmp_path: Path, monk
     assert "# 2 trials in 1 tasks" in output
     assert "#SBATCH --partition=main" in output
     assert files(tmp_path) == before
+
+
+def test_submission_of_some_arms_holds_their_trials_alone(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that no arm matches is refused with the names of those there are."""
+    write(Path(), steps=2, seeds=3)
+    status, output, errors = called(monkeypatch, *SUBMIT, "--arm", "position=no*", "--dry-run")
+    assert (status, errors) == (0, "")
+    assert output.startswith("# 3 trials in ")
+    status, _, errors = called(monkeypatch, *SUBMIT, "--arm", "pool=*")
+    assert (status, errors) == (2, "ablate: --arm pool=*: s@r has the arms position=none, position=1d\n")
+    assert not Path("runs").exists()
+    assert not calls.exists()

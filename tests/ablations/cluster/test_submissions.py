@@ -218,6 +218,19 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
     assert not submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY)
 
 
+def test_other_arms_are_another_submission(runs: Path) -> None:
+    """Which holds the trials of its own arms, however often it is read from disk."""
+    everything = submitted(runs, POSITION)
+    one = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms="position=[n]*")
+    read = campaigns.load(one.folder)
+    assert {job.arm for job in read.jobs()} == {"position=none"} < {job.arm for job in everything.jobs()}
+    for campaign, arms in ((everything, "*"), (read, "position=[n]*")):
+        for asked in ("*", "position=[n]*"):
+            same = submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY, asked)
+            assert same is (asked == arms)
+    assert "arms" not in store.read_json(everything.folder / "campaign.json")  # as earlier versions wrote it
+
+
 def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its intent is renamed between the listing and the reading."""
     campaign = submitted(runs, POSITION)
@@ -251,8 +264,9 @@ def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     key = campaign.jobs()[0].id
     arrays = [handed_over(campaign, key, number=number) for number in (1, 2, 3)]
     (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
-    (text,) = log_tails.tails(runs, [key], 5, False)
-    assert text.endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
+    (tail,) = log_tails.tails(runs, [key], 5, False)
+    assert str(tail).endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
+    assert (tail.path, tail.of, tail.lines) == (str(arrays[1]), "task", ["what went wrong"])
 
 
 def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -521,6 +521,8 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: p
     path = cut_short(home / "photos")
     status, output, _ = called(monkeypatch, "data", "verify", "photos", "--data-dir", str(home))
     assert (status, str(path) in output, "`ablate data pack photos SOURCE` writes" in output) == (1, True, True)
+    status, output, _ = called(monkeypatch, "data", "verify", "photos", "--data-dir", str(home), "--json")
+    assert (status, [*json.loads(output)["damaged"]]) == (1, [path.name])
     status, _, errors = called(monkeypatch, "data", "pack", "p2", "nodir", "--data-dir", str(home))
     assert (status, errors.startswith("ablate: source nodir: "), "imagefolder" in errors) == (2, True, False)
 
