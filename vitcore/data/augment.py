@@ -1,8 +1,7 @@
-"""What becomes of training images before they are standardised. One class and one line of AUGMENT each.
+"""Augmentations of training images, before standardization. One class and one line of AUGMENT each.
 
-Every choice is a pure function of the image's key, (seed, epoch, place in the dataset): neither the batch that an
-image is in nor a resumption changes what it becomes. Choices are made on the CPU and `sent`, so that no device has to
-be waited for; bytes are moved on the device that they are on.
+Every draw is a pure function of the image's key, (seed, epoch, index in the dataset), so batching and resuming do not
+change it. Draws are made on the CPU and `sent` without blocking; bytes are changed on the device that holds them.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from vitcore.variant import Variant
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-LEVELS = 31  # of magnitude, as in torchvision
-WHITE = 255  # in torchvision's operations
-LARGE = 2**15  # bytes of an image; those are flipped one by one on a CPU, in its cache
+LEVELS = 31  # magnitudes, as in torchvision
+WHITE = 255  # the largest value in torchvision's operations
+LARGE = 2**15  # bytes; from this size on, a CPU flips images one at a time, which keeps them in its cache
 
 
 class Augment(Variant):
-    """Bytes (B, C, H, W) to bytes of the same shape, on the device that they are on.
+    """Maps bytes (B, C, H, W) to bytes, on the device that holds them.
 
-    One that `cuts` is given images as they are kept, which in packs are larger than those that are trained on, and
-    makes them config.image_size; the others are given what evaluation sees, the middle.
+    cuts: the augmentation takes images as stored, which in packs are larger than `image_size`, and returns that size.
+    Otherwise it takes and returns the center crop that evaluation sees.
     """
 
     slot = "augment"
@@ -44,14 +43,14 @@ class Augment(Variant):
     def __init__(self, config: Config) -> None: ...
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        """`keys` (B,), int64, on the CPU: the key of each image in this epoch. `images` stay as they are."""
+        """Augment images by their keys (B,), int64, on the CPU. Leaves `images` unchanged."""
         raise NotImplementedError
 
 
 class Drawn(Augment):
-    """Base of augmentations that draw all choices before they touch an image, so that a CUDA graph can hold them.
+    """Base of augmentations that make all draws before touching an image, so that a CUDA graph can hold them.
 
-    Implement `choices` and `apply` alone: a class with a `__call__` of its own is left out of graphs.
+    Implement `choices` and `apply` only: a class that overrides `__call__` is left out of graphs.
     """
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
@@ -61,22 +60,22 @@ class Drawn(Augment):
         return self.apply(images, sent(choices, images.device), fixed=True)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw on the CPU what is done to images of `side` pixels with these keys (B,): (B, n), int64."""
+        """Draw on the CPU, from keys (B,), what to do with images of `side` pixels: (B, n), int64."""
         raise NotImplementedError
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return the changed images. `images` stay as they are.
+        """Return the augmented images. Leaves `images` unchanged.
 
-        fixed: the choices are on the images' device, the host reads none of them, and the launches depend on shapes
-        alone. Otherwise the choices are on the CPU, and the host does what is fastest for them.
+        fixed: the choices are on the images' device, and the kernels launched depend on shapes only. Otherwise the
+        choices are on the CPU, which picks the fastest way for them.
         """
         raise NotImplementedError
 
 
 def held(augment: Augment, size: int) -> TypeGuard[Drawn]:
-    """Whether a CUDA graph can hold what `augment` does to images of `size` bytes, and gains by it.
+    """Tell whether a CUDA graph can hold `augment` for images of `size` bytes, and is faster with it.
 
-    Large images keep a GPU busy without a graph. An operation on some of them is cheaper than one on all.
+    Large images keep a GPU busy without a graph, and applying an operation to some of them is cheaper than to all.
     """
     if not isinstance(augment, Drawn) or type(augment).__call__ is not Drawn.__call__:
         return False
@@ -84,7 +83,7 @@ def held(augment: Augment, size: int) -> TypeGuard[Drawn]:
 
 
 class NoAugment(Augment):
-    """The images as they are (arXiv 2010.11929 pre-trains on JFT so)."""
+    """Leaves images unchanged, as arXiv 2010.11929 does when pre-training on JFT."""
 
     numerics = 1
 
@@ -93,7 +92,7 @@ class NoAugment(Augment):
 
 
 class Flip(Drawn):
-    """Left and right exchanged, with probability a half (arXiv 2205.01580, section 2)."""
+    """Flips horizontally with probability 1/2 (arXiv 2205.01580, section 2)."""
 
     numerics = 1
 
@@ -105,19 +104,19 @@ class Flip(Drawn):
 
 
 class Shift(Augment.Options):
-    """How far an image is shifted."""
+    """The options of a random crop."""
 
-    pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels to each side, at most.
-    fill: Literal["zeros", "reflect"] = "zeros"  #: What stands beyond the border.
+    pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels of padding on each side.
+    fill: Literal["zeros", "reflect"] = "zeros"  #: Content of the padding.
 
 
 class Crop(Drawn):
-    """Padded, then cut to size at a random place (arXiv 1512.03385, section 4.2)."""
+    """Pads the image and crops it at a random place (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
 
     class Options(Shift):
-        """Of the shift."""
+        """The options of the crop."""
 
     def __init__(self, config: Config) -> None:
         self.shift = config.options_of(self.slot, self.Options)
@@ -135,7 +134,7 @@ class Crop(Drawn):
 
 
 class FlipCrop(Crop):
-    """Padded, cut to size at a random place, flipped with probability a half (arXiv 1512.03385, section 4.2)."""
+    """Pads, crops at a random place, and flips with probability 1/2 (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
 
@@ -147,18 +146,18 @@ class FlipCrop(Crop):
 
 
 class Strength(Augment.Options):
-    """How many operations, and how strong they are.
+    """The number of operations and their strength.
 
-    The same strength is 10 of 10 in TensorFlow's RandAugment, and so in big_vision: its randaug(2, 10) has rotations of
-    30 degrees and shears of 0.3, which are torchvision's at 30.
+    TensorFlow's RandAugment, and so big_vision's, counts magnitudes to 10: its randaug(2, 10) rotates by 30 degrees and
+    shears by 0.3, which is torchvision's magnitude 30.
     """
 
-    layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations an image.
-    magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: How strong they are, of torchvision's 30.
+    layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
+    magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: Strength, up to torchvision's 30.
 
 
 class FullRange(Drawn):
-    """Base of augmentations that apply torchvision's operations, which take black for 0 and white for 255.
+    """Base of augmentations that apply torchvision's operations, for which black is 0 and white is 255.
 
     Images with fewer levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after them.
     Colour operations leave grayscale images unchanged, as in torchvision.
@@ -178,7 +177,7 @@ class FullRange(Drawn):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """One higher for images that are scaled: they were not at first. The ids of all others stay."""
+        """Return a version one higher for images that are scaled, which earlier versions did not scale."""
         own = super().version(config)
         return own + 1 if isinstance(own, int) and describe(config.data).levels - 1 < WHITE else own
 
@@ -186,11 +185,11 @@ class FullRange(Drawn):
         return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Apply the operations to bytes (B, C, H, W) from 0 to 255. `images` stay as they are."""
+        """Apply the operations to bytes (B, C, H, W) from 0 to 255. Leaves `images` unchanged."""
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return each image after the operation of its choice at its level and sign, all (B,)."""
+        """Apply to each image the operation chosen for it, at its level and sign; all three are (B,)."""
         table, signed = self.amounts(choices.device)
         amounts = table[choices, levels] * sign.where(signed[choices], 1)
         if fixed:
@@ -198,8 +197,8 @@ class FullRange(Drawn):
         return grouped(images, self.operations, choices, amounts)
 
     def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Of each operation its amount at each level (operations, LEVELS), and whether it goes both ways."""
-        if device not in self.magnitudes:  # sent once: a CUDA graph could not hold it
+        """Return each operation's amount at each level (operations, LEVELS), and whether it takes a sign."""
+        if device not in self.magnitudes:  # sent once: a CUDA graph cannot hold the transfer
             table = torch.stack([operation.amounts for operation in self.operations])
             signed = torch.tensor([operation.signed for operation in self.operations])
             self.magnitudes[device] = table.to(device), signed.to(device)
@@ -207,15 +206,15 @@ class FullRange(Drawn):
 
 
 class RandAugment(FullRange):
-    """Operations drawn at random, all at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment.
+    """Applies random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment.
 
-    The image is neither flipped nor cropped.
+    Does not flip or crop.
     """
 
     numerics = 1
 
     class Options(Strength):
-        """Of the operations."""
+        """The options of the operations."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -223,7 +222,7 @@ class RandAugment(FullRange):
         self.operations = moderate(config.image_size)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Of each layer its operation, then of each its sign: (B, 2 layers)."""
+        """Draw an operation for each layer, then a sign for each: (B, 2 layers)."""
         layers = self.strength.layers
         return torch.cat([decided(len(self.operations), keys, code("operation"), layers), signs(keys, layers)], dim=1)
 
@@ -235,12 +234,12 @@ class RandAugment(FullRange):
 
 
 class FlipCropRandAugment(RandAugment):
-    """`flip-crop`, then `randaugment` (arXiv 1909.13719, section 4.2)."""
+    """Applies `flip-crop`, then `randaugment` (arXiv 1909.13719, section 4.2)."""
 
     numerics = 1
 
     class Options(Shift, Strength):
-        """Of both."""
+        """The options of `crop` and of `randaugment`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -260,23 +259,23 @@ class FlipCropRandAugment(RandAugment):
 
 
 class Piece(Augment.Options):
-    """Which box is cut out."""
+    """The options of a random box."""
 
-    area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Share of the image, at least.
-    ratio: Annotated[float, Field(ge=1)] = 4 / 3  #: The longer side over the shorter, at most.
+    area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Smallest share of the image's area.
+    ratio: Annotated[float, Field(ge=1)] = 4 / 3  #: Largest ratio of the longer side to the shorter.
 
 
 class RandomResizedCrop(Drawn):
-    """A random box, resized to the image's size (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
+    """Crops a random box and resizes it (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
 
-    Bilinear with antialiasing. Of a pack the box is in the stored square, not in the whole photograph.
+    Resizing is bilinear with antialiasing. In a pack, the box lies in the stored square, not in the whole photograph.
     """
 
     numerics = 1
     cuts = True
 
     class Options(Piece):
-        """Of the box."""
+        """The options of the box."""
 
     def __init__(self, config: Config) -> None:
         self.size = config.image_size
@@ -290,7 +289,7 @@ class RandomResizedCrop(Drawn):
 
 
 class FlipRandomResizedCrop(RandomResizedCrop):
-    """`random-resized-crop`, flipped with probability a half (arXiv 1409.4842, section 6)."""
+    """Applies `random-resized-crop`, then flips with probability 1/2 (arXiv 1409.4842, section 6)."""
 
     numerics = 1
 
@@ -302,13 +301,13 @@ class FlipRandomResizedCrop(RandomResizedCrop):
 
 
 class FlipRandomResizedCropRandAugment(RandAugment):
-    """`flip-random-resized-crop`, then `randaugment` (arXiv 2205.01580, appendix A)."""
+    """Applies `flip-random-resized-crop`, then `randaugment` (arXiv 2205.01580, appendix A)."""
 
     numerics = 1
     cuts = True
 
     class Options(Piece, Strength):
-        """Of both."""
+        """The options of `random-resized-crop` and of `randaugment`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -325,9 +324,9 @@ class FlipRandomResizedCropRandAugment(RandAugment):
 
 
 class TrivialAugment(FullRange):
-    """One operation an image, at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide.
+    """Applies one operation at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide.
 
-    The image is neither flipped nor cropped.
+    Does not flip or crop.
     """
 
     numerics = 1
@@ -337,7 +336,7 @@ class TrivialAugment(FullRange):
         self.operations = wide()
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """The operation, its magnitude and its sign: (B, 3)."""
+        """Draw an operation, its magnitude and its sign: (B, 3)."""
         operation = decided(len(self.operations), keys, code("operation"), 1)
         return torch.cat([operation, decided(LEVELS, keys, code("magnitude"), 1), signs(keys, 1)], dim=1)
 
@@ -357,12 +356,12 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
 
 
 def flips(keys: Tensor) -> Tensor:
-    """Whether each image is flipped: (B, 1)."""
+    """Draw whether each image is flipped: (B, 1)."""
     return decided(2, keys, code("flip"), 1)
 
 
 def flip(images: Tensor, chosen: Tensor, fixed: bool) -> Tensor:
-    """Those of `chosen` (B,); in place where not `fixed`."""
+    """Flip the images for which `chosen` (B,) is not 0; in place unless `fixed`."""
     if fixed:
         return images.flip(3).where(chosen.bool().view(-1, 1, 1, 1), images)
     places = chosen.nonzero()[:, 0]
@@ -376,25 +375,25 @@ def flip(images: Tensor, chosen: Tensor, fixed: bool) -> Tensor:
 
 
 def shifts(keys: Tensor, shift: Shift) -> Tensor:
-    """A place for each window over the padded image: (B, 2)."""
+    """Draw the top left corner of each crop in the padded image: (B, 2)."""
     return decided(2 * shift.pad + 1, keys, code("crop"), 2)
 
 
 def crop(images: Tensor, places: Tensor, shift: Shift, fixed: bool) -> Tensor:
-    """Each image's window, at `places` (B, 2) of the padded image."""
+    """Crop each image at `places` (B, 2), the top left corners in the padded image."""
     take = gathered if fixed or images.device.type != "cpu" else copied
     return take(padded(images, shift), places, *images.shape[-2:])
 
 
 def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Every place of a window is a view; one is gathered for each image."""
+    """Crop by indexing a view of all windows."""
     top, left = sent(places, images.device).unbind(1)
     windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
 def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """The same, one by one: a CPU copies rows faster than it gathers bytes."""
+    """Crop one image at a time: a CPU copies rows faster than it gathers bytes."""
     found = torch.empty((*images.shape[:2], rows, columns), dtype=images.dtype)
     for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
         window[...] = image[:, top : top + rows, left : left + columns]
@@ -402,7 +401,7 @@ def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def padded(images: Tensor, shift: Shift) -> Tensor:
-    """(B, C, H + 2 pad, W + 2 pad)"""
+    """Pad images to (B, C, H + 2 pad, W + 2 pad)."""
     if shift.fill == "zeros":
         return F.pad(images, [shift.pad] * 4)
     across, down = (reflected(size, shift.pad, images.device) for size in (images.shape[3], images.shape[2]))
@@ -410,13 +409,13 @@ def padded(images: Tensor, shift: Shift) -> Tensor:
 
 
 def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad"""
+    """Return indices that pad by reflection: pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad."""
     places = torch.arange(-pad, size + pad, device=device).abs()
     return torch.minimum(places, 2 * (size - 1) - places)
 
 
 class Operation(NamedTuple):
-    """One of image_ops: its amount at each magnitude (31,), and whether it goes both ways."""
+    """A function of `image_ops`, its amount at each magnitude (31,), and whether it takes a random sign."""
 
     apply: Callable[[Tensor, Tensor], Tensor]
     amounts: Tensor
@@ -424,14 +423,14 @@ class Operation(NamedTuple):
 
 
 def signs(keys: Tensor, elements: int) -> Tensor:
-    """1 or -1: (B, elements)."""
+    """Draw 1 or -1: (B, elements)."""
     return 2 * decided(2, keys, code("sign"), elements) - 1
 
 
 def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """On each image the operation of its choice (B,) by its amount (B,), both on the CPU: a call an operation."""
+    """Apply the operation chosen for each image (B,) by its amount (B,), both on the CPU, with one call each."""
     images = images.clone()
-    places = choices.argsort(stable=True)  # those of one operation beside each other, sent at once
+    places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
     counts = torch.bincount(choices, minlength=len(operations)).tolist()
     parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))
     for operation, chosen, amount in zip(operations, *parts, strict=True):
@@ -441,17 +440,17 @@ def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amount
 
 
 def moderate(size: int) -> list[Operation]:
-    """RandAugment's: translations in proportion to the side of the image, `size` pixels."""
+    """Return RandAugment's operations, whose translations are proportional to the side of the image, `size` pixels."""
     return space(shear=0.3, translation=150 / 331 * size, angle=30.0, enhancement=0.9, bits=4)
 
 
 def wide() -> list[Operation]:
-    """TrivialAugment's."""
+    """Return TrivialAugment's operations."""
     return space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
-    """What may happen to an image, and how much of it at the greatest magnitude."""
+    """Return the operations, given their amounts at the largest magnitude."""
 
     def up_to(amount: float) -> Tensor:
         return torch.linspace(0, amount, LEVELS)

@@ -1,8 +1,8 @@
-"""Two images in one, and their labels in the same shares: mixup (arXiv 1710.09412) and cutmix (arXiv 1905.04899).
+"""Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899).
 
-As timm.data.Mixup in its mode 'batch': image i meets image B - 1 - i, one share ~ Beta(alpha, alpha) holds for all.
-A batch is mixed with probability `mix_prob`. Where both have an alpha, it is mixed by one of them, by CutMix with
-probability `mix_switch_prob`. All choices are a pure function of (seed, step).
+As timm.data.Mixup in mode 'batch': image i is mixed with image B - 1 - i, and one share ~ Beta(alpha, alpha) is drawn
+for the batch. A batch is mixed with probability `mix_prob`. If both have an alpha, each batch uses one of them: CutMix
+with probability `mix_switch_prob`. All draws are a pure function of (seed, step).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NOWHERE = (0, 0, 0, 0)
 
 
 def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:
-    """Images (B, C, H, W) and labels (B,) of the batch of `step`, mixed; targets (B, classes), each a distribution."""
+    """Mix images (B, C, H, W) and labels (B,) of the batch of `step`; return images and class probabilities (B, K)."""
     return mixed(images, labels, config, draw(config, step, *images.shape[-2:]))
 
 
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
-    """The choices of a batch (6,), float64: each image's share of itself, its targets' share, a rectangle's edges."""
+    """Draw a batch's choices (6,), float64: the share of the image, that of its target, and the box's four edges."""
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
     alpha = config.cutmix if cut else config.mixup
@@ -46,7 +46,7 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
 
 
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Images and targets by the choices, which may be on any device: the host reads none of them."""
+    """Mix images and labels by choices on any device, without a transfer to the host."""
     share, target_share = choices[:2].unbind()
     partly = mixup(images, share) if config.mixup else images
     if config.cutmix:
@@ -55,12 +55,12 @@ def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tu
 
 
 def mixup(x: Tensor, share: Tensor) -> Tensor:
-    """`share` of each and 1 - `share` of its partner."""
+    """Return `share` times each element plus 1 - `share` times its partner's."""
     return x.lerp(x.flip(0), (1 - share).to(x.dtype))
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Images in which a rectangle of each is its partner's original."""
+    """Replace a box in each image by that of its partner's original image."""
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
@@ -68,13 +68,13 @@ def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
 
 
 def kept(edges: Edges, rows: int, columns: int) -> float:
-    """The share of an image outside of the rectangle."""
+    """Return the share of an image outside the box."""
     top, bottom, left, right = edges
     return 1 - (bottom - top) * (right - left) / (rows * columns)
 
 
 def box(random: RandomState, share: float, rows: int, columns: int) -> Edges:
-    """Of area 1 - `share`, its centre anywhere, cut off at the image's border."""
+    """Draw a box of area 1 - `share` with its centre anywhere, clipped at the image's border."""
     return *side(random, share, rows), *side(random, share, columns)
 
 

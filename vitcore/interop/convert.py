@@ -1,8 +1,7 @@
-"""Weights from and to timm and torchvision, from the papers' .npz: the same function, the same gradients.
+"""Weights from and to timm and torchvision, and from the papers' .npz, with equal outputs and gradients.
 
-A model that this ViT cannot be is refused: the ViT made for it is turned into their model again, without values, and
-compared with theirs module by module, so that nothing is overlooked because nobody thought of it. What only training
-knows (dropout, stochastic depth) is not carried over.
+Models that this ViT cannot represent are refused: the new ViT's counterpart in the other library is built on the meta
+device and compared with the original module by module. Dropout and stochastic depth are not imported.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 Weights = dict[str, Tensor]
 
-# Our names as patterns, theirs in their place.
+# Patterns in our parameter names: replacements in theirs.
 TIMM = {
     r"^stem\.backbone\.": "patch_embed.backbone.",
     r"^stem\.(projection\.)?": "patch_embed.proj.",
@@ -100,9 +99,9 @@ RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole netwo
 
 
 def from_timm(model: TimmViT) -> ViT:
-    """The ViT that computes what an instance of timm's VisionTransformer does; the weights are copied.
+    """Convert timm's VisionTransformer to a ViT that computes the same; the weights are copied.
 
-    A class token that is not pooled is a register here. Raises ValueError naming the part that this ViT does not have.
+    A class token that is not pooled becomes a register. Raises ValueError naming a part that this ViT does not have.
     """
     config = config_of_timm(model)
     mlp: Any = getattr(model.blocks[0], "mlp", None)
@@ -120,7 +119,7 @@ def from_timm(model: TimmViT) -> ViT:
 
 
 def to_timm(model: ViT) -> TimmViT:
-    """timm's VisionTransformer with the weights, the dropout and the stochastic depth of `model`.
+    """Convert `model` to timm's VisionTransformer, including dropout and stochastic depth.
 
     Raises ValueError for a part that timm's model does not have.
     """
@@ -132,7 +131,7 @@ def to_timm(model: ViT) -> TimmViT:
 
 
 def to_timm_state_dict(model: ViT) -> Weights:
-    """The state dict that timm's VisionTransformer of the same sizes loads (`timm_arguments` has the sizes).
+    """Return a state dict for timm's VisionTransformer made with `timm_arguments`.
 
     Raises ValueError for a part that timm's model does not have.
     """
@@ -157,7 +156,7 @@ def to_timm_state_dict(model: ViT) -> Weights:
 
 
 def timm_arguments(config: Config) -> dict[str, Any]:
-    """What timm's VisionTransformer is made with to be `ViT(config)`.
+    """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`.
 
     Raises ValueError for a part that timm's model does not have.
     """
@@ -198,7 +197,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
 
 
 def blocks_of_timm(config: Config) -> dict[str, Any]:
-    """The classes that timm's blocks are made of."""
+    """Return the arguments of timm's VisionTransformer that choose the classes of its blocks."""
     from timm.layers.mlp import GluMlp, Mlp  # late: takes seconds to import
     from timm.layers.norm import LayerNorm, RmsNorm
     from timm.models.vision_transformer import Block, ParallelScalingBlock
@@ -215,7 +214,7 @@ def blocks_of_timm(config: Config) -> dict[str, Any]:
 
 
 def check_together(config: Config) -> None:
-    """Raises ValueError for parts that timm's VisionTransformer has, but not together."""
+    """Raise ValueError for parts that timm's VisionTransformer has, but not together."""
     biased = config.options.get("stem.bias", True)
     gated = MLP[config.mlp].ups > 1
     impossible = {
@@ -233,9 +232,9 @@ def check_together(config: Config) -> None:
 
 
 def from_torchvision(model: TorchvisionViT) -> ViT:
-    """The ViT that computes what an instance of torchvision's VisionTransformer does; the weights are copied.
+    """Convert torchvision's VisionTransformer to a ViT that computes the same; the weights are copied.
 
-    Raises ValueError naming the part that this ViT does not have.
+    Raises ValueError naming a part that this ViT does not have.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))
@@ -246,7 +245,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
 
 
 def to_torchvision(model: ViT) -> TorchvisionViT:
-    """torchvision's VisionTransformer with the weights of `model`, and nothing that it drops in training.
+    """Convert `model` to torchvision's VisionTransformer, without dropout.
 
     Raises ValueError for a part that torchvision's model does not have.
     """
@@ -262,16 +261,16 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 
 
 def load_npz(path: str | PathLike[str]) -> ViT:
-    """The ViT of a checkpoint of google-research/vision_transformer or big_vision, in float32.
+    """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    The arrays say every size, and nothing is unpickled. Raises ValueError naming the array that is missing, has
-    another shape, or belongs to a part that this ViT does not have.
+    Sizes are read off the arrays; nothing is unpickled. Raises ValueError naming the array that is missing, has an
+    unexpected shape, or belongs to a part that this ViT does not have.
     """
     return with_weights(*read_npz(path))
 
 
 def config_of_timm(model: Any) -> Config:
-    """The sizes and parts that timm's model names; what it does not name, `check_alike` finds."""
+    """Read a Config off the attributes of timm's model; `check_alike` finds other differences."""
     from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer  # late: takes seconds
 
     check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
@@ -302,7 +301,7 @@ def config_of_timm(model: Any) -> Config:
 
 
 def plain_block(model: Any) -> dict[str, Any]:
-    """What the blocks of a model of `Block`s are."""
+    """Read the settings of timm's `Block`."""
     from timm.layers.attention import Attention  # late: takes seconds to import
     from timm.layers.diff_attention import DiffAttention
     from timm.layers.mlp import GluMlp, Mlp, SwiGLU
@@ -326,7 +325,7 @@ def plain_block(model: Any) -> dict[str, Any]:
 
 
 def parallel_block(model: Any) -> dict[str, Any]:
-    """What the blocks of a model of `ParallelScalingBlock`s are."""
+    """Read the settings of timm's `ParallelScalingBlock`."""
     block = model.blocks[0]
     if block.out_proj is not None:
         raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
@@ -350,7 +349,7 @@ def norm_of_timm(norm: nn.Module) -> str:
 
 
 def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> str:
-    """Which dense layers have a bias. Raises ValueError for the choice that this ViT does not have."""
+    """Return which dense layers have a bias. Raises ValueError for a choice that this ViT does not have."""
     biased = (qkv.bias is not None, out.bias is not None)
     if biased not in BIASES:
         raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
@@ -358,12 +357,12 @@ def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> str:
 
 
 def scale_of_timm(scale: Any) -> float:
-    """Where layer scale starts; 0 where there is none."""
+    """Return the initial value of layer scale; 0 without one."""
     return 0.0 if isinstance(scale, nn.Identity) else float(scale.init_values)
 
 
 def stem_of_timm(model: Any) -> dict[str, Any]:
-    """Patches, or the paper's ResNet and 1x1 patches of its feature map."""
+    """Read the settings of timm's stem: patches, or the paper's ResNet."""
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
     from timm.models.resnetv2 import ResNetV2
 
@@ -384,7 +383,7 @@ def stem_of_timm(model: Any) -> dict[str, Any]:
 
 
 def config_of_torchvision(model: Any) -> Config:
-    """The sizes and parts that torchvision's model names; what it does not name, `check_alike` finds."""
+    """Read a Config off the attributes of torchvision's model; `check_alike` finds other differences."""
     from torchvision.models import VisionTransformer  # late: takes seconds to import
 
     check_kinds(model, {"": (VisionTransformer,)})
@@ -405,7 +404,7 @@ def config_of_torchvision(model: Any) -> Config:
 
 
 def stem_of_torchvision(projection: Any) -> dict[str, Any]:
-    """Patches, or 3x3 convolutions with batch norm before a 1x1 one (arXiv 2106.14881)."""
+    """Read the settings of torchvision's stem: patches, or convolutions with batch norm (arXiv 2106.14881)."""
     if type(projection) is nn.Conv2d:
         return {"channels": projection.in_channels}
     layers = [layer[0] for layer in projection[:-1]]
@@ -418,7 +417,7 @@ def stem_of_torchvision(projection: Any) -> dict[str, Any]:
 
 
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
-    """timm's model of these sizes, without values. mlp: the class of a gated MLP whose two products are apart."""
+    """Build timm's model on the meta device. mlp: SwiGLU if the gate and the value are separate layers."""
     from timm.layers.mlp import SwiGLU  # late: takes seconds to import
     from timm.models.vision_transformer import VisionTransformer
 
@@ -429,7 +428,7 @@ def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT
 
 
 def torchvision_skeleton(config: Config) -> TorchvisionViT:
-    """torchvision's model of these sizes, without values."""
+    """Build torchvision's model on the meta device."""
     from torchvision.models import VisionTransformer  # late: takes seconds to import
     from torchvision.models.vision_transformer import ConvStemConfig
 
@@ -449,12 +448,12 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
 
 
 def conv_stem(config: Config) -> list[tuple[int, int, int]]:
-    """Channels, kernel and stride of each 3x3 convolution."""
+    """Return channels, kernel size and stride of each 3x3 convolution."""
     return [(channels, 3, stride) for channels, stride in convolutions(config, ConvStem.options(config).channels)]
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raises ValueError unless the modules of these names are exactly of these classes: sizes are read off them."""
+    """Raise ValueError unless the named modules are exactly of these classes, off which sizes are read."""
     for name, allowed in kinds.items():
         module = model.get_submodule(name)
         if type(module) not in allowed:
@@ -463,7 +462,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raises ValueError naming the first module that is in one of them only, or is another in the other."""
+    """Raise ValueError naming the first module that is missing in one model or differs between them."""
     theirs, ours = anatomy(model), anatomy(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -472,23 +471,23 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """The kind and the settings of each module, those that do nothing outside of training left out."""
+    """Return the class and settings of each module, except modules that act in training only."""
     idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
     return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
 
 
 def described(module: nn.Module) -> str:
-    """Kind and settings in one line; timm's own layer norm and GELU are PyTorch's."""
+    """Describe a module's class and settings in one line; timm's layer norm and GELU are called as PyTorch's."""
     kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
     settings = module.extra_repr().replace("approximate='none'", "")
-    unsaid = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d's
-    return f"{kind}({settings}{unsaid})"
+    eps = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d omits it
+    return f"{kind}({settings}{eps})"
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Our names for prefix tokens (p, D) and positions (p + N, D), or (N, D), of any model.
+    """Return prefix tokens (p, D) and positions (p + N, D) or (N, D) under our names.
 
-    A token's position is the same in every image: a register takes it in, the class token keeps it apart.
+    A register absorbs its position, a constant; the class token keeps its own separate.
     """
     patches = config.grid[0] * config.grid[1]
     rows = torch.zeros_like(prefix)
@@ -507,7 +506,7 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
 
 
 def with_weights(config: Config, weights: Weights) -> ViT:
-    """`ViT(config)` with copies of `weights` instead of initial values, of their dtype and on their device."""
+    """Return `ViT(config)` with copies of `weights`, keeping their dtype and device."""
     with torch.device("meta"):
         model = ViT(config)
     copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
@@ -516,7 +515,7 @@ def with_weights(config: Config, weights: Weights) -> ViT:
 
 
 def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Their weights under the names that `rename` gave theirs from."""
+    """Return their weights under our names, by the inverse of `rename`. Raises ValueError for unknown names."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     for name in theirs:
@@ -526,12 +525,12 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
 
 
 def timm_name(config: Config, name: str) -> str:
-    """What timm calls our parameter `name`."""
+    """Return timm's name of our parameter `name`."""
     return renamed(name, {r"^encoder\.norm": "fc_norm"} | TIMM if config.final_norm == "after" else TIMM)
 
 
 def torchvision_name(config: Config, name: str) -> str:
-    """What torchvision calls our parameter `name`."""
+    """Return torchvision's name of our parameter `name`."""
     if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
         convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
         return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
@@ -545,7 +544,7 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
-    """Raises ValueError for a part that the VisionTransformer of `whose` does not have."""
+    """Raise ValueError for a part that the VisionTransformer of library `whose` does not have."""
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:
@@ -554,7 +553,7 @@ def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) ->
 
 
 def side(name: str, size: tuple[int, int]) -> int:
-    """The side of a square."""
+    """Return the side of a square. Raises ValueError for other rectangles."""
     if size[0] != size[1]:
         raise ValueError(f"{name}={size}: this ViT's images and patches are square")
     return size[0]

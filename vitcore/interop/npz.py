@@ -24,8 +24,8 @@ from vitcore.runtime.memory_limits import host_limits
 Weights = dict[str, Tensor]
 Path = str | PathLike[str]
 
-SHARE = 0.5  # of the memory, for arrays: the model made of them takes as much again
-PATCHES = "embedding/kernel"  # in every checkpoint: what stands before it is the prefix of all names
+SHARE = 0.5  # largest share of the memory for arrays: the model takes as much again
+PATCHES = "embedding/kernel"  # in every checkpoint; what precedes it is the prefix of all names
 OUTSIDE = {
     "encoder.norm": "Transformer/encoder_norm",
     "stem": "embedding",
@@ -44,7 +44,7 @@ OUTSIDE = {
 
 @dataclass(frozen=True)
 class Layout:
-    """How one of the two codes numbers the modules of a block, and where it keeps the positions."""
+    """The names that differ between the two codebases: modules of a block, and the position table."""
 
     attention: str
     norm2: str
@@ -60,7 +60,7 @@ BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0
 
 @dataclass
 class Arrays:
-    """The arrays of one file in float32, named without their prefix; remembers which were asked for."""
+    """The arrays of one file in float32, named without their prefix. Records which were used."""
 
     path: Path
     prefix: str
@@ -71,7 +71,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Raises ValueError where there is none of that name and that number of dimensions."""
+        """Return the array of a name. Raises ValueError if it is missing or has another number of dimensions."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -81,7 +81,10 @@ class Arrays:
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
-        """As PyTorch lays it out. Flax has (in, out), heads apart from their width, and (rows, columns, in, out)."""
+        """Return an array in PyTorch's layout.
+
+        Flax stores (in, out), separates heads from their width, and stores kernels as (rows, columns, in, out).
+        """
         tensor = self.get(name)
         if len(shape) == 4 and tensor.ndim == 4:
             tensor = tensor.permute(3, 2, 0, 1)
@@ -103,7 +106,10 @@ class Arrays:
 
 
 def read_npz(path: Path) -> tuple[Config, Weights]:
-    """Raises ValueError naming the array that is missing, has another shape, or belongs to no part of this ViT."""
+    """Read a checkpoint as a Config and weights under our names.
+
+    Raises ValueError naming the array that is missing, has an unexpected shape, or belongs to no part of this ViT.
+    """
     arrays = opened(path)
     config = config_of(arrays)
     with torch.device("meta"):
@@ -120,7 +126,7 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
 
 
 def opened(path: Path) -> Arrays:
-    """Reads what stands beside the patches' kernel; an optimizer's state stands elsewhere."""
+    """Read the arrays under the prefix of the patch kernel, which leaves out an optimizer's state."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return arrays_of(archive, path)
@@ -146,7 +152,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
     try:
         with archive.open(member) as file:
             values = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # zipfile, its decompressors and NumPy's header raise many kinds
+    except Exception as error:  # zipfile, its decompressors and NumPy raise many kinds
         raise ValueError(f"{path}: array {name} cannot be read: {error}") from None
     if values.dtype.kind != "f":
         raise ValueError(f"{path}: array {name} has dtype {values.dtype}, not float16, float32 or float64")
@@ -156,7 +162,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """big_vision's scanned encoder has one array for all layers, stacked: a name for each layer, as without scan."""
+    """Split the arrays of big_vision's scanned encoder, which stack all layers, into one per layer."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():
@@ -166,7 +172,7 @@ def unstacked(tensors: Weights) -> Weights:
 
 
 def config_of(arrays: Arrays) -> Config:
-    """The sizes, off the shapes."""
+    """Read a Config off the shapes of the arrays."""
     layout = arrays.layout
     width = arrays.get(PATCHES, 4).shape[3]
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
@@ -190,7 +196,7 @@ def config_of(arrays: Arrays) -> Config:
 
 
 def stem_of(arrays: Arrays) -> dict[str, Any]:
-    """Patches, or the ResNet of the paper's hybrid: its root and first stage divide the side by 4, the others by 2."""
+    """Read the stem: patches, or the paper's ResNet, whose root and first stage divide the side by 4, others by 2."""
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
         layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26
@@ -203,7 +209,7 @@ def stem_of(arrays: Arrays) -> dict[str, Any]:
 
 
 def side(arrays: Arrays) -> int:
-    """Rows of patches: the positions are a square of them, after the class token's in vit_jax."""
+    """Return the rows of patches: the positions form a square, after the class token's in vit_jax."""
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
     rows = math.isqrt(places)
@@ -213,7 +219,7 @@ def side(arrays: Arrays) -> int:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """The patches' table and the class token's own row; big_vision gives that token none."""
+    """Return the patches' position table and the class token's row, which is 0 in big_vision."""
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:
@@ -226,7 +232,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """The arrays that our parameter `name` is made of: q, k and v are one here, three there."""
+    """Return flax's names of our parameter `name`: several where we join q, k and v."""
     module, _, kind = name.rpartition(".")
     modules = flax_modules(module, layout) if module else ["cls"]
     if kind == "weight":
@@ -235,7 +241,7 @@ def flax_names(name: str, layout: Layout) -> list[str]:
 
 
 def flax_modules(name: str, layout: Layout) -> list[str]:
-    """What flax calls our module `name`."""
+    """Return flax's names of our module `name`."""
     match name.split("."):
         case ["encoder", "blocks", layer, "attention", "qkv"]:
             block = f"Transformer/encoderblock_{layer}/{layout.attention}"

@@ -1,6 +1,6 @@
-"""Blocks of timm that keep in one parameter what this ViT keeps in several, or the other way around.
+"""Conversion between timm's block classes, which join parameters differently.
 
-Names are timm's throughout: those of its `Block` with a packed MLP, and those of the class that a model has.
+All names are timm's. The common form is timm's `Block` with a packed MLP.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 Weights = dict[str, Tensor]
 
-PARALLEL = {  # of a block, Block's names: ParallelScalingBlock's
+PARALLEL = {  # names in Block: names in ParallelScalingBlock
     "norm1": "in_norm",
     "attn.proj": "attn_out_proj",
     "attn.q_norm": "q_norm",
@@ -23,7 +23,7 @@ PARALLEL = {  # of a block, Block's names: ParallelScalingBlock's
 
 
 def separated(weights: Weights, hidden: int) -> Weights:
-    """The weights of parallel blocks under the names of `Block`. hidden: the MLP's width."""
+    """Return the weights of parallel blocks under the names of `Block`. hidden: the MLP's width."""
     back = {theirs: ours for ours, theirs in PARALLEL.items()}
     found: Weights = {}
     for name, values in weights.items():
@@ -39,7 +39,7 @@ def separated(weights: Weights, hidden: int) -> Weights:
 
 
 def joined(weights: Weights) -> Weights:
-    """The weights of `Block`s under the names of parallel ones."""
+    """Return the weights of `Block`s under the names of parallel blocks."""
     found: Weights = {}
     for name, values in weights.items():
         start, rest = of_block(name)
@@ -56,7 +56,7 @@ def joined(weights: Weights) -> Weights:
 
 
 def packed(weights: Weights) -> Weights:
-    """The gate and the value of SwiGLU's MLPs in one product, the gate first."""
+    """Join the gate and the value of SwiGLU MLPs in one matrix, the gate first."""
     found: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:
@@ -67,6 +67,6 @@ def packed(weights: Weights) -> Weights:
 
 
 def of_block(name: str) -> tuple[str, str]:
-    """'blocks.3.' and what follows; '' and the name for what is in no block."""
+    """Split a name into 'blocks.3.' and the rest; into '' and the name outside of blocks."""
     match = re.match(r"blocks\.\d+\.", name)
     return (match[0], name[match.end() :]) if match else ("", name)

@@ -1,4 +1,4 @@
-"""Reading safetensors written by any version: parameters come under the names that they have today."""
+"""Reads safetensors of any version, with parameters renamed to their current names."""
 
 import re
 
@@ -11,12 +11,12 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
-    """The tensors of a trial's weights or checkpoint. Raises SafetensorError for bytes of another kind."""
+    """Load the tensors of a trial's weights or checkpoint. Raises SafetensorError for other bytes."""
     return renamed(safetensors.torch.load(payload))
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """The tensors in a file. Raises OSError, also for a pipe or a device; SafetensorError."""
+    """Load the tensors of a file. Raises SafetensorError, and OSError, also for a pipe or a device."""
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))
 

@@ -1,7 +1,7 @@
-"""One loop: train, evaluate, checkpoint, resume.
+"""The training loop: train, evaluate, checkpoint, resume.
 
-Killed at any moment and started again on the same CPU, a training ends with the weights and the metrics of
-one never killed: all that it depends on is in the checkpoint or is a pure function of the seed and the step.
+A training that is killed and resumed on the same CPU ends with the same weights and metrics as an uninterrupted one.
+Everything that it depends on is in the checkpoint, or is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from vitcore.training.transfer import Weights, weights_for
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-EVALUATION_BATCH = 512  # images at most; how much memory an evaluation takes, nothing else
-EVALUATION_BYTES = 2**26  # of them, on a CPU, which is no faster with more: 111 images of 224 pixels
-CHECKPOINT_SHARE = 0.02  # of the time at most goes into checkpoints
+EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
+EVALUATION_BYTES = 2**26  # most input bytes of one on a CPU, where larger batches are no faster
+CHECKPOINT_SHARE = 0.02  # largest share of the time spent on checkpoints
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -58,13 +58,14 @@ def train(
     checkpoint_seconds: float = 2.0,
     ranks: Alone = ALONE,
 ) -> Outcome:
-    """Trains `config` from the run's checkpoint, if it has one, to the end or to a step at which `stop()`.
+    """Train `config`, from the run's newest checkpoint if there is one, until the end or until `stop()`.
 
-    A checkpoint is made every `checkpoint_seconds`, or less often where that would take more than 2% of the time;
-    0: before every step.
-    `parent`: the weights, as safetensors, of the trial that `init_from` names. `ranks`: the `config.gpus` processes
-    that call this together; the first one's run is written to, its parent taken. Without a `run`, only the outcome is
-    kept. Raises ValueError where data are missing or not what `config` says, or the model cannot fit into memory.
+    run: receives metrics, checkpoints and weights; without one, only the outcome is kept.
+    parent: weights of the trial that `init_from` names, as safetensors.
+    checkpoint_seconds: time between checkpoints, stretched so that they take at most 2% of the time; 0 saves one
+    before every step.
+    ranks: the `config.gpus` processes that make this call together; `run` and `parent` of the first one count.
+    Raises ValueError if data are missing or differ from what `config` says, or if the model cannot fit into memory.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -88,7 +89,7 @@ def train(
 
 
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
-    """From the newest checkpoint, all of which are finite, or from the start; a new suspicion is put on record."""
+    """Make a Training and restore the newest checkpoint, if any; save a new suspicion at once."""
     training = make()
     if (payload := training.ranks.told(run.checkpoint)) is not None:
         training.restore(payload)
@@ -99,13 +100,13 @@ def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -
 
 
 def save(training: Training, run: Run) -> None:
-    """A checkpoint; none of what is no longer finite, which the next evaluation tells: what led there stays."""
+    """Save a checkpoint unless the state is no longer finite; the next evaluation then reports the divergence."""
     if training.ranks.rank == 0 and training.finite():
         run.save_checkpoint(training.step, training.save())
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
-    """Train to the end or until `stop()`. Checkpoints are saved before a step; evaluations follow one."""
+    """Train to the end or until `stop()`. Checkpoints come before a step, evaluations after one."""
     config = training.config
     due, line = evaluation_steps(config), dict[str, Any]()
     saved = shown = time.monotonic()
@@ -145,7 +146,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 
 
 class Training:
-    """The state of a training, all of which is in its checkpoint, and what moves it by one step."""
+    """The state of a training and its step. A checkpoint holds the whole state."""
 
     def __init__(self, config: Config, data: Data, start: Weights | None = None, ranks: Alone = ALONE) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
@@ -156,13 +157,13 @@ class Training:
         own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else own
         self.order = Order(len(data.train), config.seed)
-        # No bound method: what refers to itself stays in memory until Python happens to look for it.
+        # Not a bound method: a reference cycle would keep the tensors in memory until the next garbage collection.
         self.places = partial(places, self.order, config.batch, self.part)
         self.images = data.train.reader(self.places, config.steps)
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.step = 0
-        # The loss of each step since the last evaluation, on the device, so that no step waits for its value.
+        # Losses since the last evaluation, kept on the device so that no step synchronizes with it.
         self.losses = torch.zeros(config.steps, device=self.device)
         self.since = 0
         self.seconds, self.mark = 0.0, time.perf_counter()
@@ -176,15 +177,15 @@ class Training:
             self.average.update(self.step)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Logits (B, classes), or as the objective says, in float32, whatever the precision on the way there."""
+        """Return logits (B, classes), or of the objective's shape, in float32 whatever the precision of training."""
         return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
-        """This rank's part of the next step's batch, augmented and mixed."""
+        """Return this rank's part of the next batch, augmented and mixed."""
         return self.train_step.batch(self.train_step.sent(self.draw()))
 
     def draw(self) -> Inputs:
-        """What the next step has of its own, drawn on the CPU."""
+        """Draw the inputs of the next step on the CPU."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -193,7 +194,7 @@ class Training:
         return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """The random keys of the next step's images, on the CPU; None where nothing needs them."""
+        """Return the random keys (B,) of the next step's images, on the CPU; None if nothing uses them."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
         if not (config.augment != "none" or noisy or self.goal.keyed):
@@ -202,7 +203,7 @@ class Training:
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
     def evaluate(self) -> dict[str, Any]:
-        """A line of metrics, from the validation images alone. Raises DivergedError."""
+        """Return a line of metrics; `val_*` are computed on the validation images. Raises DivergedError."""
         with self.off_the_clock():
             losses = self.finite_losses()
             loss, correct = self.measure(self.data.val)
@@ -222,7 +223,7 @@ class Training:
         }
 
     def finite_losses(self) -> Tensor:
-        """Those since the last evaluation, on the CPU. Raises DivergedError with the step of the first that is not."""
+        """Return the losses since the last evaluation, on the CPU. Raises DivergedError at the first non-finite one."""
         losses = self.losses[: self.since].cpu()
         finite = losses.isfinite()
         if not finite.all():
@@ -230,25 +231,25 @@ class Training:
         return losses
 
     def verify(self) -> None:
-        """After a step on the way to the suspected one, and after that one. Raises DivergedError."""
+        """Check the losses up to the suspected step, and drop the suspicion after it. Raises DivergedError."""
         with self.off_the_clock():
             self.finite_losses()
         if self.step >= self.suspicion.step:
             self.suspicion = self.suspicion.refuted()
 
     def finite(self) -> bool:
-        """Whether all that a checkpoint would hold is."""
+        """Tell whether every tensor of the checkpoint is finite."""
         with self.off_the_clock():
             return all(bool(tensor.isfinite().all()) for tensor in self.state().values())
 
     def test(self) -> tuple[float, np.ndarray[Any, Any]]:
-        """Loss, and what was right, on the test images: once, at the end."""
+        """Return test loss and correctness of each test image. Called once, at the end."""
         with self.off_the_clock():
             return self.measure(self.data.test)
 
     @torch.no_grad()
     def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Cross-entropy, and for each image (n,) whether it is right, or how much of it."""
+        """Return the mean cross-entropy and each image's correctness (n,): 0 or 1, or a share in between."""
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
             mine = partial(self.answers, images.at(self.ranks.share(len(images))))
@@ -259,7 +260,7 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """What is kept of the logits of n images, `size` at a time, and what they are compared with."""
+        """Return the answers of n images, computed `size` at a time, and their targets."""
         keys = self.goal.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
@@ -273,7 +274,7 @@ class Training:
         return answers, targets
 
     def save(self) -> bytes:
-        """Everything that the rest of the training depends on, as safetensors."""
+        """Return the checkpoint, as safetensors."""
         with self.off_the_clock():
             return safetensors.torch.save(self.state())
 
@@ -292,7 +293,7 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes) -> None:
-        """The state that `save` gave."""
+        """Restore the state from a checkpoint made by `save`."""
         tensors = read_tensors(payload)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
@@ -304,19 +305,19 @@ class Training:
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
-        if "micro_batch" in tensors:  # from here on not in the checkpoints of earlier versions
+        if "micro_batch" in tensors:  # earlier versions' checkpoints lack these two
             self.train_step.micro_batch = min(self.train_step.micro_batch, int(tensors["micro_batch"]))
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
-        """Those that were tested, as safetensors."""
+        """Return the weights that were tested, as safetensors."""
         kept = self.average or self.model
         return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """What happens inside is not training time; what the device was given before it is."""
+        """Exclude the body from the training time. Work queued on the device before it still counts."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.mark
@@ -346,23 +347,23 @@ class Training:
 
 
 def places(order: Order, batch: int, part: Places, step: int) -> Indices:
-    """Where a rank's images of a step stand in the training data."""
+    """Return the indices, in the training data, of a rank's images of a step."""
     return order.places(step * batch, batch)[part]
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """How many images are evaluated at once; packs have some such batches more in memory, read ahead."""
+    """Return the number of images evaluated at once. Packs hold a few more such batches in memory, read ahead."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))
 
 
 def evaluation_steps(config: Config) -> list[int]:
-    """Where the metrics get a line: evenly spaced, the last step among them."""
+    """Return the steps after which to evaluate: evenly spaced, including the last."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, without it."""
+    """Return the tensors whose names begin with `prefix`, with the prefix removed."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

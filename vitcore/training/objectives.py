@@ -1,4 +1,4 @@
-"""What is learned from the images: their labels, or what they look like. One class and one line of OBJECTIVE each.
+"""Training objectives: predict the label, or masked patches. One class and one line of OBJECTIVE each.
 
 Shapes: B images, C channels, N patches, M = N // 2 of them corrupted.
 """
@@ -24,59 +24,59 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-NO_EPOCH = 2**32 - 1  # under which evaluations draw: no training comes so far
+NO_EPOCH = 2**32 - 1  # the epoch of an evaluation's random keys, which no training reaches
 
 
 class Objective(Variant):
-    """Which model is trained, against which targets, and what is counted as right."""
+    """Chooses the model to train, its targets, the loss, and what counts as correct."""
 
     slot = "objective"
-    keyed: ClassVar[bool] = False  # whether model and targets are made of the images' keys, in evaluations too
-    labels: ClassVar[bool] = True  # whether an image is right or wrong, so that arms can be compared image by image
+    keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, in evaluations too
+    labels: ClassVar[bool] = True  # whether each image is simply right or wrong, so that arms can be paired by image
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     @classmethod
     def model(cls, config: Config) -> ViT:
-        """What is trained: images (B, C, H, W) and their keys (B,) to logits (B, *shape)."""
+        """Return the model to train: images (B, C, H, W) and their keys (B,) to logits (B, *shape)."""
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the logits of one image; the classes last."""
+        """The shape of one image's logits, classes last."""
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """What an evaluation makes its random choices of: the same at every evaluation. None where it makes none."""
+        """Return random keys (n,) for an evaluation, the same each time; None if the objective draws nothing."""
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
-        """What the logits are compared with, of bytes (B, C, H, W) as the model sees them."""
+        """Return the targets of images, given as the bytes (B, C, H, W) that the model sees, and labels (B,)."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean over the images."""
+        """Return the mean loss over the images."""
         return F.cross_entropy(logits, targets, label_smoothing=self.config.label_smoothing)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """What an evaluation keeps of the logits (B, ...) of some images."""
+        """Reduce a batch's logits (B, ...) to what `verdict` needs of them."""
         return logits
 
     def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-        """The mean cross-entropy, and how right each image is (n,), of the answers and targets of all images."""
+        """Return the mean cross-entropy and each image's correctness (n,), from all answers and targets."""
         raise NotImplementedError
 
 
 class Classification(Objective):
-    """The class of the image, by cross-entropy (arXiv 2010.11929, section 3.1)."""
+    """Predicts the class of the image by cross-entropy (arXiv 2010.11929, section 3.1)."""
 
     numerics = 1
 
     class Options(Objective.Options):
-        """The loss. Metrics stay those of cross-entropy."""
+        """The training loss. Metrics always use cross-entropy."""
 
-        #: Binary cross-entropy is the mean over the classes, each alone, where every class of a mixed image is right
+        #: Binary cross-entropy treats each class separately; all classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
         loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
 
@@ -108,11 +108,11 @@ class Classification(Objective):
 
 
 class MaskedPatch(Objective):
-    """The 3-bit mean colour of each patch of a corrupted half (arXiv 2010.11929, section B.1.2).
+    """Predicts the 3-bit mean colour of corrupted patches, half of all (arXiv 2010.11929, section B.1.2).
 
-    512 classes of RGB, 8 of grey: the range of the data's bytes is cut into 8 shades a channel. Accuracies and losses
-    of such a trial are those of the colours of corrupted patches; which ones, and how, is a function of (seed, epoch,
-    image), and at evaluations of (seed, image).
+    Each channel has 8 shades, so RGB has 512 classes and grayscale 8. Accuracy and loss are those of the corrupted
+    patches. Which patches are corrupted, and how, is a function of (seed, epoch, image); in evaluations of (seed,
+    image).
     """
 
     numerics = 1
@@ -125,7 +125,7 @@ class MaskedPatch(Objective):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Mixed images have no colours of their own."""
+        """Raise ConfigError for settings that this objective does not support, such as mixup."""
         impossible = {
             f"model={config.model}: objective=masked-patch is of this package's ViT": bool(config.model),
             f"head={config.head}: objective=masked-patch predicts by one layer: linear": config.head != "linear",
@@ -145,7 +145,7 @@ class MaskedPatch(Objective):
         return math.prod(self.config.grid) // 2, SHADES**self.config.channels
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
-        """(B, M)"""
+        """Return the colour classes of the corrupted patches (B, M)."""
         assert keys is not None
         colours = mean_colours(pixels, self.config.patch, self.levels)  # (B, N)
         return colours.gather(1, corrupted(keys, colours.shape[1]))
@@ -154,7 +154,7 @@ class MaskedPatch(Objective):
         return super().loss(logits.flatten(0, 1), targets.flatten())
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of each patch its cross-entropy and whether it is right (B, M, 2): the logits of all images are too many."""
+        """Return cross-entropy and correctness of each patch (B, M, 2), which take less memory than the logits."""
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)
 

@@ -1,4 +1,4 @@
-"""What the optimiser sees: parameter groups, and the optimisers. One class and one line of OPTIMIZER each."""
+"""Optimizers and their parameter groups. One class and one line of OPTIMIZER each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 
 
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
-    """The optimiser of `config`. Each group of parameters has its `weight_decay` and its share `lr_scale` of `lr`."""
+    """Return the optimizer of `config`. Each parameter group has a `weight_decay` and a factor `lr_scale` of `lr`."""
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -39,7 +39,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step; each group takes its share. One that is a tensor stays where it is."""
+    """Set the learning rate, times each group's `lr_scale`. Rates that are tensors are changed in place."""
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
@@ -49,17 +49,18 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Weights of dense layers and convolutions do, unless they are the position's.
+    """Tell whether weight decay applies: to weights of dense layers and convolutions outside the position embedding.
 
-    Biases, norms, everything of the position, class token, registers and other bare vectors and tables do not.
+    Biases, norms, position embeddings, class token, registers and other bare tensors are exempt.
     """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
 
 def layer_id(name: str, layers: int) -> int:
-    """0 for what embeds, i + 1 for block i, `layers` + 1 for norm, pooling and head (arXiv 2106.08254, BEiT's code).
+    """Return the layer of a parameter for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    The i-th entry of a list of the position belongs to block i, where it acts; what all layers share, to what embeds.
+    0: stem, position and tokens. i + 1: block i, and the position parameters of that block alone. `layers` + 1: final
+    norm, pooling and head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -67,32 +68,32 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Makes an optimizer, of `torch.optim` where it has one."""
+    """Makes an optimizer: `torch.optim`'s where there is one."""
 
     slot = "optimizer"
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """`groups`: parameters with their weight decay. The training sets each group's `lr` before each step."""
+        """Return an optimizer of parameter groups. The training loop sets each group's `lr` before each step."""
         raise NotImplementedError
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Whether a parameter is in a group of its own kind, which the groups say under this name."""
+        """Tell whether a parameter needs separate treatment; its group then has `apart=True`."""
         return False
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        """The weights that are evaluated and kept, where they are not the model's own."""
+        """Return the averaged weights to evaluate and save; None for the model's own."""
         return None
 
 
 class Moments(Optimizer.Options):
-    """Options of Adam."""
+    """The options of Adam."""
 
-    beta1: Beta = 0.9  #: Decay of the average of the gradient.
-    beta2: Beta = 0.999  #: Decay of the average of its square.
-    eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the divisor.
+    beta1: Beta = 0.9  #: Decay of the gradient's running average.
+    beta2: Beta = 0.999  #: Decay of the squared gradient's running average.
+    eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator.
 
 
 class AdamW(Optimizer):
@@ -101,7 +102,7 @@ class AdamW(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """Of the moments."""
+        """The options of Adam."""
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
@@ -109,12 +110,12 @@ class AdamW(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (arXiv 1412.6980); weight decay is part of the gradient (L2)."""
+    """Adam (arXiv 1412.6980); weight decay is added to the gradient (L2)."""
 
     numerics = 1
 
     class Options(Moments):
-        """Of the moments."""
+        """The options of Adam."""
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
@@ -122,21 +123,24 @@ class Adam(Optimizer):
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
-    """The options of Adam as PyTorch spells them."""
+    """Return the options of Adam as arguments of `torch.optim`."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum, as arXiv 2010.11929 fine-tunes (B.1.1); weight decay is L2."""
+    """Stochastic gradient descent with momentum, as used for fine-tuning in arXiv 2010.11929, B.1.1.
+
+    Weight decay is added to the gradient (L2).
+    """
 
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The momentum."""
+        """The options of momentum."""
 
-        momentum: Beta = 0.9  #: The paper's.
-        nesterov: bool = False  #: Whether the gradient looks ahead by the momentum (arXiv 1212.0901, equation 7).
+        momentum: Beta = 0.9  #: Decay of the momentum; the default is the paper's.
+        nesterov: bool = False  #: Use Nesterov momentum (arXiv 1212.0901, equation 7).
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -154,13 +158,13 @@ class SGD(Optimizer):
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay (arXiv 2302.06675).
 
-    The paper takes a learning rate 3 to 10 times smaller than AdamW's, and a weight decay as many times larger.
+    The paper recommends a learning rate 3 to 10 times smaller than AdamW's, and a weight decay 3 to 10 times larger.
     """
 
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The two decays."""
+        """The decay rates."""
 
         beta1: Beta = 0.9  #: Share of the momentum in an update.
         beta2: Beta = 0.99  #: Decay of the momentum.
@@ -174,17 +178,17 @@ class Lion(Optimizer):
 class Muon(Optimizer):
     """Orthogonalized momentum for the matrices of the blocks (https://kellerjordan.github.io/posts/muon/).
 
-    It is `torch.optim.Muon`; AdamW has the rest. Updates have the size of AdamW's (0.2 sqrt(max(rows, columns)): arXiv
-    2502.16982, equation 4), so that both take one learning rate and one weight decay. Queries, keys and values are one
-    matrix. Newton-Schulz runs in bf16.
+    This is `torch.optim.Muon`; AdamW trains all other parameters. Updates are scaled to the size of AdamW's by
+    0.2 sqrt(max(rows, columns)) (arXiv 2502.16982, equation 4), so both share learning rate and weight decay. Queries,
+    keys and values form one matrix. Newton-Schulz iterations run in bf16.
     """
 
     numerics = 1
 
     class Options(Moments):
-        """The momentum, and the options of AdamW for the rest."""
+        """Muon's momentum, and the options of AdamW for the other parameters."""
 
-        momentum: Beta = 0.95  #: Muon's own.
+        momentum: Beta = 0.95  #: Decay of Muon's momentum.
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -206,7 +210,7 @@ class Muon(Optimizer):
 
 
 class Together(optim.Optimizer):
-    """Optimizers of different parameters as one: the groups of all, and one state."""
+    """Combines optimizers of different parameters into one that has their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
         super().__init__([group for one in optimizers for group in one.param_groups], {})
@@ -220,15 +224,15 @@ class Together(optim.Optimizer):
 
 
 class ScheduleFree(Optimizer):
-    """AdamW that evaluates an average of the weights (arXiv 2405.15682).
+    """Schedule-free AdamW, which evaluates an average of the weights (arXiv 2405.15682).
 
-    It needs no decay of the learning rate: `schedule=constant` with `schedule.cooldown=0`.
+    The learning rate needs no decay: use `schedule=constant` with `schedule.cooldown=0`.
     """
 
     numerics = 1
 
     class Options(Moments):
-        """`beta1` interpolates between the newest weights and their average, where gradients are taken."""
+        """The options of Adam; `beta1` interpolates between the newest weights and their average for the gradient."""
 
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
 

@@ -35,17 +35,18 @@ if TYPE_CHECKING:
     from vitcore.data.splits import Data
     from vitcore.training.distributed import Alone
 
-WARM_UP = 4  # eager steps before the capture: libraries, autograd and the optimizer set themselves up
-TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # of the gradient's norm: equal kernels in another order
-NONE, ASKED = "none: ", "cuda_graph=off"  # how the record of a step without a graph begins, and one that was asked for
+WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
+TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
+NONE, ASKED = "none: ", "cuda_graph=off"  # the record of a step without a graph; the reason if the user chose that
 TIED = "batch norm ties the images of a batch together: lower batch"
 
 
 class Inputs(NamedTuple):
-    """What one step has of its own; everything else stays where it is in memory.
+    """The inputs that change from step to step. All other tensors stay at their addresses.
 
-    places (B,): of the images in the training data. pixels (B, C, S, S): bytes of a stream, or augmented before.
-    keys (B,): of what is random about each image. choices (B, n): of the augmentation. mixing (6,): of the batch.
+    places (B,): indices of the images in the training data. pixels (B, C, S, S): bytes, if streamed or already
+    augmented. keys (B,): random keys of the images. choices (B, n): the augmentation's draws. mixing (6,): those of
+    mixup and cutmix.
     """
 
     places: Tensor
@@ -55,15 +56,15 @@ class Inputs(NamedTuple):
     mixing: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        """The same of each tensor."""
+        """Apply a function to each tensor that is not None."""
         return self._replace(**{name: function(own) for name, own in self._asdict().items() if own is not None})
 
 
 class Batch(NamedTuple):
-    """What the model sees in one step.
+    """One batch as the model sees it.
 
-    images (B, C, H, W), standardised; targets: labels (B,), where images are mixed shares (B, classes), or as
-    the objective says; keys (B,), what random choices about each image are made of, where any are made.
+    images (B, C, H, W): standardised. targets: labels (B,), class probabilities (B, classes) of mixed images, or what
+    the objective defines. keys (B,): random keys of the images, or None.
     """
 
     images: Tensor
@@ -71,15 +72,15 @@ class Batch(NamedTuple):
     keys: Keys
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Micro-batches of `size` images, the last of what is left."""
+        """Yield micro-batches of `size` images; the last may be smaller."""
         keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
         return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 
 
 class TrainStep:
-    """The model, its optimizer, and what moves them by one step.
+    """Trains the model one step at a time: eagerly, compiled, or as one CUDA graph.
 
-    facts: how steps are computed, as far as that has been found out since they were last taken from here.
+    facts: how steps are computed (compiled, graph or the reason against it), for `env.json`; the loop empties it.
     """
 
     def __init__(self, config: Config, data: Data, start: Weights | None, ranks: Alone) -> None:
@@ -88,7 +89,7 @@ class TrainStep:
         self.model: Model = ranks.prepared(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
-        self.parameters = list(self.model.parameters())  # looked for once: it shows in a small step
+        self.parameters = list(self.model.parameters())  # collected once: measurable in a small step
         self.replica = ranks.replica(self.model)
         self.compiling = compiles(config, self.device.type)
         self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
@@ -106,7 +107,7 @@ class TrainStep:
         self.replay: Callable[[], None] | None = None
         self.loss = torch.empty(0)
         if not self.eager:
-            for group in self.optimizer.param_groups:  # which the graph reads there
+            for group in self.optimizer.param_groups:  # the graph reads the rate at this address
                 group["lr"] = torch.zeros((), device=self.device)
         elif self.device.type == "cuda":
             self.facts["cuda_graph"] = NONE + self.eager
@@ -129,11 +130,11 @@ class TrainStep:
         return self.loss
 
     def first(self, inputs: Inputs, rate: float) -> Tensor:
-        """The first step, in which the model is compiled. Where that fails, it is trained as it is."""
+        """Take the first step, which compiles the model. If that fails, train without compilation."""
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, rate)
-        except Exception as error:  # of whatever compilers are there; the model's own come again
+        except Exception as error:  # compilers raise many kinds; an error of the model itself recurs below
             if out_of_memory(error):
                 raise
             self.trained = self.model
@@ -145,20 +146,20 @@ class TrainStep:
     # -- what a step computes ------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Gradients, in the pieces that fit into memory, and the optimizer's step."""
+        """Compute gradients, in micro-batches that fit into memory, and take the optimizer's step."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         self.move()
         return loss
 
     def update_as_captured(self) -> Tensor:
-        """The same in pieces of a fixed size: a graph cannot try smaller ones."""
+        """Take a step with micro-batches of the size found so far: a graph cannot retry with smaller ones."""
         loss = self.gradients(self.batch(self.inputs), self.micro_batch)
         self.move()
         return loss
 
     def drawn(self, inputs: Inputs) -> Inputs:
-        """The same with what the augmentation draws, or with the images that it has changed."""
+        """Add the augmentation's draws, or the augmented images where a graph cannot hold the augmentation."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.held and isinstance(self.augment, Drawn):
@@ -167,7 +168,7 @@ class TrainStep:
         return inputs._replace(pixels=self.augment(self.pixels(there), inputs.keys))
 
     def batch(self, inputs: Inputs) -> Batch:
-        """This rank's part of the step's batch, augmented and mixed."""
+        """Return this rank's part of the batch, augmented and mixed."""
         if self.beforehand:
             assert inputs.pixels is not None
             pixels = inputs.pixels
@@ -184,26 +185,26 @@ class TrainStep:
         return Batch(images, targets, inputs.keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
-        """Bytes as the augmentation takes them."""
+        """Return the bytes that the augmentation takes: uncropped if it crops itself."""
         train = self.data.train
         pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
         assert pixels is not None
         return pixels if self.augment.cuts else train.seen(pixels)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Those of the mean loss over the whole batch; this rank's part of that loss. `size` images at a time."""
+        """Accumulate gradients over micro-batches of `size` images; return this rank's part of the mean loss."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for some in self.replica.each(batch.split(size)):
             loss = self.replica.loss(self.objective, some)
             if (share := self.ranks.count * len(some.images) / self.config.batch) != 1:
-                loss = loss * share  # with 1 it would show in a small model's step
+                loss = loss * share  # skipped for 1: measurable in a small model's step
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 
     def objective(self, batch: Batch) -> Tensor:
-        """The mean loss over the images of `batch`."""
+        """Return the mean loss over the images of `batch`."""
         outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
         return self.goal.loss(outputs, batch.targets)
 
@@ -216,28 +217,28 @@ class TrainStep:
     # -- as one graph --------------------------------------------------------------------------------------------------
 
     def captured(self, inputs: Inputs, rate: float) -> Tensor:
-        """Capture the step, and take this one by the graph if that agrees with an eager step, else by the latter."""
+        """Capture the step and take it: by the graph if it agrees with an eager step, eagerly otherwise."""
         self.optimizer.zero_grad()
         try:
             with capturable(self.optimizer):
                 self.replay, self.loss = capture(self.update_as_captured)
             gradients = [parameter.grad for parameter in self.parameters]
-            self.fill(inputs)  # other images than those of the capture
+            self.fill(inputs)  # images other than the captured ones
             if self.agrees(self.replay, gradients):
-                self.optimizer.zero_grad()  # those of the eager step
+                self.optimizer.zero_grad()  # frees the eager step's gradients
                 self.facts["cuda_graph"] = "the step after augmentation" if self.beforehand else "the whole step"
                 return self.loss
             self.give_up("its gradients differ from an eager step's")
-        except Exception as error:  # whatever cannot be captured; an error of the step's own comes again
+        except Exception as error:  # a capture fails in many ways; an error of the step itself recurs below
             self.give_up(f"{type(error).__name__}: {first_line(error)}")
         set_rate(self.optimizer, rate)
         return self.update(self.sent(inputs))
 
     def agrees(self, replay: Callable[[], None], gradients: list[Tensor | None]) -> bool:
-        """Replay the graph; whether its `gradients` are those of an eager step from the same state.
+        """Replay the graph and tell whether its `gradients` equal an eager step's from the same state.
 
-        They differ where a value of the host, or the batch of the capture, became a part of the graph. Then, and after
-        an error, the state is what it was.
+        They differ if a host value or the captured batch was frozen into the graph. Then, and after an error, the
+        state before the replay is put back.
         """
         state, agreed = self.state(), False
         before = [tensor.clone() for tensor in state]
@@ -254,7 +255,7 @@ class TrainStep:
         return agreed
 
     def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
-        """Whether they differ by rounding alone."""
+        """Tell whether two lists of gradients differ by no more than rounding."""
         if [one is None for one in gradients] != [other is None for other in expected]:
             return False
         ours, theirs = ([gradient for gradient in own if gradient is not None] for own in (gradients, expected))
@@ -262,7 +263,7 @@ class TrainStep:
         return bool(off <= TOLERANCE[self.config.precision] * whole)
 
     def state(self) -> list[Tensor]:
-        """All that a step changes."""
+        """Return every tensor that a step changes."""
         moments = (tensor for own in self.optimizer.state.values() for tensor in own.values())
         return [*self.model.state_dict().values(), *(tensor for tensor in moments if isinstance(tensor, Tensor))]
 
@@ -272,10 +273,10 @@ class TrainStep:
         self.facts["cuda_graph"] = NONE + reason
         self.optimizer.zero_grad()
         for group in self.optimizer.param_groups:
-            group["lr"] = 0.0  # a number again, set at each step
+            group["lr"] = 0.0  # a float again, which `set_rate` replaces
 
     def fill(self, inputs: Inputs) -> None:
-        """Put what this step has of its own where the graph reads it."""
+        """Copy the inputs to the addresses that the graph reads."""
         if self.warm == 0:
             self.inputs = inputs.map(lambda own: own.to(self.device, copy=True))
             return
@@ -284,17 +285,17 @@ class TrainStep:
                 fixed.copy_(own.pin_memory() if own.device != self.device else own, non_blocking=True)
 
     def sent(self, inputs: Inputs) -> Inputs:
-        """The same, on the device."""
+        """Return the inputs on the device."""
         return inputs.map(partial(sent, device=self.device))
 
 
 def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer) -> str:
-    """Why a step is not one CUDA graph; "" where that is tried."""
+    """Return why a step cannot be one CUDA graph; "" if capturing is worth trying."""
     reasons = {
         "a CPU has none": device != "cuda",
         ASKED: config.cuda_graph == "off",
         f"gpus={config.gpus}: gradients are exchanged between launches": config.gpus > 1,
-        # Others may count their steps on the host, and a graph would repeat the number of its capture.
+        # Other optimizers may count steps on the host; a graph would repeat the count of its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
     }
     return next((reason for reason, true in reasons.items() if true), "")
@@ -302,7 +303,7 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer) -> 
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Tell PyTorch's optimizers, which refuse a capture by themselves. A fused one computes the same with it."""
+    """Set `capturable`, without which PyTorch's optimizers refuse a capture. Fused ones compute the same with it."""
     told = [group for group in optimizer.param_groups if "capturable" in group]
     for group in told:
         group["capturable"] = True
