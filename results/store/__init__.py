@@ -177,12 +177,7 @@ class TrialState:
 
     def read(self, name: str) -> bytes:
         """Read a file of the attempt. Raises FileNotFoundError; Broken if it differs from the recorded one."""
-        try:
-            return vouched(self.result, name, read_bytes(f"{self.folder}/{name}"))
-        except FileNotFoundError:
-            if self.result is not None and name in self.result.get("files", {}):
-                raise Broken(f"{name}: gone, though its result was published with it") from None
-            raise
+        return read_vouched(self.result, f"{self.folder}/{name}")
 
     @property
     def weights(self) -> Path:
@@ -191,9 +186,16 @@ class TrialState:
         return self.attempt / "weights.safetensors"
 
 
-def vouched(result: Json | None, name: str, payload: bytes) -> bytes:
-    """Return `payload`, the bytes of the file `name`. Raises Broken if the result recorded other bytes."""
+def read_vouched(result: Json | None, path: str) -> bytes:
+    """Read a file. Raises FileNotFoundError; Broken if the result recorded other bytes of that name."""
+    name = os.path.basename(path)
     recorded = (result or {}).get("files", {}).get(name)  # results of 0.11 and before recorded none
+    try:
+        payload = read_bytes(path)
+    except FileNotFoundError:
+        if recorded is not None:
+            raise Broken(f"{name}: gone, though its result was published with it") from None
+        raise
     if recorded is not None and hashlib.sha256(payload).hexdigest() != recorded:
         raise Broken(f"{name}: edited or damaged since its result was published")
     return payload
@@ -263,8 +265,8 @@ class Trial:
 
     def config(self, result: Json | None = None) -> Json:
         """The content of config.json, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
-        path = self.path / CONFIG
-        return parse_json(vouched(result, CONFIG, read_bytes(path)), path, TrialConfig)
+        path = f"{self.folder}/{CONFIG}"
+        return parse_json(read_vouched(result, path), path, TrialConfig)
 
     def ensure_no_links(self) -> None:
         """Raises ValueError if a folder that attempts or evals are written to is a link."""

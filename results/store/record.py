@@ -31,8 +31,9 @@ PROVENANCE = (
 )
 THEN = " then "  # between the values of attempts that one trial was resumed through
 NAMED = tuple(name for name in PROVENANCE if name != "plugins")
-PARTS = ("config", "provenance", "history", "correct")
-FOR_TABLES = ("provenance", "correct")  # a third of the time, for many trials
+FILES = {"config": store.CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
+PARTS = tuple(FILES)
+FOR_TABLES = ("provenance", "correct")  # the rest is only verified: a third of the time, for many trials
 SHARE = 500  # trials that are worth a process
 ONE_TURN = 100  # that one reads before it takes others
 MOST = 16  # processes: a file server is asked by others too
@@ -104,6 +105,10 @@ def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     if later := evals.summary(trial, state.result):
         values["evals"] = json.dumps(later, sort_keys=True)
     correct = troubles.kept(lambda: read_correct(state)) if "correct" in parts else None
+    for part, name in FILES.items() if parts else ():
+        if part not in parts:  # then it is verified at least
+            folder = trial.folder if part == "config" else state.folder
+            troubles.kept(partial(store.read_vouched, state.result, f"{folder}/{name}"))
     return Record(values | {"reason": troubles.joined(state.reason)}, history, correct)
 
 

@@ -335,7 +335,7 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
         return ("finished", reason) if reason else None
     if trial.status == "diverged":
         step = trial.diverged_at_step
-        return "diverged", "" if math.isnan(step) else f"at step {step:.0f}"
+        return "diverged", "; ".join(filter(None, ["" if math.isnan(step) else f"at step {step:.0f}", trial.reason]))
     return "failed" if trial.status == "failed" else "missing", trial.reason
 
 

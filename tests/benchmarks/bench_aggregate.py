@@ -4,6 +4,7 @@ Beside them the floor: a Python that imports the packages of others that the com
 Nothing is trained: the store writes one trial, the others are copies with results of their own.
 """
 
+import hashlib
 import json
 import resource
 import subprocess
@@ -81,12 +82,14 @@ def copy(
     for name in ("released.json", "env.json", "metrics.jsonl"):
         (mine / name).write_bytes((theirs / name).read_bytes())
     (trial.path / "config.json").write_text(json.dumps({"schema": store.SCHEMA, "id": trial.id, "config": config}))
-    result = store.read_json(theirs / "result.json") | {"id": trial.id}
-    result["metrics"] |= {"test_accuracy": float(correct.mean())}
-    (mine / "result.json").write_text(json.dumps(result | {"checksum": store.checksum(result)}, indent=1))
-    (trial.path / "result.json").hardlink_to(mine / "result.json")
     with open(mine / "correct.npz", "wb") as file:
         np.savez_compressed(file, index=index.astype(np.int32), correct=correct)
+    result = store.read_json(theirs / "result.json") | {"id": trial.id}
+    result["metrics"] |= {"test_accuracy": float(correct.mean())}
+    paths = [trial.path / "config.json", *(mine / name for name in store.VOUCHED)]
+    result["files"] = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    (mine / "result.json").write_text(json.dumps(result | {"checksum": store.checksum(result)}, indent=1))
+    (trial.path / "result.json").hardlink_to(mine / "result.json")
 
 
 def seconds(*command: str) -> tuple[float, float]:

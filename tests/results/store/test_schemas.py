@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic
 from hostile_files import DEEP, ended, mutations
+from in_process import called
 
 from ablations.planning import jobs
 from ablations.planning.prepare import prepare
@@ -168,6 +169,32 @@ def test_what_was_edited_after_its_result_is_left_out_and_named(tmp_path: Path, 
     assert rows.loc[trial.id, "status"] == "finished"
     assert rows.loc[trial.id, "reason"] == f"{name}: edited or damaged since its result was published"
     assert set(rows.drop(trial.id)["reason"]) == {""}
+
+
+@pytest.mark.parametrize("words", [("table",), ("compare", "runs", "runs"), ("export", "--out", "a.csv"), ("report",)])
+def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Another learning rate in config.json, other epochs in a curve, also of a trial that diverged; a file removed."""
+    plan = synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"})
+    ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
+    records = synthetic.simulate(plan)
+    synthetic.write(tmp_path / "runs", plan, {ids[4]: synthetic.changed(records[ids[4]], status="diverged")})
+    edits = {"config.json": '"lr": 0.002', "metrics.jsonl": '"epoch": 3.3', "env.json": "laptop"}
+    for trial_id, (name, old) in zip([ids[0], ids[1], ids[4]], edits.items(), strict=True):
+        folder = store.trial(tmp_path / "runs", trial_id).path
+        path = folder / name if name == "config.json" else folder / "attempts/0001" / name
+        content = path.read_text()
+        assert old in content
+        path.write_text(content.replace(old, old[:-1] + "9"))
+    (store.trial(tmp_path / "runs", ids[2]).path / "config.json").unlink()
+    monkeypatch.chdir(tmp_path)
+    status, told, _ = called(monkeypatch, *words)
+    told += "".join(path.read_text() for path in [*tmp_path.glob("*.csv"), *tmp_path.glob("runs/*.html")])
+    assert status == 0
+    for name in edits:
+        assert f"{name}: edited or damaged since its result was published" in told
+    assert "config.json: gone, though its result was published with it" in told
 
 
 @pytest.mark.parametrize("edit", ['"margin": 0.03', '"seeds": [\n  0'])
