@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor
@@ -14,14 +15,41 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
     """What repeats all launches of `function`, and the tensor that then holds its result. Nothing is computed yet.
 
     Raises whatever the function raises, and RuntimeError where it reads a value from the GPU or has no fixed shapes.
-    Other threads may use the GPU meanwhile, as those that read images ahead do.
+    Call it `without_waiting` first: PyTorch before 2.14 does not recover all memory after a capture that failed. Other
+    threads may use the GPU meanwhile, as those that read images ahead do.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.current_stream()
-    # The outer one: after a capture that failed, PyTorch may stay on the stream of the capture.
-    with torch.cuda.stream(here), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = function()
-    return graph.replay, result
+    reason: Exception | None = None
+    try:
+        # The outer one: after a capture that failed, PyTorch may stay on the stream of the capture.
+        with torch.cuda.stream(here), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            try:
+                result = function()
+            except Exception as error:
+                reason = error  # to end an invalid capture raises another one, which says less
+                raise
+        return graph.replay, result
+    except Exception as error:
+        raise (reason or error) from None
+    finally:
+        reason = None  # an error that refers to this frame would keep the graph's memory
+
+
+@contextmanager
+def without_waiting(device: torch.device) -> Iterator[None]:
+    """Inside, operations that make the host wait for a GPU raise RuntimeError: no graph can hold them."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    with catch_warnings():
+        simplefilter("ignore")  # PyTorch calls the mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 @contextmanager
@@ -29,9 +57,11 @@ def aside(device: torch.device) -> Iterator[None]:
     """Run what is inside on a stream of its own, as autograd and the libraries want before a capture."""
     here, side = torch.cuda.current_stream(device), side_stream(device)
     side.wait_stream(here)
-    with torch.cuda.stream(side):
-        yield
-    here.wait_stream(side)
+    try:
+        with torch.cuda.stream(side):
+            yield
+    finally:
+        here.wait_stream(side)  # after an error too: what was launched still writes
 
 
 @cache

@@ -25,12 +25,18 @@ class Average:
         """Follow a model whose weights have moved in memory."""
         self.live = list(model.state_dict().values())
 
+    def share(self, steps: int) -> float:
+        """The share 1 - d of the weights after this many steps."""
+        return 1 - min(self.decay, (1 + steps) / (10 + steps))
+
     @torch.no_grad()
-    def update(self, steps: int) -> None:
-        """Update the average after this many steps."""
-        decay = min(self.decay, (1 + steps) / (10 + steps))
+    def update(self, share: float | Tensor) -> None:
+        """Move the average by this share of the way to the weights. A CUDA graph reads it from a tensor."""
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
-        torch._foreach_lerp_(mean, live, 1 - decay)
+        if isinstance(share, Tensor):
+            torch._foreach_lerp_(mean, live, [share] * len(mean))
+        else:
+            torch._foreach_lerp_(mean, live, share)
         for mine, theirs in zip(self.mean, self.live, strict=True):
             if not mine.is_floating_point():
                 mine.copy_(theirs)

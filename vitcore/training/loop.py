@@ -32,8 +32,6 @@ from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
-from vitcore.training.ema import Average
-from vitcore.training.optimizers import OPTIMIZER
 from vitcore.training.run import Memory, Outcome, Run, Status
 from vitcore.training.schedules import learning_rate
 from vitcore.training.step import Batch, Inputs, TrainStep
@@ -154,8 +152,7 @@ class Training:
         self.goal, self.model = self.train_step.goal, self.train_step.model
         self.optimizer = self.train_step.optimizer
         self.part = ranks.part(config.batch)
-        own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
-        self.average = Average(self.model, config.ema) if config.ema else own
+        self.average = self.train_step.average
         self.order = Order(len(data.train), config.seed)
         # Not a bound method: a reference cycle would keep the tensors in memory until the next garbage collection.
         self.places = partial(places, self.order, config.batch, self.part)
@@ -170,11 +167,9 @@ class Training:
 
     def advance(self) -> None:
         """Take one step."""
-        loss = self.train_step(self.draw(), learning_rate(self.step, self.config))
+        loss = self.train_step(self.draw(), self.step)
         self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
-        if self.average:
-            self.average.update(self.step)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return logits (B, classes), or of the objective's shape, in float32 whatever the precision of training."""

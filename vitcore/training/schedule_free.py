@@ -73,7 +73,11 @@ class Averaged(Average):
         named = zip(self.names, self.live, strict=True)
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 
-    def update(self, steps: int) -> None:
+    def share(self, steps: int) -> float:
+        """Of no use here: the optimizer weighs its average itself."""
+        return 0.0
+
+    def update(self, share: float | Tensor) -> None:
         """The optimizer has done it."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:

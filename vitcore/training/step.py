@@ -1,4 +1,4 @@
-"""One training step: augmentation, mixing, forward, loss, backward, clipping and the optimizer.
+"""One training step: augmentation, mixing, forward, loss, backward, clipping, the optimizer and the average.
 
 A small model's step on a GPU is hundreds of kernels that take longer to launch than to run. So there the whole step is
 one CUDA graph: after a few eager steps it is captured, checked once against an eager step, and replayed. Whatever
@@ -21,13 +21,15 @@ from vitcore.data.augment import AUGMENT, Drawn, held
 from vitcore.data.mixing import mixed
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
-from vitcore.model.build import Model, build, ties_images
+from vitcore.model.build import Model, Reference, build, ties_images
 from vitcore.runtime.compile_cache import compiled, compiles
-from vitcore.runtime.cuda_graph import aside, capture
+from vitcore.runtime.cuda_graph import aside, capture, without_waiting
 from vitcore.runtime.device import in_precision, sent
 from vitcore.runtime.memory import out_of_memory
+from vitcore.training.ema import Average
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.optimizers import optimizer, set_rate
+from vitcore.training.optimizers import OPTIMIZER, optimizer, set_rate
+from vitcore.training.schedules import learning_rate
 from vitcore.training.transfer import Weights, take_over
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class Batch(NamedTuple):
 
 
 class TrainStep:
-    """Trains the model one step at a time: eagerly, compiled, or as one CUDA graph.
+    """Trains the model one step at a time: eagerly, compiled, or as one CUDA graph. Averages its weights.
 
     facts: how steps are computed (compiled, graph or the reason against it), for `env.json`; the loop empties it.
     """
@@ -98,10 +100,13 @@ class TrainStep:
         self.held = held(self.augment, config.channels * self.side**2)
         self.beforehand = config.augment != "none" and not self.held
         self.optimizer = optimizer(self.model, config)
+        own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
+        self.average = Average(self.model, config.ema) if config.ema else own
+        self.share: float | Tensor = 0.0  # of the weights in their average
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
         self.indivisible = TIED if ties_images(self.model) else ""
         self.facts: dict[str, Any] = {}
-        self.eager = why_eager(config, self.device.type, self.optimizer)
+        self.eager = why_eager(config, self.device.type, self.optimizer, self.model)
         self.fixed = self.device.type != "cpu" or not self.eager
         self.warm, self.inputs = 0, Inputs(torch.empty(0))
         self.replay: Callable[[], None] | None = None
@@ -109,18 +114,19 @@ class TrainStep:
         if not self.eager:
             for group in self.optimizer.param_groups:  # the graph reads the rate at this address
                 group["lr"] = torch.zeros((), device=self.device)
+            self.share = torch.zeros((), device=self.device)
         elif self.device.type == "cuda":
             self.facts["cuda_graph"] = NONE + self.eager
 
-    def __call__(self, inputs: Inputs, rate: float) -> Tensor:
-        """Take one step at a learning rate; return this rank's part of its loss."""
+    def __call__(self, inputs: Inputs, step: int) -> Tensor:
+        """Take the step that follows `step` others; return this rank's part of its loss."""
         if self.compiling:
-            return self.first(inputs, rate)
-        set_rate(self.optimizer, rate)
+            return self.first(inputs, step)
+        self.schedule(step)
         if self.eager:
             return self.update(self.sent(inputs))
         if self.warm == WARM_UP and self.replay is None:
-            return self.captured(inputs, rate)
+            return self.captured(inputs, step)
         self.fill(inputs)
         if self.replay is None:
             self.warm += 1
@@ -129,17 +135,24 @@ class TrainStep:
         self.replay()
         return self.loss
 
-    def first(self, inputs: Inputs, rate: float) -> Tensor:
+    def schedule(self, step: int) -> None:
+        """Set what changes with the step: the learning rate, and the weights' share in their average."""
+        set_rate(self.optimizer, learning_rate(step, self.config))
+        if self.average:
+            share = self.average.share(step + 1)
+            self.share = self.share.fill_(share) if isinstance(self.share, Tensor) else share
+
+    def first(self, inputs: Inputs, step: int) -> Tensor:
         """Take the first step, which compiles the model. If that fails, train without compilation."""
         self.compiling, began = False, time.perf_counter()
         try:
-            return self(inputs, rate)
+            return self(inputs, step)
         except Exception as error:  # compilers raise many kinds; an error of the model itself recurs below
             if out_of_memory(error):
                 raise
             self.trained = self.model
             self.facts |= {"compile": False, "compile_failed": f"{type(error).__name__}: {first_line(error)}"}
-            return self(inputs, rate)
+            return self(inputs, step)
         finally:
             self.facts["compile_seconds"] = round(time.perf_counter() - began, 1)
 
@@ -209,50 +222,47 @@ class TrainStep:
         return self.goal.loss(outputs, batch.targets)
 
     def move(self) -> None:
-        """Clip the gradients' global norm; take the optimizer's step."""
+        """Clip the gradients' global norm; take the optimizer's step; average."""
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()
+        if self.average:
+            self.average.update(self.share)
 
     # -- as one graph --------------------------------------------------------------------------------------------------
 
-    def captured(self, inputs: Inputs, rate: float) -> Tensor:
-        """Capture the step and take it: by the graph if it agrees with an eager step, eagerly otherwise."""
-        self.optimizer.zero_grad()
+    def captured(self, inputs: Inputs, step: int) -> Tensor:
+        """Take this step by an eager one, capture it, and take it again by the graph. Keep the graph if they agree.
+
+        Else, and after an error, the state is what it was, and this step is an eager one. The eager one comes first: it
+        finds what a graph cannot hold, and its memory is free again when the graph takes as much.
+        """
+        state, earlier = self.state(), self.inputs.map(Tensor.clone)
+        before = [tensor.clone() for tensor in state]
         try:
+            self.fill(inputs)
+            with aside(self.device), without_waiting(self.device):
+                self.update_as_captured()
+            expected = [parameter.grad for parameter in self.parameters]
+            put_back(state, before)
+            self.optimizer.zero_grad()
+            self.fill(earlier)  # other images than those of the check, should they become a part of the graph
             with capturable(self.optimizer):
                 self.replay, self.loss = capture(self.update_as_captured)
             gradients = [parameter.grad for parameter in self.parameters]
-            self.fill(inputs)  # images other than the captured ones
-            if self.agrees(self.replay, gradients):
-                self.optimizer.zero_grad()  # frees the eager step's gradients
+            self.optimizer.zero_grad()
+            self.fill(inputs)
+            self.replay()
+            if self.equal(gradients, expected):
                 self.facts["cuda_graph"] = "the step after augmentation" if self.beforehand else "the whole step"
                 return self.loss
-            self.give_up("its gradients differ from an eager step's")
+            reason = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways; an error of the step itself recurs below
-            self.give_up(f"{type(error).__name__}: {first_line(error)}")
-        set_rate(self.optimizer, rate)
+            reason = f"{type(error).__name__}: {first_line(error)}"
+        put_back(state, before)
+        self.give_up(reason)
+        self.schedule(step)
         return self.update(self.sent(inputs))
-
-    def agrees(self, replay: Callable[[], None], gradients: list[Tensor | None]) -> bool:
-        """Replay the graph and tell whether its `gradients` equal an eager step's from the same state.
-
-        They differ if a host value or the captured batch was frozen into the graph. Then, and after an error, the
-        state before the replay is put back.
-        """
-        state, agreed = self.state(), False
-        before = [tensor.clone() for tensor in state]
-        try:
-            with aside(self.device):
-                self.update(self.inputs)
-            expected = [parameter.grad for parameter in self.parameters]
-            put_back(state, before)
-            replay()
-            agreed = self.equal(gradients, expected)
-        finally:
-            if not agreed:
-                put_back(state, before)
-        return agreed
 
     def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
         """Tell whether two lists of gradients differ by no more than rounding."""
@@ -265,7 +275,8 @@ class TrainStep:
     def state(self) -> list[Tensor]:
         """Return every tensor that a step changes."""
         moments = (tensor for own in self.optimizer.state.values() for tensor in own.values())
-        return [*self.model.state_dict().values(), *(tensor for tensor in moments if isinstance(tensor, Tensor))]
+        mean = self.average.mean if self.average else []
+        return [*self.model.state_dict().values(), *mean, *(own for own in moments if isinstance(own, Tensor))]
 
     def give_up(self, reason: str) -> None:
         """Take eager steps from now on."""
@@ -274,6 +285,7 @@ class TrainStep:
         self.optimizer.zero_grad()
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0  # a float again, which `set_rate` replaces
+        self.share = 0.0
 
     def fill(self, inputs: Inputs) -> None:
         """Copy the inputs to the addresses that the graph reads."""
@@ -289,7 +301,7 @@ class TrainStep:
         return inputs.map(partial(sent, device=self.device))
 
 
-def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer) -> str:
+def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
     """Return why a step cannot be one CUDA graph; "" if capturing is worth trying."""
     reasons = {
         "a CPU has none": device != "cuda",
@@ -297,6 +309,7 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer) -> 
         f"gpus={config.gpus}: gradients are exchanged between launches": config.gpus > 1,
         # Other optimizers may count steps on the host; a graph would repeat the count of its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
+        f"model={config.model}: the host seeds what it drops": isinstance(model, Reference) and model.drops,
     }
     return next((reason for reason, true in reasons.items() if true), "")
 

@@ -1,5 +1,6 @@
 """Averaged weights: the formula, independent of torch's own; what is evaluated, kept and resumed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,13 +35,14 @@ class Counting(nn.Module):
             self.norm.num_batches_tracked.fill_(step)  # type: ignore[union-attr,operator]
 
 
-def test_average_equals_its_formula() -> None:
+@pytest.mark.parametrize("read", [float, torch.tensor])
+def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor]) -> None:
     """A running mean in plain floats, warm-up included; buffers too; whole numbers are the newest."""
     model = Counting()
     average, expected = Average(model, 0.9), 1.0
     for step in range(1, 300):
         model.move(step)
-        average.update(step)
+        average.update(read(average.share(step)))
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * step
     state = average.state_dict()
@@ -57,7 +59,7 @@ def test_average_equals_torchs() -> None:
     theirs.update_parameters(model)  # its first is a copy
     for step in range(100, 110):
         nn.init.normal_(model.weight)
-        average.update(step)
+        average.update(average.share(step))
         theirs.update_parameters(model)
     torch.testing.assert_close(average.state_dict()["weight"], theirs.module.weight.detach())
 
@@ -68,7 +70,7 @@ def test_first_steps_outweigh_the_initial_values() -> None:
     average = Average(model, 0.9999)
     model.move(100)
     for step in range(1, 101):
-        average.update(step)
+        average.update(average.share(step))
     assert average.state_dict()["norm.weight"][0] > 99.9
 
 

@@ -1,8 +1,8 @@
 """The step with fixed inputs, as a CUDA graph has it, held on a CPU: a capture is replaced by the call itself."""
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from vitcore.contracts import tiny as small_training
 from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import Keys
+from vitcore.model.build import build
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.compile_cache import compiles
@@ -71,7 +72,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(step, "capture", capture)
     monkeypatch.setattr(step, "aside", lambda device: nullcontext())
-    monkeypatch.setattr(step, "why_eager", lambda config, device, optimizer: why_eager(config, "cuda", optimizer))
+    monkeypatch.setattr(step, "why_eager", lambda config, device, *made: why_eager(config, "cuda", *made))
     return captures
 
 
@@ -106,9 +107,22 @@ def test_nothing_but_its_inputs_changes_between_replays(graphs: list[int]) -> No
         if training.train_step.replay is not None:
             training.measure(training.data.val)
             held = [*training.train_step.state(), *(own for own in training.train_step.inputs if own is not None)]
-            rates = [group["lr"] for group in training.optimizer.param_groups]
-            seen.add(tuple(tensor.data_ptr() for tensor in [*held, *rates, training.train_step.loss]))
+            read = [*(group["lr"] for group in training.optimizer.param_groups), training.train_step.share]
+            seen.add(tuple(tensor.data_ptr() for tensor in [*held, *read, training.train_step.loss]))
     assert len(seen) == 1
+
+
+def test_a_replay_moves_weights_moments_and_average(graphs: list[int]) -> None:
+    """All that a step changes is changed by the graph alone."""
+    training = Training(config := tiny(ema=0.9), load(config))
+    for _ in range(WARM_UP + 1):
+        training.advance()
+    before = [tensor.clone() for tensor in training.train_step.state()]
+    assert training.train_step.replay is not None
+    training.train_step.replay()
+    after = training.train_step.state()
+    assert len(after) == 5 * len(training.train_step.parameters)  # themselves, average, two moments, steps
+    assert not any(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("at", [1, WARM_UP, WARM_UP + 1, STEPS - 1])
@@ -138,6 +152,32 @@ def test_a_step_that_cannot_be_captured_is_eager(monkeypatch: pytest.MonkeyPatch
     assert run.facts == {"cuda_graph": reason}
     assert len(graphs) == 1
     assert run.weights == finished(tiny(cuda_graph="off")).weights
+
+
+def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
+    """A capture that fails leaves its memory behind in some versions of PyTorch: none begins."""
+    refused: list[bool] = []
+
+    @contextmanager
+    def without_waiting(device: torch.device) -> Iterator[None]:
+        refused.append(True)
+        yield
+        refused.clear()
+
+    class Waiting(ViT):
+        def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+            if refused:
+                refused.clear()
+                raise RuntimeError("called a synchronizing CUDA operation")
+            return super().forward(images, keys)
+
+    expected = finished(tiny(ema=0.9, cuda_graph="off"))
+    monkeypatch.setattr(step, "without_waiting", without_waiting)
+    monkeypatch.setattr("vitcore.training.objectives.ViT", Waiting)
+    run = finished(tiny(ema=0.9))
+    assert run.facts == {"cuda_graph": "none: RuntimeError: called a synchronizing CUDA operation"}
+    assert graphs == []
+    assert run.weights == expected.weights
 
 
 def test_a_value_of_the_host_in_the_graph_is_found(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
@@ -219,14 +259,22 @@ def test_a_divergence_is_found_at_its_step(graphs: list[int]) -> None:
 )
 def test_the_rule_says_why_a_step_is_eager(settings: dict[str, Any], device: str, reason: str) -> None:
     """By config, device and optimizer alone."""
-    config = tiny(**settings)
-    assert why_eager(config, device, optimizer(ViT(config), config)) == reason
+    model = ViT(config := tiny(**settings))
+    assert why_eager(config, device, optimizer(model, config), model) == reason
 
 
 def test_an_optimizer_that_may_count_on_the_host_is_eager() -> None:
     """A graph would repeat the count of its capture: only PyTorch's fused optimizers keep theirs on the device."""
     own = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(1))])
-    assert why_eager(tiny(), "cuda", own) == "optimizer=adamw: not fused"
+    assert why_eager(tiny(), "cuda", own, ViT(tiny())) == "optimizer=adamw: not fused"
+
+
+@pytest.mark.parametrize(("rate", "reason"), [(0.0, ""), (0.1, "the host seeds what it drops")])
+def test_a_model_of_timm_that_drops_is_eager(rate: float, reason: str) -> None:
+    """Each of its steps begins with a seed that the host makes of the keys."""
+    pytest.importorskip("timm")
+    model = build(config := Config(model="timm/vit_tiny_patch16_224", image_size=32, dropout=rate))
+    assert why_eager(config, "cuda", optimizer(model, config), model).endswith(reason)
 
 
 def test_only_long_trials_on_a_gpu_are_compiled() -> None:
