@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from results.names import MEASURES, METRICS
 from results.style import current
 
-OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours"}  # objective -> suffix of the metric's name
+# objective -> suffix of the metric's name
+OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours", "mae": " of masked pixels"}
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 

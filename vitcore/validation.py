@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
 from vitcore.model.build import check_micro_batch
+from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.initialization import INIT
-from vitcore.model.position import POSITION, Position
+from vitcore.model.position import POSITION
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
 from vitcore.training.distributed import check_ranks
@@ -126,15 +127,9 @@ def place_of_position(config: Config) -> str:
 
 
 def check_patch_dropout(config: Config) -> None:
-    """Raises ConfigError for parts that need every patch on the grid inside of the encoder."""
-    rate, sites = f"patch_dropout={config.patch_dropout}", ("rotate", "bias", "between")
-    free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
-    if config.position not in free:
-        raise ConfigError(f"{rate}: position={config.position} acts where patches are gone: {listed(free)}")
-    if config.position_at not in ("", "input"):
-        raise ConfigError(f"{rate}: position_at={config.position_at}: input, as later patches are gone")
-    if config.self_attention == "axial":
-        raise ConfigError(f"{rate}: self_attention=axial needs every patch of a row: 0")
+    """Raises ConfigError for parts that need every patch."""
+    rate = f"patch_dropout={config.patch_dropout}"
+    check_patches_may_leave(config, rate)
     if config.objective == "masked-patch":
         raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
 

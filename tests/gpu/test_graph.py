@@ -68,6 +68,7 @@ def test_every_part_trains_in_a_graph_as_without(slot: str, name: str) -> None:
         {"ema": 0.99, "micro_batch": 12, "label_smoothing": 0.1},
         {"precision": "bf16", "position": "relative", "pool": "cls", "registers": 2},
         {"objective": "masked-patch", "optimizer": "sgd"},
+        {"objective": "mae", "patch": 2, "precision": "bf16"},
     ],
     ids=str,
 )

@@ -1,10 +1,18 @@
 """Dropout and stochastic depth whose masks are keyed by image, so that micro-batches, ranks and resumes agree."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys, bits, code, kept
+from vitcore.model.position import POSITION, Position
+from vitcore.options import ConfigError, listed
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
 
 Noise = Callable[[Tensor, Keys], Tensor]
 
@@ -73,3 +81,15 @@ class PatchDropout(nn.Module):
         stay = max(1, int(x.shape[1] * (1 - self.rate)))  # as timm rounds
         places = bits(keys, code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
         return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+def check_patches_may_leave(config: Config, what: str) -> None:
+    """Raises ConfigError, beginning with `what`, for parts that need every patch on the grid inside of the encoder."""
+    sites = ("rotate", "bias", "between")
+    free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
+    if config.position not in free:
+        raise ConfigError(f"{what}: position={config.position} acts where patches are gone: {listed(free)}")
+    if config.position_at not in ("", "input"):
+        raise ConfigError(f"{what}: position_at={config.position_at}: input, as later patches are gone")
+    if config.self_attention == "axial":
+        raise ConfigError(f"{what}: self_attention=axial needs every patch of a row")

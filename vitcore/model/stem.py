@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Stem(Part):
-    """Images (B, C, H, W) to tokens (B, N, D)."""
+    """Images (B, C, H, W) to tokens (B, N, D). `local`: whether a token is of the pixels of its patch alone."""
 
     slot = "stem"
+    local: ClassVar[bool] = False
 
     @classmethod
     def blocks(cls, config: Config) -> int:
@@ -45,6 +46,7 @@ class PatchStem(Stem):
     """
 
     numerics = 1
+    local = True
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
 
     class Options(Stem.Options):
@@ -149,6 +151,7 @@ class HMLPStem(Stem):
     """
 
     numerics = 1
+    local = True
 
     class Options(Stem.Options):
         """The norm."""

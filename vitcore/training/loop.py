@@ -263,7 +263,7 @@ class Training:
             some = None if keys is None else sent(keys[start : start + len(pixels)], self.device)
             targets = self.goal.targets(pixels, labels, some)
             logits = self.forward(self.data.standardise(pixels), some)
-            kept.append((self.goal.answers(logits, targets), targets))
+            kept.append((self.goal.answers(logits, targets), self.goal.remembered(targets)))
             start += len(pixels)
         answers, targets = map(torch.cat, zip(*kept, strict=True))
         return answers, targets

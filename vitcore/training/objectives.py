@@ -1,6 +1,6 @@
 """Training objectives: predict the label, or masked patches. One class and one line of OBJECTIVE each.
 
-Shapes: B images, C channels, N patches, M = N // 2 of them corrupted.
+Shapes: B images, C channels, P patch, N patches, M of them corrupted or masked.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from torch import Tensor
 
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import Keys, image_keys
+from vitcore.model.dropout import check_patches_may_leave
+from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError
-from vitcore.training.masked_patches import SHADES, MaskedViT, corrupted, mean_colours
+from vitcore.options import ConfigError, listed
+from vitcore.training.masked_autoencoder import (
+    MaskedAutoencoder,
+    MaskingOptions,
+    check_decoder,
+    normalized_patches,
+    split,
+)
+from vitcore.training.masked_patches import SHADES, MaskedViT, corrupted, mean_colours, of_places
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -62,6 +71,10 @@ class Objective(Variant):
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Reduce a batch's logits (B, ...) to what `verdict` needs of them."""
         return logits
+
+    def remembered(self, targets: Tensor) -> Tensor:
+        """What an evaluation keeps of the targets (B, ...) of some images."""
+        return targets
 
     def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         """Return the mean cross-entropy and each image's correctness (n,), from all answers and targets."""
@@ -163,4 +176,78 @@ class MaskedPatch(Objective):
         return losses.mean().item(), right.mean(dim=1)
 
 
-OBJECTIVE: dict[str, type[Objective]] = {"classification": Classification, "masked-patch": MaskedPatch}
+class MAE(Objective):
+    """The pixels of masked patches, from a quarter of the image (arXiv 2111.06377, section 3).
+
+    The loss is the mean squared error of pixels that are normalized within their patch. Which patches are masked is a
+    function of (seed, epoch, image), and at evaluations of (seed, image). Accuracies of such a trial are the share of
+    an image's masked variance that is explained, at least 0.
+    """
+
+    numerics = 1
+    keyed = True
+    labels = False
+    Options = MaskingOptions
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.levels = describe(config.data).levels
+        self.options = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """Sizes of the decoder that are those of 0."""
+        usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
+        return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Masked patches must not be seen, and a patch of one value has no variance."""
+        local = [name for name, stem in STEM.items() if stem.local]
+        alone, single = config.stem in local, config.channels * config.patch**2 == 1
+        impossible = {
+            f"model={config.model}: objective=mae is of this package's ViT": bool(config.model),
+            f"stem={config.stem}: objective=mae needs patches that see no other: {listed(local)}": not alone,
+            f"head={config.head}: objective=mae predicts by one layer: linear": config.head != "linear",
+            f"mixup={config.mixup}: with objective=mae 0": config.mixup,
+            f"cutmix={config.cutmix}: with objective=mae 0": config.cutmix,
+            f"label_smoothing={config.label_smoothing}: objective=mae has no classes: 0": config.label_smoothing,
+            f"patch_dropout={config.patch_dropout}: objective=mae leaves patches out itself: 0": config.patch_dropout,
+            f"patch={config.patch}: objective=mae needs at least two patches": math.prod(config.grid) < 2,
+            f"patch={config.patch}: objective=mae needs at least two values a patch": single,
+        }
+        for why in (why for why, true in impossible.items() if true):
+            raise ConfigError(why)
+        check_patches_may_leave(config, "objective=mae")
+        check_decoder(config)
+
+    @classmethod
+    def model(cls, config: Config) -> ViT:
+        return MaskedAutoencoder(config)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.options.hidden(math.prod(self.config.grid)), self.config.channels * self.config.patch**2
+
+    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+        """(B, M, C P P)"""
+        assert keys is not None
+        values = normalized_patches(pixels, self.config.patch, self.levels)
+        return of_places(values, split(keys, values.shape[1], self.options)[1])
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(logits, targets)
+
+    def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Of each image its squared error and that of predicting nothing (B, 2): its pixels are too many."""
+        return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
+
+    def remembered(self, targets: Tensor) -> Tensor:
+        return targets.new_empty(len(targets))
+
+    def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+        errors, variances = answers.unbind(dim=1)
+        return errors.mean().item(), (1 - errors / variances.clamp(min=1e-12)).clamp(min=0)
+
+
+OBJECTIVE: dict[str, type[Objective]] = {"classification": Classification, "masked-patch": MaskedPatch, "mae": MAE}

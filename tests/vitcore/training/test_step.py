@@ -35,6 +35,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"augment": "flip-crop-randaugment", "mixup": 0.4, "cutmix": 1.0, "label_smoothing": 0.1},
     {"position": "relative", "pool": "cls", "registers": 2, "ema": 0.99, "layer_decay": 0.5},
     {"objective": "masked-patch"},
+    {"objective": "mae", "patch": 2},
     {"optimizer": "sgd", "micro_batch": 7, "clip_norm": 0.1, "augment": "trivial"},
     {"stem": "conv", "stem.norm": "batch", "clip_norm": 0.0},
 ]

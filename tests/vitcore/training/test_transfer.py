@@ -96,10 +96,11 @@ def test_a_training_starts_there(tmp_path: Path) -> None:
         assert name.startswith("head.") or torch.allclose(found[name], values, atol=1e-7), name
 
 
-def test_masked_weights_leave_their_mask_and_their_colours_behind() -> None:
-    """A classifier starts from a body that learned colours."""
+@pytest.mark.parametrize("objective", ["masked-patch", "mae"])
+def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str) -> None:
+    """A classifier starts from a body that learned colours or pixels, without its decoder."""
     run = Memory()
-    train(own := config(objective="masked-patch"), run)
+    train(own := config(objective=objective), run)
     assert run.weights is not None
     parent, child = restored(own, run.weights), build(config())
     assert isinstance(child, ViT)

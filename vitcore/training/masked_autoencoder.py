@@ -1,0 +1,154 @@
+"""The masked autoencoder of arXiv 2111.06377, section 3: its encoder sees the patches that are left, its decoder all.
+
+Shapes: B images, C channels, P patch, N patches in raster order, M of them masked, T tokens, D width, d the decoder's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitcore.keyed_random import Keys, bits, code
+from vitcore.model.encoder import Encoder
+from vitcore.model.head import LinearHead
+from vitcore.model.initialization import Initial, initialise, normal
+from vitcore.model.position import POSITION, Context
+from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
+from vitcore.training.masked_patches import of_places
+from vitcore.variant import Variant
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+    from vitcore.model.position import Grid
+
+MASKED = code("masked autoencoder")
+EPSILON = 1e-6  # of a patch's variance, as in the reference implementation
+
+
+class MaskingOptions(Variant.Options):
+    """The share of masked patches, and the decoder."""
+
+    ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
+    #: Channels of the decoder. 0: half of the encoder's, as the paper's 512 beside ViT-L.
+    decoder_width: Annotated[int, Field(ge=0, le=2**16)] = 0
+    #: Blocks of the decoder. 0: a third of the encoder's, as the paper's 8 beside ViT-L.
+    decoder_depth: Annotated[int, Field(ge=0, le=1024)] = 0
+    decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: the encoder's.
+
+    def decoder(self, config: Config) -> dict[str, int]:
+        """Width, depth and heads of the decoder."""
+        return {
+            "width": self.decoder_width or config.width // 2,
+            "depth": self.decoder_depth or max(1, config.layers // 3),
+            "heads": self.decoder_heads or config.heads,
+        }
+
+    def hidden(self, patches: int) -> int:
+        """How many of so many patches are masked, rounded as in the reference implementation: at least one is not."""
+        return patches - max(1, int(patches * (1 - self.ratio)))
+
+
+class MaskedAutoencoder(ViT):
+    """A ViT that predicts the pixels of masked patches from the others.
+
+    Images (B, C, H, W) and their keys (B,) to predictions (B, M, C P P) of the patches that `masked` names. Without
+    keys the masks are those of the key 0.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        options = config.options_of("objective", MaskingOptions)
+        decoder = decoder_config(config, options)
+        self.patch_dropout = Mask(options)
+        self.objective = Decoder(decoder, config.width, self.prefix, options)
+        pixels = config.channels * config.patch**2
+        self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
+        initialise(self, config.seed, config.init, config.width)
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        if keys is None:
+            keys = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        *_, x = self.states(images, keys)
+        return self.head(self.objective(self.encoder.norm(x), keys, self.grid(images)))  # type: ignore[no-any-return]
+
+
+class Mask(nn.Module):
+    """Leaves out the masked patches. Without keys none is masked: features are those of the whole image."""
+
+    def __init__(self, options: MaskingOptions) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: Tensor, keys: Keys) -> Tensor:
+        """x (B, N, D) to (B, N - M, D)"""
+        return x if keys is None else of_places(x, split(keys, x.shape[1], self.options)[0])
+
+
+class Decoder(Initial):
+    """Pre-norm blocks over all places, with fixed positions; masked ones begin as a learned vector (section 3).
+
+    Tokens (B, T, D) to the states (B, M, d) of the masked patches. Prefix tokens go through it without a position.
+    """
+
+    draws = {"mask": normal(0.02)}
+
+    def __init__(self, config: Config, encoder_width: int, prefix: int, options: MaskingOptions) -> None:
+        super().__init__()
+        self.prefix, self.options = prefix, options
+        self.embed = nn.Linear(encoder_width, config.width)
+        self.mask = nn.Parameter(torch.empty(config.width))
+        self.position = POSITION[config.position](config)
+        self.encoder = Encoder(config)
+
+    def forward(self, x: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+        N = math.prod(grid)
+        left, masked = split(keys, N, self.options)
+        x = self.embed(x)  # (B, T, d)
+        every = self.mask.to(x.dtype).expand(len(x), N, -1)
+        every = every.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), x[:, self.prefix :])  # (B, N, d)
+        x = torch.cat([x[:, : self.prefix], self.position.tokens(every, 0, grid).to(x.dtype)], dim=1)
+        *_, x = self.encoder(x, Context(self.position, grid, self.prefix))
+        return of_places(self.encoder.norm(x)[:, self.prefix :], masked)
+
+
+def decoder_config(config: Config, options: MaskingOptions) -> Config:
+    """The decoder as the config of a plain ViT of its own size."""
+    plain = {
+        "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
+        "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
+        "layer_scale": 0.0, "qk_norm": False, "dropout": 0.0, "attention_dropout": 0.0, "drop_path": 0.0, "options": {},
+    }  # fmt: skip
+    return config.model_copy(update=plain | options.decoder(config))
+
+
+def check_decoder(config: Config) -> None:
+    """Raises ConfigError for a decoder whose heads or positions do not divide its width."""
+    own = config.options_of("objective", MaskingOptions).decoder(config)
+    width, heads = own["width"], own["heads"]
+    if width < 8 or width % 4 or width % heads:
+        allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+        raise ConfigError(f"objective.decoder_width={width}: {allowed}")
+
+
+def split(keys: Tensor, patches: int, options: MaskingOptions) -> tuple[Tensor, Tensor]:
+    """The places of each image's patches that are left (B, N - M), and of those that are masked (B, M), in order."""
+    left = patches - options.hidden(patches)
+    order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
+    return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
+
+
+def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
+    """The pixels of each patch (B, N, C P P), of mean 0 and variance 1, of bytes (B, C, H, W) below `levels`.
+
+    The variance is the unbiased one of pixels from 0 to 1, plus 1e-6: a patch of one colour is all zero.
+    """
+    B, C, H, W = pixels.shape
+    cut = pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)
+    values = cut.reshape(B, -1, C * patch**2).float() / (levels - 1)
+    variance, mean = torch.var_mean(values, dim=2, keepdim=True)
+    return (values - mean) * (variance + EPSILON).rsqrt()
