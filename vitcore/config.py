@@ -19,6 +19,7 @@ Count = Annotated[int, Field(ge=1, le=2**16)]
 Many = Annotated[int, Field(ge=1, le=2**20)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -101,10 +102,14 @@ class Config(Options):
     patch_dropout: Share = 0.0
     drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 at the first.
     augment: str = "none"  #: How training images are changed.
+    #: How often an image stands in a row, each time augmented anew (arXiv 1901.09335). Epochs stay as long.
+    augment_repeats: Count = 1
+    random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
+    random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: By what: the data's mean, or noise in each pixel.
     mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: none.
     cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: none. With mixup, each batch draws one of them.
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, where mixup or cutmix is set.
-    mix_switch_prob: Annotated[float, Field(ge=0, le=1)] = 0.5  #: With mixup and cutmix, the probability of CutMix.
+    mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
     ema: Share = 0.0  #: Decay a step of the averaged weights, which are then evaluated and kept. 0: there are none.
     precision: Literal["float32", "bf16"] = "float32"  #: Of the forward and backward pass. Weights stay float32.
     evaluations: Count = 10  #: Points of the training curves.

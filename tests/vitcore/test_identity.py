@@ -52,14 +52,18 @@ def test_every_other_field_is_identity() -> None:
         "weight_decay_on": "all", "dropout": 0.1,
         "attention_dropout": 0.1, "patch_dropout": 0.5,
         "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0,
+        "augment_repeats": 3, "random_erasing": 0.25, "random_erasing_fill": "pixel",
         "mix_prob": 0.5, "mix_switch_prob": 0.2,
         "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
         "objective": "masked-patch", "init_from": "0123456789ab",
     }  # fmt: skip
     assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
-    needed = {"mix_prob": {"mixup": 0.1}, "mix_switch_prob": {"mixup": 0.1, "cutmix": 0.1}}  # what they are settings of
+    needed = {  # what they are settings of
+        "mix_prob": {"mixup": 0.1}, "mix_switch_prob": {"mixup": 0.1, "cutmix": 0.1},
+        "random_erasing_fill": {"random_erasing": 0.5},
+    }  # fmt: skip
     ids = {trial_id(Config(**{field: value}, **needed.get(field, {}))) for field, value in other.items()}
-    assert len(ids | {trial_id(Config(**some)) for some in ({}, *needed.values())}) == len(other) + 3
+    assert len(ids | {trial_id(Config(**some)) for some in ({}, *needed.values())}) == len(other) + 1 + len(needed)
 
 
 def test_one_trial_however_spelt() -> None:

@@ -7,6 +7,7 @@ change it. Draws are made on the CPU and `sent` without blocking; bytes are chan
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, TypeGuard
 
 import torch
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 LEVELS = 31  # magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations
+STEPS = 2**16  # of a factor that is drawn as a whole number
+ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 LARGE = 2**15  # bytes; from this size on, a CPU flips images one at a time, which keeps them in its cache
 
 
@@ -191,7 +194,10 @@ class FullRange(Drawn):
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
         """Apply to each image the operation chosen for it, at its level and sign; all three are (B,)."""
         table, signed = self.amounts(choices.device)
-        amounts = table[choices, levels] * sign.where(signed[choices], 1)
+        return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
+
+    def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
+        """Return each image after the operation of its choice by its amount, both (B,)."""
         if fixed:
             return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
         return grouped(images, self.operations, choices, amounts)
@@ -345,6 +351,103 @@ class TrivialAugment(FullRange):
         return self.operate(images, operation, level, sign, fixed)
 
 
+class Jitter(Augment.Options):
+    """How far the colours are changed."""
+
+    #: Brightness, contrast and colour are multiplied by factors of at most 1 plus and at least 1 minus this.
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
+
+
+class ThreeAugment(FullRange):
+    """Flipped with probability a half; gray, solarized or blurred; in other colours (DeiT III: arXiv 2204.07118).
+
+    As `new_data_aug_generator` of https://github.com/facebookresearch/deit: each image has one of the three with equal
+    probability, the blur with PIL's radius from 0.1 to 2. Then brightness, contrast and colour change in a random
+    order. The image is not cropped.
+    """
+
+    numerics = 1
+
+    class Options(Jitter):
+        """Of the colours."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.jitter = config.options_of(self.slot, self.Options).jitter
+        none = torch.zeros(LEVELS)
+        self.operations = [
+            Operation(apply, none, False) for apply in (image_ops.gray, image_ops.solarize, image_ops.gaussian_blur)
+        ]
+
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        """The flip, one of the three, the blur's radius, the order of three changes, and their factors: (B, 9)."""
+        one = decided(3, keys, code("one of three"), 1)
+        radius = decided(STEPS, keys, code("radius"), 1)
+        order = ORDERS[decided(len(ORDERS), keys, code("order of colours"), 1)[:, 0]]
+        return torch.cat([flips(keys), one, radius, order, decided(STEPS, keys, code("colours"), 3)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return super().apply(flip(images.clone(), choices[:, 0], fixed), choices[:, 1:], fixed)
+
+    def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        one = choices[:, 0]
+        amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # of the blur, and of solarizing
+        images = self.operate_by(images, one, amounts, fixed)
+        order, factors = sent(choices[:, 2:], images.device).chunk(2, dim=1)
+        return image_ops.colour_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
+
+
+class CropThreeAugment(ThreeAugment):
+    """`crop` with reflected borders, DeiT III's simple random crop, then `three-augment` (arXiv 2204.07118)."""
+
+    numerics = 1
+
+    class Options(Shift, Jitter):
+        """Of both."""
+
+        fill: Literal["zeros", "reflect"] = "reflect"  #: What stands beyond the border.
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.shift = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        need_room(config, config.options_of(cls.slot, cls.Options))
+
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        return torch.cat([shifts(keys, self.shift), super().choices(keys, side)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return super().apply(crop(images, choices[:, :2], self.shift, fixed), choices[:, 2:], fixed)
+
+
+class RandomResizedCropThreeAugment(ThreeAugment):
+    """`random-resized-crop`, then `three-augment` (arXiv 2204.07118, Table 1: on ImageNet-1k).
+
+    Bilinear, where facebookresearch/deit is bicubic.
+    """
+
+    numerics = 1
+    cuts = True
+
+    class Options(Piece, Jitter):
+        """Of both."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.size = config.image_size
+        self.piece = config.options_of(self.slot, self.Options)
+
+    def choices(self, keys: Tensor, side: int) -> Tensor:
+        box = random_boxes(keys, side, self.piece.area, self.piece.ratio)
+        return torch.cat([box, super().choices(keys, side)], dim=1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        return super().apply(cut(images, choices[:, :4], self.size, fixed), choices[:, 4:], fixed)
+
+
 def need_room(config: Config, shift: Shift) -> None:
     if shift.pad >= config.image_size:
         raise ConfigError(f"augment.pad={shift.pad}: less than image_size={config.image_size}")
@@ -485,4 +588,7 @@ AUGMENT: dict[str, type[Augment]] = {
     "random-resized-crop": RandomResizedCrop,
     "flip-random-resized-crop": FlipRandomResizedCrop,
     "flip-random-resized-crop-randaugment": FlipRandomResizedCropRandAugment,
+    "three-augment": ThreeAugment,
+    "crop-three-augment": CropThreeAugment,
+    "random-resized-crop-three-augment": RandomResizedCropThreeAugment,
 }

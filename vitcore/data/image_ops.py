@@ -1,4 +1,4 @@
-"""What RandAugment does to an image, on a batch of bytes at once: torchvision's functions, by an amount an image.
+"""What augmentations do to an image, on a batch of bytes at once: torchvision's functions, by an amount an image.
 
 images (B, C, H, W), uint8, C = 1 or 3; amount (B,), float, on the same device. Geometry takes the nearest pixel, black
 outside. In grayscale images `colour` changes nothing, as in torchvision.
@@ -12,6 +12,7 @@ from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor], Tensor]
 LEVELS = 256  # of a byte
+ONE = 2**24  # of the weights of a box filter, whole numbers as PIL's
 GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue, as PIL and torchvision have it
 
 
@@ -143,6 +144,52 @@ def solarize(images: Tensor, amount: Tensor) -> Tensor:
     return images ^ inverted.to(torch.uint8).neg()
 
 
+def gray(images: Tensor, amount: Tensor) -> Tensor:
+    """All channels the grayscale image."""
+    return images if images.shape[1] == 1 else grayscale(images).expand_as(images)
+
+
+def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
+    """Blurred as by PIL's GaussianBlur of radius `amount`, at most 2: three box filters a side, each rounded to bytes.
+
+    A box filter of a radius r weighs the pixels at its ends by what is left of r (Gwosdek et al.,
+    https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
+    """
+    variance = amount.view(-1, 1, 1, 1) ** 2 / 3
+    whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2
+    rest = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
+    centre = (ONE / (2 * (whole + rest) + 1)).long()
+    end = (ONE - (2 * whole.long() + 1) * centre) // 2
+    near, far = centre.where(whole > 0, end), end.where(whole > 0, 0)
+    blurred = images.long()
+    for _ in range(2):  # rows, then columns
+        for _ in range(3):
+            blurred = box_filter(blurred, centre, near, far)
+        blurred = blurred.transpose(2, 3)
+    return blurred.to(torch.uint8)
+
+
+def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    """Weigh each pixel of a row, those beside it and those two away, by (B, 1, 1, 1) of ONE; edges are repeated."""
+    columns = images.shape[3]
+    wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
+    left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
+    return centre * images + near * (left + right) + far * (before + after) + ONE // 2 >> 24
+
+
+def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
+    """Brightness (0), contrast (1) and colour (2) by `amounts` (B, 3), each once, in an `order` (B, 3) an image."""
+    for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
+        plain = images if images.shape[1] == 1 else grayscale(images)
+        mean = plain.float().mean(dim=(1, 2, 3), keepdim=True)
+        chosen = kind.view(-1, 1, 1, 1)
+        origin = mean.where(chosen == 1, 0).where(chosen != 2, plain)
+        if images.shape[1] == 1:
+            amount = amount.where(kind != 2, 0)
+        images = away_from(origin, images, amount)
+    return images
+
+
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
     """Each channel from its darkest at 0 to its brightest at 255."""
     return stretched(images, images)
@@ -203,7 +250,8 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
             mapped = mapped | mine
         elif operation is not identity:
             changed = operation(images, own).where(mine.view(B, 1, 1, 1), changed)
-    changed = sample(images, matrix).where(moved.view(B, 1, 1, 1), changed)
+    if MATRICES.keys() & set(operations):
+        changed = sample(images, matrix).where(moved.view(B, 1, 1, 1), changed)
     return table.gather(2, flat).view(B, C, H, W).where(mapped.view(B, 1, 1, 1), changed)
 
 

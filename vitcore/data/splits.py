@@ -217,11 +217,12 @@ class Order:
     """The order of the training images: one random permutation per epoch, end to end.
 
     Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, place), so
-    that there is nothing to save.
+    that there is nothing to save. repeats: how often an image stands in a row; an epoch then ends after `n` places, as
+    the RASampler of https://github.com/facebookresearch/deit has it.
     """
 
-    def __init__(self, n: int, seed: int) -> None:
-        self.n, self.seed = n, seed
+    def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
+        self.n, self.seed, self.repeats = n, seed, repeats
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
@@ -235,10 +236,13 @@ class Order:
         return np.concatenate(taken)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """The epoch in which each of them is seen."""
-        return np.arange(start, start + count) // self.n
+        """The epoch in which each of them is seen; with repeats, as many numbers an epoch: no two views share one."""
+        epoch, place = np.divmod(np.arange(start, start + count), self.n)
+        views: Indices = epoch * self.repeats + place % self.repeats
+        return views
 
     def permutation(self, epoch: int) -> Indices:
         if epoch != self.epoch:
-            self.epoch, self.current = epoch, order(self.n, "order", self.seed, epoch)
+            images = order(self.n, "order", self.seed, epoch)
+            self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]
         return self.current

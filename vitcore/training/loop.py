@@ -153,7 +153,7 @@ class Training:
         self.optimizer = self.train_step.optimizer
         self.part = ranks.part(config.batch)
         self.average = self.train_step.average
-        self.order = Order(len(data.train), config.seed)
+        self.order = Order(len(data.train), config.seed, config.augment_repeats)
         # Not a bound method: a reference cycle would keep the tensors in memory until the next garbage collection.
         self.places = partial(places, self.order, config.batch, self.part)
         self.images = data.train.reader(self.places, config.steps)
@@ -192,7 +192,7 @@ class Training:
         """Return the random keys (B,) of the next step's images, on the CPU; None if nothing uses them."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
-        if not (config.augment != "none" or noisy or self.goal.keyed):
+        if not (config.augment != "none" or config.random_erasing or noisy or self.goal.keyed):
             return None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
         return image_keys(config.seed, epochs, self.data.train.index[places])

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.data.augment import AUGMENT, Drawn, held
+from vitcore.data.erasing import erased
 from vitcore.data.mixing import mixed
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
@@ -192,6 +193,9 @@ class TrainStep:
             pixels = self.augment.apply(pixels, inputs.choices, self.fixed)
         labels = self.data.train.labels[inputs.places]
         images = self.data.standardise(pixels)
+        if self.config.random_erasing:
+            assert inputs.keys is not None
+            images = erased(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
         targets = self.goal.targets(pixels, labels, inputs.keys)
         if inputs.mixing is not None:
             images, targets = mixed(images, targets, self.config, inputs.mixing)

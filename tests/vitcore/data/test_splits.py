@@ -86,6 +86,21 @@ def test_order_is_a_permutation_an_epoch_wherever_it_is_entered() -> None:
     assert not np.array_equal(Order(n=10, seed=1).places(0, 10), seen[:10])
 
 
+def test_repeated_augmentation_is_deits_sampler() -> None:
+    """Each image of an epoch's permutation three times in a row, as many places an epoch; no two views share a key."""
+    plain, repeated = Order(n=10, seed=0), Order(n=10, seed=0, repeats=3)
+    seen = np.concatenate([repeated.places(start, 4) for start in range(0, 40, 4)])
+    for epoch in range(4):
+        permutation = torch.from_numpy(plain.places(10 * epoch, 10))
+        theirs = torch.repeat_interleave(permutation, repeats=3)[:10]  # RASampler's lines
+        assert seen[10 * epoch : 10 * epoch + 10].tolist() == theirs.tolist()
+    assert np.array_equal(Order(n=10, seed=0, repeats=3).places(36, 4), seen[36:40])
+    views = list(zip(seen.tolist(), repeated.epochs(0, 40).tolist(), strict=True))
+    assert len(set(views)) == 40
+    assert np.array_equal(Order(n=10, seed=0, repeats=3).epochs(7, 9), repeated.epochs(0, 16)[7:])
+    assert np.array_equal(plain.epochs(0, 40), np.arange(40) // 10)
+
+
 def test_order_is_pinned() -> None:
     """The order of a seed never changes: results are filed under the seed alone."""
     assert Order(n=8, seed=0).places(0, 8).tolist() == PINNED

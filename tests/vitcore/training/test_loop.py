@@ -57,6 +57,16 @@ def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     assert np.array_equal(run.correct, whole.correct)
 
 
+def test_repeated_and_erased_images_resume_bit_exactly() -> None:
+    """Views and rectangles are functions of the step: stopped in the middle of an image's repeats, and the same."""
+    settings = {"augment": "three-augment", "augment_repeats": 3, "random_erasing": 0.5, "random_erasing_fill": "pixel"}
+    config, once, twice, left = tiny(**settings, steps=6, batch=16), Memory(), Memory(), iter(range(2))
+    train(config, once)
+    train(config, twice, stop=lambda: next(left, None) is None)
+    train(config, twice)
+    assert once.weights == twice.weights
+
+
 class Killed(Exception):
     """The power went."""
 

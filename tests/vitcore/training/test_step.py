@@ -36,6 +36,13 @@ SETTINGS: list[dict[str, Any]] = [
     {"position": "relative", "pool": "cls", "registers": 2, "ema": 0.99, "layer_decay": 0.5},
     {"objective": "masked-patch"},
     {"objective": "mae", "patch": 2},
+    {
+        "augment": "crop-three-augment",
+        "augment.pad": 1,
+        "augment_repeats": 3,
+        "random_erasing": 0.5,
+        "random_erasing_fill": "pixel",
+    },
     {"optimizer": "sgd", "micro_batch": 7, "clip_norm": 0.1, "augment": "trivial"},
     {"stem": "conv", "stem.norm": "batch", "clip_norm": 0.0},
 ]

@@ -1,0 +1,134 @@
+"""3-Augment against Pillow's and torchvision's operations; its choices against their distribution."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter, ImageOps
+from scipy import stats
+from torch import Tensor
+from torchvision.transforms import functional as theirs
+
+from vitcore import Config
+from vitcore.data import image_ops
+from vitcore.data.augment import AUGMENT, STEPS
+from vitcore.keyed_random import image_keys
+
+
+def keys(count: int) -> Tensor:
+    return image_keys(0, np.zeros(count, np.int64), np.arange(count))
+
+
+def pictures(channels: int, count: int = 6, size: int = 32) -> Tensor:
+    """Noise, and a ramp with an edge."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, channels, size, size), generator=generator, dtype=torch.uint8)
+    images[0] = torch.arange(size, dtype=torch.uint8) * 3 + 20
+    images[1, :, : size // 2] = 0
+    return images
+
+
+def by_pillow(image: Tensor, operation: Any) -> Tensor:
+    """An operation of Pillow's on one image (C, H, W)."""
+    changed = np.asarray(operation(theirs.to_pil_image(image)))
+    return torch.from_numpy(np.array(changed)).view(*image.shape[1:], -1).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [8, 32])
+@pytest.mark.parametrize("radius", [0.1, 0.3, 0.8, 1.2, 1.414, 1.42, 1.9, 2.0])
+def test_blur_equals_pillows(channels: int, size: int, radius: float) -> None:
+    """Of every radius that DeiT III draws, within one level."""
+    images = pictures(channels, size=size)
+    expected = torch.stack([by_pillow(image, lambda i: i.filter(ImageFilter.GaussianBlur(radius))) for image in images])
+    off = (image_ops.gaussian_blur(images, torch.full((len(images),), radius)).int() - expected.int()).abs()
+    assert off.max() <= 1
+    assert (off > 0).double().mean() < 0.001
+
+
+def test_gray_and_solarized_equal_pillows() -> None:
+    """The grayscale image in all channels within one level; bytes from 128 on inverted."""
+    images = pictures(3)
+    off = image_ops.gray(images, torch.zeros(6)).int() - torch.stack([by_pillow(i, to_gray) for i in images]).int()
+    assert off.abs().max() <= 1
+    solarized = image_ops.solarize(images, torch.full((6,), 128.0))
+    assert torch.equal(solarized, torch.stack([by_pillow(image, ImageOps.solarize) for image in images]))
+
+
+def to_gray(image: Image.Image) -> Image.Image:
+    return image.convert("L").convert("RGB")
+
+
+ADJUST = [theirs.adjust_brightness, theirs.adjust_contrast, theirs.adjust_saturation]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_colours_change_as_torchvisions_in_each_order(channels: int) -> None:
+    """ColorJitter's three adjustments, one after the other, each image in its own order."""
+    images = pictures(channels)
+    order = torch.tensor([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
+    amounts = torch.linspace(-0.3, 0.3, 18).view(6, 3).roll(1, 0)
+    expected = images.clone()
+    for i, own in enumerate(order.tolist()):
+        for kind in own:
+            expected[i] = ADJUST[kind](expected[i], 1 + amounts[i, kind].item())
+    off = (image_ops.colour_jitter(images, order, amounts).int() - expected.int()).abs()
+    assert off.max() <= 1
+    assert (off > 0).double().mean() < 0.01
+
+
+def test_an_image_is_flipped_then_one_of_three_then_in_other_colours() -> None:
+    """The whole, image by image, from the drawn numbers; a blur that is off by one level is enlarged after it."""
+    images = pictures(3, count=60)
+    augmentation = AUGMENT["three-augment"](Config(data="cifar10", augment="three-augment"))
+    off = []
+    for image, ours, own in zip(
+        images, augmentation(images, keys(60)), augmentation.choices(keys(60), 32), strict=True
+    ):
+        flipped, one, radius, *order, brightness, contrast, saturation = own.tolist()
+        image = image.flip(2) if flipped else image
+        blur = ImageFilter.GaussianBlur(0.1 + 1.9 * radius / STEPS)
+        image = [
+            lambda i: theirs.rgb_to_grayscale(i, 3),
+            lambda i: theirs.solarize(i, 128),
+            lambda i, blur=blur: by_pillow(i, lambda pillow: pillow.filter(blur)),
+        ][one](image)
+        for kind in order:
+            image = ADJUST[kind](image, 0.7 + 0.6 * (brightness, contrast, saturation)[kind] / STEPS)
+        off.append((ours.int() - image.int()).abs())
+    together = torch.stack(off)
+    assert together.max() <= 3
+    assert (together > 0).double().mean() < 0.01
+
+
+def test_choices_are_alike_and_independent() -> None:
+    """Flip, one of three, and the order of colours: chi-square over 7,200 images; factors are uniform."""
+    drawn = AUGMENT["three-augment"](Config(data="cifar10", augment="three-augment")).choices(keys(7200), 32)
+    flipped, one, radius = drawn[:, 0], drawn[:, 1], drawn[:, 2]
+    order = 3 * drawn[:, 3] + drawn[:, 4]
+    assert (drawn[:, 3:6].sort(dim=1).values == torch.arange(3)).all()
+    ordered = order.unique(return_inverse=True)[1]
+    counts = torch.bincount((flipped * 3 + one) * 6 + ordered, minlength=36)
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+    for column in (radius, *drawn[:, 6:].unbind(1)):
+        assert stats.kstest(column.numpy() / STEPS, "uniform").pvalue > 1e-3
+
+
+def test_simple_random_crop_reflects_borders() -> None:
+    """Cut as `crop` with fill=reflect cuts, then `three-augment`."""
+    images, some = pictures(3, count=40), keys(40)
+    plain = AUGMENT["crop"](Config(data="cifar10", augment="crop", **{"augment.fill": "reflect"}))(images, some)
+    both = AUGMENT["crop-three-augment"](Config(data="cifar10", augment="crop-three-augment"))(images, some)
+    assert torch.equal(both, AUGMENT["three-augment"](Config(data="cifar10", augment="three-augment"))(plain, some))
+
+
+def test_without_jitter_colours_stay() -> None:
+    """A gray image is flipped, solarized, blurred or as it was."""
+    config = Config(data="mnist", augment="three-augment", **{"augment.jitter": 0.0})
+    images, augmentation = pictures(1, count=40, size=28), AUGMENT["three-augment"](config)
+    changed, drawn = augmentation(images, keys(40)), augmentation.choices(keys(40), 28)
+    gray = drawn[:, 1] == 0
+    flipped = torch.stack([image.flip(2) if own else image for image, own in zip(images, drawn[:, 0], strict=True)])
+    assert torch.equal(changed[gray], flipped[gray])
+    assert not torch.equal(changed[~gray], flipped[~gray])

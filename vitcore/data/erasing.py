@@ -1,0 +1,48 @@
+"""Random erasing (arXiv 1708.04896), as timm.data.RandomErasing: a rectangle of an image becomes its mean, or noise.
+
+Images are standardised, so that 0 is the mean of the data. All choices are a hash of the image's key, made on the
+device that the keys are on: a CUDA graph can hold them.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from vitcore.keyed_random import bits, code
+
+TRIES = 10
+AREA = (0.02, 1 / 3)  # of the image
+ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
+
+
+def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
+    """Images (B, C, H, W) with keys (B,), each with `probability` erased in a rectangle of its own."""
+    rows, columns = images.shape[-2:]
+    top, left, height, width = rectangles(keys, rows, columns, probability).view(-1, 4, 1, 1, 1).unbind(1)
+    y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)
+    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)  # (B, 1, H, W)
+    colours = noise(keys, images) if fill == "pixel" else images.new_zeros(())
+    return colours.where(inside, images)
+
+
+def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
+    """(top, left, height, width) an image (B, 4): the first of ten tries within it; zeros where nothing is erased."""
+    uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
+    share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
+    area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
+    aspect = (ASPECT * (1 - 2 * ratio)).exp()
+    height, width = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (height < rows) & (width < columns)
+    top, left = (down * (rows - height + 1)).floor(), (across * (columns - width + 1)).floor()
+    tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
+    found = tries.gather(1, fits.int().argmax(dim=1).view(-1, 1, 1).expand(-1, 1, 4))[:, 0]
+    chosen = fits.any(dim=1) & (uniform[:, 0] < probability)
+    return found * chosen[:, None]
+
+
+def noise(keys: Tensor, images: Tensor) -> Tensor:
+    """Normal numbers of the shape of `images`, a function of each image's key."""
+    uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
+    normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
+    return normal.view(images.shape).to(images.dtype)
