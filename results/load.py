@@ -31,14 +31,13 @@ def load_studies(
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Map trial id to the inspection of each arm's first seed; damaged ones are left out."""
+    """Map trial id to the inspection of each arm's first finished seed; damaged ones are left out."""
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader
 
         return read_inspections(source)
-    first = {arm["trials"][0]["id"] for study in studies for arm in study.plan["arms"]}
     inspections = {}
-    for trial_id in sorted(first):
+    for trial_id in sorted({trial_id for study in studies for _, trial_id in study.first_finished.values()}):
         try:
             inspections[trial_id] = inspection_data.read(store.trial(source, trial_id))
         except (FileNotFoundError, store.Broken):

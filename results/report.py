@@ -101,6 +101,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "provenance": provenance(study.trials),
         "command": rerun_command(plan),
         "inside": list(inspected_arms(study, inside)),
+        "not_inside": uninspected_arms(study, inside),
     }
 
 
@@ -132,13 +133,14 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
 
 
 def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
-    """Yield the figures and layers of each arm whose first seed was inspected."""
+    """Yield the figures and layers of each arm whose first finished seed was inspected."""
+    first = study.first_finished
     for number, arm in enumerate(study.plan["arms"]):
-        first = arm["trials"][0]
-        if found := inside.get(first["id"]):
+        seed, trial = first.get(arm["name"], (0, ""))
+        if found := inside.get(trial):
             yield {
                 "arm": arm["name"],
-                "seed": first["seed"],
+                "seed": seed,
                 "open": arm["name"] == study.plan["baseline"],
                 "notes": [site["note"] for site in found.facts["sites"] if not site["site"]],
                 "layers": inspection.layer_grid(found),
@@ -151,6 +153,15 @@ def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Ite
                     for name in inspection.drawable_figures(found)
                 ],
             }
+
+
+def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> list[str]:
+    """Name each arm that cannot be shown inside, and why."""
+    first = study.first_finished
+    reasons = {
+        arm["name"]: "not inspected" if arm["name"] in first else "no finished trial" for arm in study.plan["arms"]
+    }
+    return [f"{arm} ({why})" for arm, why in reasons.items() if first.get(arm, (0, ""))[1] not in inside]
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:

@@ -61,6 +61,17 @@ class StudyResults:
         return [name for name in own if not all(map(math.isnan, self.columns[name]))]
 
     @property
+    def first_finished(self) -> dict[str, tuple[int, str]]:
+        """Map each arm with a finished trial to the first one's seed and id."""
+        names = ("arm", "seed", "id", "status")
+        rows = zip(*(self.columns[name] for name in names), strict=True)
+        found: dict[str, tuple[int, str]] = {}
+        for arm, seed, trial_id, status in rows:
+            if status == "finished":
+                found.setdefault(arm, (seed, trial_id))
+        return found
+
+    @property
     def name(self) -> str:
         """The full name: study@recipe[+overrides]."""
         return str(self.plan["name"])

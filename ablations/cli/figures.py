@@ -204,6 +204,8 @@ def inspect(
         print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
     for path in beside:
         print(path)
+    if len(found) > 1 and not beside:
+        print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
 
 
 def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:

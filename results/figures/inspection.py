@@ -13,7 +13,14 @@ from results import store, units
 from results.figures.inspected.distance import distance
 from results.figures.inspected.filters import filters
 from results.figures.inspected.rollout import rollout
-from results.figures.inspected.similarity import common_sites, middle_patch, pairs, side_by_side
+from results.figures.inspected.similarity import (
+    comparable,
+    incomparable_text,
+    middle_patch,
+    pairs,
+    side_by_side,
+    sites_of,
+)
 from results.figures.page import compose
 from results.figures.plots import FORMATS, UNSTAMPED
 from results.figures.theme import COLUMN, current, style
@@ -29,7 +36,7 @@ Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to writ
 # name: the title, when there is something to draw, and what draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], bool], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
-    "position": ("Position: each patch beside all others", lambda inside: bool(sites_with_maps(inside)), pairs),
+    "position": ("Position: each patch beside all others", lambda inside: bool(sites_of(inside)), pairs),
     "position-heads": (
         "Position: the middle patch, by layer and head",
         lambda inside: has_several_maps(inside),
@@ -40,14 +47,9 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], bool], Drawing]] = {
 }
 
 
-def sites_with_maps(inside: Inspection) -> list[str]:
-    """List the sites at which the position embedding has a map."""
-    return [site["site"] for site in inside.facts["sites"] if site["site"]]
-
-
 def has_several_maps(inside: Inspection) -> bool:
     """Tell whether maps differ between layers or heads."""
-    return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in sites_with_maps(inside))
+    return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in sites_of(inside))
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------
@@ -90,16 +92,23 @@ def render_page(drawing: Callable[[Figure], list[str]], format: str, width: floa
 def draw_side_by_side(
     insides: Sequence[Inspection], names: Sequence[str], folder: Path, format: str = "png"
 ) -> list[Path]:
-    """Write the position maps of several trials as one figure, as in Figure 10; nothing without a common site.
+    """Write the position maps of several trials as one figure, as in Figure 10; nothing if no two can be compared.
 
-    names: what each trial is called. Raises ValueError for an unknown format.
+    names: what each trial is called; those that cannot be shown are named below. Raises ValueError for an unknown
+    format.
     """
     check_format(format)
-    if len(insides) < 2 or not common_sites(insides):
+    shown = comparable(insides)
+    if len(shown) < 2:
         return []
-    drawing = partial(side_by_side, insides, names)
+    left_out = [f"{names[k]} ({incomparable_text(one)})" for k, one in enumerate(insides) if k not in shown]
+
+    def drawing(page: Figure) -> list[str]:
+        notes = side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
+        return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
+
     path = folder / f"position-beside.{format}"
-    under = f"{len(insides)} trials, each patch beside all others"
+    under = f"{len(shown)} trials, each patch beside all others"
     title = "Position embeddings side by side" if current().heading else ""
     store.write_bytes(path, render_page(drawing, format, current().width, title, under))
     return [path]

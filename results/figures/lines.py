@@ -197,13 +197,25 @@ def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
 
 
 def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0) -> None:
-    """Draw means and intervals; filled marks are baselines and resolved differences."""
+    """Draw means and intervals; filled marks are baselines and resolved differences.
+
+    Call it once `ax` has its limits.
+    """
     to = shifted(ax, aside)
     for row in rows_of(rows[rows["mean"].notna()]):
         if not np.isnan(row.low):
             ax.plot([row.at, row.at], [row.low, row.high], color=look.colour, transform=to, zorder=3)
+            draw_arrows(row, ax, look.colour, to)
         face = look.colour if row.reference or row.verdict in ("better", "worse") else "white"
         ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
+
+
+def draw_arrows(row: Any, ax: Axes, colour: str, to: Transform) -> None:
+    """Draw a mark at each edge of the axis beyond which an interval goes on."""
+    bottom, top = ax.get_ylim()
+    for edge, beyond, mark in ((bottom, row.low < bottom, "v"), (top, row.high > top, "^")):
+        if beyond:
+            ax.plot([row.at], [edge], mark, color=colour, transform=to, clip_on=False, zorder=4)
 
 
 def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
@@ -286,7 +298,7 @@ def value_text(value: Any) -> str:
     if value and abs(value) < 1e-4:  # as Python does, and so the names of arms
         mantissa, exponent = f"{value:.6e}".split("e")
         return f"{float(mantissa):g}e{int(exponent)}"
-    return f"{value:,.6g}"
+    return f"{float(value):z,.6g}"
 
 
 def scale_for(ticks: Sequence[float]) -> str:

@@ -138,7 +138,7 @@ def sentence(interaction: Interaction, metric: str) -> str:
     if interaction.ci95:
         details.append(f"95% CI {' to '.join(map(unit.signed, interaction.ci95))}")
     if interaction.logit is not None:
-        details.append(f"logit {interaction.logit:+.2f}")
+        details.append(f"logit {interaction.logit:+z.2f}")
     size = f"{unit.signed(interaction.interaction)}{unit.of_difference}"
     word = (interaction.verdict or "no verdict").replace("-", " ")
     within = f" ({'; '.join(details)})" if details else ""

@@ -24,10 +24,10 @@ def complete(figure: str) -> StudyResults:
     return synthetic.results(spread(plans[figure](figure=figure)))
 
 
-def spread(plan: dict[str, Any]) -> dict[str, Any]:
+def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
     """The plan with a different compute for every arm that has not one of its own."""
     for k, arm in enumerate(plan["arms"]):
-        arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * 1.7**k)
+        arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * ratio**k)
         arm["train_flops"] = 3 * arm["flops"] * 42_240
         arm["config"].setdefault("image_size", 8)
     return plan

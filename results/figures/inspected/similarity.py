@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +45,29 @@ def pair_map(inside: Inspection, site: str) -> np.ndarray:
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 
+def sites_of(inside: Inspection) -> list[str]:
+    """List the sites at which the position embedding has a map."""
+    return [site["site"] for site in inside.facts["sites"] if site["site"]]
+
+
 def common_sites(insides: Sequence[Inspection]) -> list[str]:
     """List the sites where all inspections have maps."""
-    found = [[site["site"] for site in inside.facts["sites"] if site["site"]] for inside in insides]
+    found = [sites_of(inside) for inside in insides]
     return [site for site in found[0] if all(site in other for other in found)]
+
+
+def comparable(insides: Sequence[Inspection]) -> list[int]:
+    """Return the places of the trials with a map at the site that most of them have."""
+    counts = Counter(site for inside in insides for site in sites_of(inside))
+    most = max(counts, key=lambda site: counts[site], default="")
+    return [place for place, inside in enumerate(insides) if most in sites_of(inside)]
+
+
+def incomparable_text(inside: Inspection) -> str:
+    """Say why a trial's map cannot stand beside the others."""
+    return (
+        f"its map is of another kind: {LABELS[sites_of(inside)[0]]}" if sites_of(inside) else "no map of its position"
+    )
 
 
 def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:

@@ -39,9 +39,9 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(3.2)
     ax = figure.subplots()
     points = seeds_frame(study, table.metric)
+    metric_axis(ax, table.metric, *measured_columns(frame, points))
     draw_against_compute(frame, points, ax)
     ax.set_xlabel(f"compute: {name} per image (forward), log scale")
-    metric_axis(ax, table.metric, *measured_columns(frame, points))
     if not (frame["n"] > 0).any():
         empty_panel(ax)
     if is_narrow(figure) or not name_families(frame, points, ax):

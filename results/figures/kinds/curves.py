@@ -43,7 +43,8 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
     figure.set_figheight(2.9)
     ax = figure.subplots()
     lines, said = arms_to_follow(study, frame)
-    draw_training_curves(lines, evaluations_frame(study, training_metric(study)), ax, training_metric(study), x)
+    history = evaluations_frame(study, training_metric(study))
+    draw_training_curves(lines, history, ax, training_metric(study), x)
     if said:
         line_entries(lines, ax)
     else:
@@ -51,7 +52,8 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
         if study.plan["curves"]:
             dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
     legend_above(ax, "")
-    return [*said, lines_note(lines), *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
+    notes = [*said, lines_note(lines), *unevaluated_note(lines, history)]
+    return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
@@ -114,6 +116,12 @@ def lines_note(frame: pd.DataFrame) -> str:
         f"Lines: mean over the finished seeds (where there is none, over those that go on){band}. Thin: single seeds "
         f"of fewer than {BAND}, trials that diverged (×), failed or go on."
     )
+
+
+def unevaluated_note(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
+    """Name the arms without a line: no trial was evaluated."""
+    names = [row.label for row in rows_of(frame) if row.arm not in set(history["arm"])]
+    return [f"No line, as no trial was evaluated: {', '.join(names)}."] if names and not history.empty else []
 
 
 def has_bands(frame: pd.DataFrame) -> bool:

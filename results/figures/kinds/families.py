@@ -42,9 +42,9 @@ def families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     names = dict.fromkeys(frame["series"])
     found = {name: errors_by_seed(frame[frame["series"] == name], points, metric) for name in names}
     fitted = {name: with_enough_seeds(power_law.fit(own)) for name, own in found.items()}
+    metric_axis(ax, metric, *measured_columns(frame, points))
     draw_over_compute(frame, points, fitted, ax, metric)
     ax.set_xlabel(f"total training compute ({name}), log scale")
-    metric_axis(ax, metric, *measured_columns(frame, points))
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
         empty_panel(ax)

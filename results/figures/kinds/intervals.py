@@ -14,8 +14,8 @@ from matplotlib.transforms import blended_transform_factory
 
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
 from results.figures.lines import attainable
-from results.figures.page import is_narrow, wrap_text
-from results.figures.theme import GREY, LIGHT, PALE, current
+from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
+from results.figures.theme import COLUMN, GREY, LIGHT, PALE, current
 from results.records import Table
 from results.study_results import StudyResults
 from results.tables import layout
@@ -24,6 +24,8 @@ from results.units import is_accuracy, unit
 RESOLVED = ("better", "worse")
 LABEL_WIDTH = 1.5  # inches that an arm's name may take before it is broken
 ROW, NARROW_ROW = 0.44, 0.6  # inches
+DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, where rows would take more than MOST: the verdict is on one line
+MOST = 9.0  # inches
 FRAME = 0.85  # inches for the axis and the heads of the columns
 MARKS = (
     "Colour, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
@@ -36,16 +38,30 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
-    figure.set_figheight(FRAME + len(frame) * (NARROW_ROW if stacked else ROW))
+    row, least = (NARROW_ROW, dense_row_above(frame)) if stacked else (ROW, dense_row_beside(frame))
+    dense = least < row and len(frame) * row > MOST
+    figure.set_figheight(FRAME + len(frame) * (least if dense else row))
     aside = published and not stacked
     panels = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1.25]) if aside else [figure.subplots()]
     draw_intervals(frame, seeds_frame(study, metric), panels[0], metric)
-    (text_above if stacked else text_beside)(frame, panels[0], metric)
+    (text_above if stacked else text_beside)(frame, panels[0], metric, dense)
     if aside:
         draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current().small))
     elsewhere = f"* published in another setting, its level is not comparable: {layout.published_source(table)}."
     marks = MARKS.format(baseline=baseline_note(frame))
     return [marks, elsewhere] if published and stacked else [marks]
+
+
+def dense_row_beside(frame: pd.DataFrame) -> float:
+    """Return the least height, in inches, of rows with their names left of them."""
+    return max([DENSE_ROW, *(text_height(name, current().text) for name in wrapped_names(frame))])
+
+
+def dense_row_above(frame: pd.DataFrame) -> float:
+    """Return the least height, in inches, of rows with name and verdict on a line above the interval."""
+    size = current().small
+    widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
+    return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 
 def baseline_note(frame: pd.DataFrame) -> str:
@@ -109,19 +125,30 @@ def verdict_color(row: Any) -> str:
 
 def verdict_text(row: Any, metric: str) -> str:
     """Write the verdict and difference: "worse" over "−18.2 points [−20.1, −16.3]"."""
+    word = verdict_word(row)
     if row.n == 0:
-        return f"no finished trial\n{row.gap}"
-    if row.reference:
-        return "baseline" + count_text(row)
-    known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
-    word = known.replace("-", " ") + count_text(row)
-    if np.isnan(row.delta):
+        return f"{word}\n{row.gap}"
+    if row.reference or np.isnan(row.delta):
         return word
     digits = decimals(metric)
     text = signed_text(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"
     return f"{word}\n{text}"
+
+
+def verdict_word(row: Any) -> str:
+    """Write the verdict, with the number of seeds where trials are absent."""
+    if row.n == 0:
+        return "no finished trial"
+    known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
+    return ("baseline" if row.reference else known.replace("-", " ")) + count_text(row)
+
+
+def short_verdict(row: Any) -> str:
+    """Write the verdict and the published value on one line, without the difference."""
+    published = "" if np.isnan(row.published) else f"; published*: {minus_text(row.published)}"
+    return verdict_word(row) + published
 
 
 def decimals(metric: str) -> int:
@@ -135,14 +162,12 @@ def count_text(row: Any) -> str:
     return f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
 
 
-def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
+def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
     """Write names left of the rows and verdicts right of them."""
-    ax.set_yticks(
-        range(len(frame)),
-        [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]],
-    )
+    ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
-    right.set_yticks(range(len(frame)), [verdict_text(row, metric) for row in rows_of(frame)])
+    words = [verdict_text(row, metric) for row in rows_of(frame)]
+    right.set_yticks(range(len(frame)), [word.replace("\n", ": ") for word in words] if dense else words)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     for label, row in zip(right.get_yticklabels(), rows_of(frame), strict=True):
@@ -156,17 +181,26 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
     ax.annotate("against the baseline, 95% CI, not adjusted", (1, 1), color=GREY, **beyond)
 
 
-def text_above(frame: pd.DataFrame, ax: Axes, metric: str) -> None:
-    """Write names above the rows and verdicts below them, on a narrow page."""
+def wrapped_names(frame: pd.DataFrame) -> list[str]:
+    """Return the arms' names in lines of at most LABEL_WIDTH."""
+    return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]]
+
+
+def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
+    """Write names above the rows and verdicts below them, on a narrow page; dense rows have both above."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
     for y, row in enumerate(rows_of(frame)):
         line: dict[str, Any] = {"transform": to, "size": current().small, "bbox": clear, "va": "center"}
-        ax.text(0, y - 0.27, row.label, weight="bold", **line)
+        above = y - (0.36 if dense else 0.27)
+        ax.text(0, above, row.label, weight="bold", **line)
+        if dense:
+            ax.text(1, above, short_verdict(row), ha="right", color=verdict_color(row), **line)
+            continue
         ax.text(0, y + 0.33, verdict_text(row, metric).replace("\n", ": "), color=verdict_color(row), **line)
         if not np.isnan(row.published):
-            ax.text(1, y - 0.27, f"published*: {minus_text(row.published)}", ha="right", color=GREY, **line)
+            ax.text(1, above, f"published*: {minus_text(row.published)}", ha="right", color=GREY, **line)
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:

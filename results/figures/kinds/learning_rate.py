@@ -16,6 +16,7 @@ from results.figures.kinds.curves import (
     line_entries,
     lines_note,
     training_metric,
+    unevaluated_note,
 )
 from results.figures.lines import axis_name, baseline_notes, draw_over_axis, marks_note, with_positions
 from results.figures.page import is_narrow, legends_above
@@ -46,10 +47,11 @@ def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str
 def draw_training_panel(study: StudyResults, frame: pd.DataFrame, ax: Axes) -> tuple[str, list[str]]:
     """Draw the arms to follow over training; return the title and the lines to write below."""
     lines, said = arms_to_follow(study, frame)
-    draw_training_curves(lines, evaluations_frame(study, training_metric(study)), ax, training_metric(study))
+    history = evaluations_frame(study, training_metric(study))
+    draw_training_curves(lines, history, ax, training_metric(study))
     (line_entries if said else dash_entries)(lines, ax)
     title = "over training" if said else f"over training, by {axis_name(x_setting(study.plan))}"
-    return title, [*said, lines_note(lines)]
+    return title, [*said, lines_note(lines), *unevaluated_note(lines, history)]
 
 
 def panels(figure: Figure, count: int) -> list[Axes]:

@@ -31,9 +31,9 @@ def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
+    metric_axis(ax, table.metric, *measured_columns(frame, points))
     draw_over_relative_compute(frame, points, ax)
     ax.set_xlabel("relative compute (forward), log scale")
-    metric_axis(ax, table.metric, *measured_columns(frame, points))
     legend_above(ax, "")
     if not (frame["n"] > 0).any():
         empty_panel(ax)

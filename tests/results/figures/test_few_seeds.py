@@ -1,17 +1,28 @@
-"""What figures show of few seeds, of intervals beyond the axis, and of many filters."""
+"""What figures show of few seeds, of intervals beyond the axis, of one arm and of many."""
+
+import re
+from datetime import UTC, datetime
+from itertools import pairwise
 
 import matplotlib
 import numpy as np
 import pytest
 import synthetic
+from figure_studies import spread
 from matplotlib.figure import Figure
 
-from results.figures.frame import arms_frame, minus_text
+from results import report
+from results.figures import plots
+from results.figures.frame import arms_frame, minus_text, signed_text
 from results.figures.kinds import intervals
-from results.tables import grid, study_table
-from results.units import PERCENT, unit
+from results.figures.lines import value_text
+from results.figures.theme import COLUMN, FULL, style
+from results.style import Style, use
+from results.tables import grid, layout, study_table
+from results.units import unit
 
 matplotlib.use("agg")
+MINUS_ZERO = re.compile(r"(?<![\w.])[-\N{MINUS SIGN}]0(\.0*)?(?![\d.\w])")
 
 
 @pytest.mark.parametrize(("seeds", "drawn"), [(1, False), (2, False), (3, True)])
@@ -38,9 +49,67 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow() -> None:
     assert [line.get_marker() for line in ax.lines] == ["<", ">"]
 
 
+@pytest.mark.parametrize("kind", ["learning-rate", "axis", "scale", "new-size", "compute", "shape", "families"])
+def test_an_interval_beyond_the_axis_of_lines_ends_in_an_arrow(kind: str) -> None:
+    """Above 100% and below 0%, for every such arm; an interval inside has none."""
+    plan = spread(synthetic.make_plan("few", {"patch": [1, 2, 4]}, {"patch": 1}, seeds=3, figure=kind))
+    reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
+    study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
+    with style():
+        ax = plots.figure(study, study_table.table(study), FULL).axes[0]
+    edges = dict(zip(("v", "^"), ax.get_ylim(), strict=True))
+    arrows = [line for line in ax.lines if edges.get(str(line.get_marker())) in line.get_ydata()]
+    assert [line.get_marker() for line in arrows] == ["^", "v"]
+
+
+@pytest.mark.parametrize("kind", plots.FIGURES)
+@pytest.mark.parametrize("arms", [1, 40])
+def test_figures_fit_on_a_page_with_one_arm_and_with_forty(kind: str, arms: int) -> None:
+    """One column wide; the rows of forty arms cover no text."""
+    kinds = [f"{k}d" for k in range(arms)]
+    study = synthetic.results(
+        spread(synthetic.make_plan("m", {"position": kinds}, {"position": "0d"}, figure=kind), 1.1)
+    )
+    with style():
+        page = plots.figure(study, study_table.table(study), COLUMN)
+        assert 2.0 < page.get_figheight() < 12.0
+        if kind != "intervals":
+            return
+        page.draw_without_rendering()
+        boxes = sorted((text.get_window_extent() for text in page.axes[0].texts), key=lambda box: float(box.y0))
+    assert len(boxes) == 2 * arms
+    assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+
+
 def test_no_number_is_minus_zero() -> None:
-    """In tables and figures."""
-    assert (PERCENT.value(-1e-9), unit("test_loss").value(-1e-9), minus_text(-0.01)) == ("0.00", "0.0000", "0.0")
+    """Of any sign and size, with any number of digits, in tables and figures."""
+    rng = np.random.default_rng(0)
+    numbers = [-0.0, 0.0, *(rng.choice([-1, 1], 300) * 10.0 ** rng.uniform(-12, 1, 300))]
+    for digits in (0, 1, 2, 4):
+        for number in map(float, numbers):
+            written = [write(number, digits) for write in (minus_text, signed_text)]
+            with use(Style(digits={"accuracy": digits, "loss": digits})):
+                units = [unit(name) for name in ("test_accuracy", "test_loss", "train_seconds")]
+                written += [write(number) for one in units for write in (one.value, one.signed, one.size, one.bound)]
+            written.append(value_text(number))
+            assert not [text for text in written if MINUS_ZERO.search(text)], number
+
+
+def test_no_number_of_a_report_is_minus_zero() -> None:
+    """Of arms that are equal, and of arms that are worse by less than a digit; nor is one of a table's JSON."""
+    plan = synthetic.position(seeds=5, metric="test_loss", margin=0.01)
+    records = synthetic.simulate(plan)
+    alike = {trial["seed"]: records[trial["id"]] for trial in plan["arms"][1]["trials"]}
+    for k, arm in enumerate(plan["arms"]):
+        for trial in arm["trials"]:
+            same = alike[trial["seed"]]
+            records[trial["id"]] = synthetic.changed(same, test_loss=same.values["test_loss"] - 1e-9 * (k % 3))
+    study = synthetic.results(plan, records)
+    page = report.render([study], datetime(2026, 1, 1, tzinfo=UTC))
+    assert "0.0000" in page
+    plain = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    assert not MINUS_ZERO.findall(plain.partition("<header>")[2].partition("<script>")[0])
+    assert not MINUS_ZERO.findall(layout.render(study_table.table(study), "json"))
 
 
 def test_footnotes_that_matter_come_first() -> None:

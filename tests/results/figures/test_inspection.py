@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -381,7 +382,41 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     assert path.read_bytes() == again[0].read_bytes()
 
 
+def test_a_trial_without_a_map_to_compare_is_named_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The others stand side by side; where no two can, there is no figure."""
+    below: list[str] = []
+    drawn = inspection.compose
+    monkeypatch.setattr(
+        inspection, "compose", lambda page, title, under, notes: drawn(page, title, under, below.extend(notes) or notes)
+    )
+    mixed = [CASES["no position"], CASES["digits"], CASES["bias"], CASES["as the paper's"]]
+    assert len(inspection.draw_side_by_side(mixed, ["none", "1d", "relative", "2d"], tmp_path)) == 1
+    assert below[-1] == (
+        "Not shown: none (no map of its position), relative (its map is of another kind: bias of the logits)."
+    )
+    assert inspection.draw_side_by_side(mixed[:2], ["none", "1d"], tmp_path) == []
+
+
 # -- the report --------------------------------------------------------------------------------------------------------
+
+
+def test_report_names_the_arms_that_it_cannot_show_inside(tmp_path: Path) -> None:
+    """One that was not inspected, and one without a finished trial; shown is the first finished seed of an arm."""
+    plan = synthetic.position(seeds=2)
+    missing = [("position=none", 0), ("position=none", 1), ("position=1d", 0)]
+    holes = {synthetic.trial_id(plan, *one): synthetic.hole("missing", "not started") for one in missing}
+    study = synthetic.results(plan, holes)
+    inside = {synthetic.trial_id(plan, "position=1d", 1): CASES["digits"]}
+    view = report.section_view(study, {trial: 1 for trial in study.columns["id"]}, inside)
+    assert [(one["arm"], one["seed"]) for one in view["inside"]] == [("position=1d", 1)]
+    assert view["not_inside"] == [
+        "position=none (no finished trial)",
+        "position=2d (not inspected)",
+        "position=relative (not inspected)",
+    ]
+    page = report.render([study], datetime(2026, 1, 1, tzinfo=UTC), inside)
+    assert "Not shown: position=none (no finished trial), position=2d" in page
+    assert "Not shown" not in report.render([study], datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.slow

@@ -534,6 +534,19 @@ def going_on(plan: dict[str, Any], reached: dict[int, int]) -> StudyResults:
     return synthetic.results(plan, known)
 
 
+def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
+    """Their lines would be missed otherwise; where there is no line at all, the panel says so."""
+    study = complete("curves")
+    arm = study.plan["arms"][0]["name"]
+    without = replace(study, evaluations=[row for row in study.evaluations if row[EVALUATION.index("arm")] != arm])
+    said = f"No line, as no trial was evaluated: {arm}."
+    for name in ("curves", "learning-rate"):
+        assert said in plots.caption(replace(without, plan=without.plan | {"figure": name}))
+    assert not any(
+        "No line" in line for case in (study, replace(study, evaluations=[])) for line in plots.caption(case)
+    )
+
+
 def test_more_lines_than_six_have_no_bands() -> None:
     """Which would hide each other and the lines; what is written under the figure promises none then."""
     for study, banded in ((complete("learning-rate"), True), (loss("learning-rate"), False)):
