@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpu_experiments import EXPERIMENTS, TOKENS, low_weights
 from torch import nn
 
 from ablations.bench import loop, startup
@@ -31,7 +32,7 @@ from vitcore.interop.convert import to_timm
 from vitcore.runtime.cuda_graph import aside, capture
 from vitcore.runtime.device import computing, device_of, hardware, in_precision
 from vitcore.training.loop import Training
-from vitcore.training.step import WARM_UP, capturable
+from vitcore.training.step import WARM_UP, capturable, first_line
 
 Json = dict[str, Any]
 RANDOM = Source(random=True)
@@ -40,10 +41,15 @@ COMPILED = "timm compiled and captured"
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured. small: models and batches that a CPU steps through in no time."""
+    """How much is measured. small: models and batches that a CPU steps through in no time.
+
+    folder: of what a figure keeps between two calls; deadline: when it should stop, of time.monotonic().
+    """
 
     device: str
     small: bool
+    folder: Path
+    deadline: float
 
     @property
     def turns(self) -> tuple[int, int]:
@@ -54,6 +60,7 @@ class Scale:
         """A config for random images of CIFAR-10's kind, or of another size."""
         common = {"data": "cifar10", "pool": "gap", "augment": "flip-crop", "precision": "bf16", "steps": 10_000}
         tiny = {"width": 16, "depth": 2, "heads": 2, "batch": 8, "compile": False, "precision": "float32"}
+        tiny["image_size"] = 32
         return Config(**(common | settings | {"device": self.device} | (tiny if self.small else {})))
 
 
@@ -107,19 +114,24 @@ class Captured:
 def beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
     """Seconds a step of each side, in turn, and how many times longer than the first's."""
     with computing(config):
-        made = {name: make() for name, make in sides.items()}
-        for one in made.values():
+        made = {}
+        for name, make in sides.items():  # one compiles before the next is made: PyTorch forgets code of other kernels
+            made[name] = make()
             for _ in range(2 if scale.small else WARM_UP + 3):
-                one.advance()
-        calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
-        seconds = interleaved(calls, *scale.turns, torch.device(device_of(config)))
+                made[name].advance()
+        return compared(scale, config, made)
+
+
+def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
+    """The same of sides that are ready."""
+    calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
+    seconds = interleaved(calls, *scale.turns, torch.device(device_of(config)))
     first = next(iter(seconds))
-    how = {name: one.training.train_step.facts for name, one in made.items() if isinstance(one, Step)}
     return {
         "config": config.model_dump(),
         "seconds_per_step": {name: spread(own) for name, own in seconds.items()},
         "ratio": {name: spread(own / seconds[first]) for name, own in seconds.items() if name != first},
-        "computed": how,
+        "computed": {name: one.training.train_step.facts for name, one in made.items() if hasattr(one, "training")},
     }
 
 
@@ -162,8 +174,7 @@ def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
     """At 224 pixels, with the share of the GPU's published peak: three times the forward pass's FLOPs."""
 
     def measured(scale: Scale) -> Json:
-        size = {"image_size": 32 if scale.small else 224, "classes": 1000}
-        config = scale.config(model=model, batch=batch, augment="none", **size)
+        config = scale.config(model=model, batch=batch, augment="none", image_size=224, classes=1000)
         tuned = "timm compiled" if scale.device == "cuda" else "timm"
         sides: dict[str, Callable[[], Any]] = {"ours": lambda: Step(config)}
         if model == "S/16":
@@ -181,12 +192,7 @@ def position(tokens: int) -> Callable[[Scale], Json]:
     """Arms with a learned bias beside one with none."""
 
     def measured(scale: Scale) -> Json:
-        large = tokens > 65 and not scale.small
-        size = {"image_size": 224, "patch": 16, "batch": 256} if large else {"patch": 4, "batch": 256}
-        arms = {
-            kind: scale.config(width=384, depth=12, heads=6, position=kind, pool="cls", **size)
-            for kind in ("1d", "relative", "relative-bias")
-        }
+        arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
         return beside(scale, arms["1d"], {kind: (lambda one=one: Step(one)) for kind, one in arms.items()})
 
     return measured
@@ -199,6 +205,24 @@ def input_share(scale: Scale) -> Json:
         for name in ("none", "flip-crop", "flip-crop-randaugment")
     }
     return beside(scale, sides["none"], {name: (lambda one=one: Step(one)) for name, one in sides.items()})
+
+
+def experiment(name: str) -> Callable[[Scale], Json]:
+    """The step as it is, and how many times as long it takes with a change of gpu_experiments.py."""
+
+    def measured(scale: Scale) -> Json:
+        one = EXPERIMENTS[name]
+        config = scale.config(**one.settings)
+        if one.change is low_weights:
+            config = config.model_copy(update={"precision": "bf16"})  # on a CPU too
+        try:
+            with computing(config):
+                today, other = one.pair(name, config)
+                return compared(scale, config, {"today": today, name: other})
+        except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it
+            return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {first_line(error)}"}
+
+    return measured
 
 
 def study(scale: Scale) -> Json:
@@ -229,6 +253,7 @@ FIGURES: dict[str, tuple[Callable[[Scale], Json], str]] = {
     "position-197": (position(197), "at most 1.15x the step of 1d"),
     "study": (study, "at least 6x one timm process a trial"),
     "start": (start, "a warm cache: at most 25% of the cold time"),
+    **{f"experiment-{name}": (experiment(name), "below 1: it would pay") for name in EXPERIMENTS},
 }
 
 
@@ -256,6 +281,8 @@ def page(folder: Path) -> str:
 
 def rows(name: str, found: Json) -> list[str]:
     """A line a side; the figure's name and goal stand at its first."""
+    if "failed" in found:
+        return [f"| {name} | | | | {found['failed'].replace('|', '/')} |"]
     seconds, goal = found.get("seconds_per_step") or found["seconds"], FIGURES[name][1]
     if found.get("share_of_peak"):
         goal += f"; {found['share_of_peak']:.1%} of the peak"
@@ -280,13 +307,14 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=540, help="no figure begins later")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="to see that it works")
-    parser.add_argument("--only", nargs="*", choices=[*FIGURES], default=[*FIGURES])
+    parser.add_argument("--only", nargs="*", choices=[*FIGURES, "experiments"], default=[*FIGURES])
     asked = parser.parse_args(words)
-    deadline, scale = time.monotonic() + asked.seconds, Scale(asked.device, asked.small)
+    scale = Scale(asked.device, asked.small, asked.out, time.monotonic() + asked.seconds)
     asked.out.mkdir(parents=True, exist_ok=True)
-    for name in asked.only:
+    experiments = [name for name in FIGURES if name.startswith("experiment-")]
+    for name in [*asked.only, *(experiments if "experiments" in asked.only else [])]:
         file = asked.out / f"{name}.json"
-        if file.exists() or time.monotonic() > deadline:
+        if name == "experiments" or file.exists() or time.monotonic() > scale.deadline:
             continue
         began, config = time.monotonic(), scale.config()
         found = FIGURES[name][0](scale)

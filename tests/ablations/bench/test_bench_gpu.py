@@ -4,7 +4,13 @@ import json
 from pathlib import Path
 
 import bench_gpu
+import gpu_experiments
 import pytest
+from gpu_experiments import EXPERIMENTS
+from torch import Tensor
+
+from vitcore.model import self_attention
+from vitcore.model.attention import attend
 
 pytest.importorskip("timm")
 SMALL = ["--device", "cpu", "--small"]
@@ -33,3 +39,30 @@ def test_no_figure_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureF
     bench_gpu.main([*words, "--seconds", "-1"])
     assert not (tmp_path / "step-32.json").exists()
     assert "Not measured yet: " in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of FlexAttention on a CPU
+def test_each_experiment_runs_and_computes_the_same(tmp_path: Path) -> None:
+    """Its first losses are those of the step as it is, to the tolerance of the precision: 1e-5 in float32."""
+    bench_gpu.main([*SMALL, "--out", str(tmp_path), "--only", "experiments"])
+    for name in EXPERIMENTS:
+        found = json.loads((tmp_path / f"experiment-{name}.json").read_text())
+        assert "failed" not in found, found["failed"]
+        assert found["ratio"].keys() == {name}
+    assert self_attention.attend is attend
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of FlexAttention on a CPU
+def test_an_experiment_that_computes_something_else_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no ratio, and the next one runs."""
+
+    def other(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        return attend(q, k, v, None)
+
+    monkeypatch.setattr(gpu_experiments, "attend_flexibly", other)
+    only = ["experiment-flex-relative-65", "experiment-ema"]
+    bench_gpu.main([*SMALL, "--out", str(tmp_path), "--page", str(tmp_path / "page.md"), "--only", *only])
+    page = (tmp_path / "page.md").read_text()
+    assert "| experiment-flex-relative-65 | | | | ValueError: step" in page
+    assert "losses differ" in page
+    assert "| ema |" in page

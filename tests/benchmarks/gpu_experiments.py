@@ -1,0 +1,201 @@
+"""What might make a step faster, tried beside the step as it is. None of it is in the product: `bench_gpu.py` runs it.
+
+An experiment is a config and what is done otherwise while its step is made, captured and taken. Its first losses must
+equal those of the step as it is; one that cannot run, or computes something else, says why in the place of a ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import flex_attention
+
+from ablations.bench.process import Source
+from ablations.bench.rivals import Ours
+from ablations.bench.step import CHECKED, TOLERANCE, refuse_unequal, telling
+from vitcore import Config
+from vitcore.model import self_attention
+from vitcore.model.attention import attend
+from vitcore.model.position import Context
+from vitcore.model.self_attention import SelfAttention
+from vitcore.runtime import device
+from vitcore.training import loop, step
+from vitcore.training.step import WARM_UP, TrainStep
+
+Change = Callable[[], AbstractContextManager[Any]]
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
+
+
+class Changed:
+    """A training step under a change. It has taken WARM_UP + 3 steps, whose losses are of interest."""
+
+    def __init__(self, config: Config, change: Change = nullcontext) -> None:
+        self.change = change
+        with change():
+            self.training = Ours(config, Source(random=True).images(config))
+            self.losses = []
+            for _ in range(max(CHECKED, WARM_UP + 3)):
+                self.training.advance()
+                self.losses.append(self.training.last_loss().item())
+        self.facts = dict(self.training.train_step.facts)
+        if "compile_failed" in self.facts:
+            raise ValueError(f"not compiled: {self.facts['compile_failed']}")
+
+    def advance(self) -> None:
+        with self.change():  # a graph does not need it any more
+            self.training.advance()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is changed, of a step of which config; a name is that of the compiled code."""
+
+    settings: dict[str, Any]
+    change: Change = nullcontext
+    update: dict[str, Any] = field(default_factory=dict)
+    compiling: dict[str, Any] = field(default_factory=dict)
+
+    def pair(self, name: str, config: Config) -> tuple[Changed, Changed]:
+        """Return the step as it is, and the experiment's. Raises ValueError if their first losses differ."""
+        today = Changed(config := telling(config))
+        change = together(compiled_as(name, **self.compiling), self.change)
+        other = Changed(config.model_copy(update=self.update), change)
+        refuse_unequal("the experiment", today.losses[:CHECKED], other.losses[:CHECKED], TOLERANCE[config.precision])
+        return today, other
+
+
+def together(*changes: Change) -> Change:
+    """Return all of the changes as one."""
+
+    @contextmanager
+    def change() -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in changes:
+                stack.enter_context(one())
+            yield
+
+    return change
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def flexible() -> AbstractContextManager[Any]:
+    """A learned bias added by FlexAttention's `score_mod`, in one compiled kernel."""
+    return patch.object(self_attention, "attend", attend_flexibly)
+
+
+def attend_flexibly(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute what `attend` does. On a CPU, for which FlexAttention has no backward pass, with the gradient of that."""
+    if bias is None:
+        return attend(q, k, v, bias)
+    each = 0 if len(bias) == 1 else 1  # whether each image has its own
+    table = bias.float()  # its gradient is summed by atomic operations
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + table[b * each, h, i, j]
+
+    if q.device.type != "cpu":
+        return flex_attention(q, k, v, score_mod)  # type: ignore[return-value]  # no auxiliary output is asked for
+    ours = attend(q, k, v, bias)
+    with torch.no_grad():
+        theirs = flex_attention(q.detach(), k.detach(), v.detach(), score_mod)
+    return ours + (theirs - ours.detach())  # type: ignore[operator]  # as above
+
+
+def three_products() -> AbstractContextManager[Any]:
+    """Queries, keys and values by a product each: their gradients are not stacked into one."""
+    return patch.object(SelfAttention, "inputs", inputs_of_three)
+
+
+def inputs_of_three(self: SelfAttention, x: Tensor, context: Context) -> Inputs:
+    B, T, _ = x.shape
+    biases = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
+    products = (F.linear(x, *own) for own in zip(self.qkv.weight.chunk(3), biases, strict=True))
+    q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in products)
+    q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
+    return q, k, v, context.bias(q, self.layer)
+
+
+def low_weights() -> AbstractContextManager[Any]:
+    """Matrices in bf16 beside float32 ones that the optimizer moves: no forward pass casts them."""
+    return patch.object(loop, "TrainStep", LowWeights)
+
+
+class LowWeights(TrainStep):
+    """A step whose dense layers hold bf16 copies of their weights. One piece a batch."""
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
+        dense = (module for module in self.model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
+        self.low = [module.weight for module in dense]
+        self.masters = [nn.Parameter(weight.detach().clone()) for weight in self.low]
+        masters = dict(zip(self.low, self.masters, strict=True))
+        self.parameters = [masters.get(own, own) for own in self.parameters]  # type: ignore[arg-type]  # parameters too
+        for group in self.optimizer.param_groups:
+            group["params"] = [masters.get(own, own) for own in group["params"]]
+        for weight in self.low:
+            weight.data = weight.data.bfloat16()
+
+    def move(self) -> None:
+        for master, weight in zip(self.masters, self.low, strict=True):
+            assert weight.grad is not None
+            master.grad, weight.grad = weight.grad.float(), None
+        super().move()
+        with torch.no_grad():
+            torch._foreach_copy_(self.low, self.masters)
+
+    def state(self) -> list[Tensor]:
+        return [*super().state(), *(master.detach() for master in self.masters)]
+
+
+def kernel(backend: SDPBackend) -> Change:
+    """Attention by one of PyTorch's kernels; on a CPU by plain products."""
+
+    def attending(config: Config, kind: str) -> AbstractContextManager[Any]:
+        return sdpa_kernel(backend if kind == "cuda" else SDPBackend.MATH)
+
+    return lambda: patch.object(device, "attending", attending)
+
+
+def compiled_as(name: str, **how: Any) -> Change:
+    """Compile under a name of its own: PyTorch's cache does not know what else was changed. On a CPU only trace."""
+
+    def compiled(model: nn.Module, attention: str) -> Callable[..., Any]:
+        torch._dynamo.reset()
+        torch.compiler.config.cache_key_tag = name
+        traced = next(model.parameters()).device.type == "cpu"
+        return torch.compile(model, dynamic=False, **({"backend": "eager"} if traced else how))
+
+    return lambda: patch.object(step, "compiled", compiled)
+
+
+SMALL = {"width": 192, "depth": 6, "heads": 3, "batch": 256}
+LARGE = {"model": "S/16", "batch": 512, "augment": "none", "image_size": 224, "classes": 1000}
+TOKENS = {
+    65: {"width": 384, "depth": 12, "heads": 6, "pool": "cls", "batch": 256, "patch": 4},
+    197: {"width": 384, "depth": 12, "heads": 6, "pool": "cls", "batch": 256, "patch": 16, "image_size": 224},
+}
+EXPERIMENTS = {
+    **{
+        f"flex-{position}-{tokens}": Experiment({**size, "position": position}, flexible)
+        for tokens, size in TOKENS.items()
+        for position in ("relative", "relative-bias")
+    },
+    "three-products": Experiment(LARGE, three_products),
+    "bf16-weights": Experiment(LARGE, low_weights),
+    "cudnn": Experiment(LARGE, kernel(SDPBackend.CUDNN_ATTENTION)),
+    "flash": Experiment(LARGE, kernel(SDPBackend.FLASH_ATTENTION)),
+    "ema": Experiment(SMALL, update={"ema": 0.999}),
+    "max-autotune": Experiment(  # last: it compiles for minutes
+        LARGE, update={"compile": True}, compiling={"mode": "max-autotune-no-cudagraphs"}
+    ),
+}
