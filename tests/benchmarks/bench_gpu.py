@@ -6,18 +6,20 @@ the same code on a CPU in seconds, which shows that it works and measures nothin
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gpu_study
 import torch
 import torch.nn.functional as F
 from gpu_experiments import EXPERIMENTS, TOKENS, low_weights
 from torch import nn
 
-from ablations.bench import loop, startup
+from ablations.bench import startup
 from ablations.bench.floor import peak
 from ablations.bench.process import Source
 from ablations.bench.rivals import KINDS, Rival, adamw
@@ -31,6 +33,7 @@ from vitcore.analysis.cost import measure
 from vitcore.interop.convert import to_timm
 from vitcore.runtime.cuda_graph import aside, capture
 from vitcore.runtime.device import computing, device_of, hardware, in_precision
+from vitcore.runtime.memory import release
 from vitcore.training.loop import Training
 from vitcore.training.step import WARM_UP, capturable, first_line
 
@@ -225,14 +228,14 @@ def experiment(name: str) -> Callable[[Scale], Json]:
     return measured
 
 
-def study(scale: Scale) -> Json:
-    """Four trials of 1,000 steps beside one timm process a trial; digits at 32 pixels, so that no file is needed."""
+def study(scale: Scale) -> Json | None:
+    """Forty trials of 1,000 steps beside timm processes; digits at 32 pixels, so that no file is needed."""
     config = scale.config(data="digits", image_size=32, width=192, depth=6, heads=3, batch=256, evaluations=2)
     settings = {name: getattr(config, name) for name in config.model_fields_set if name not in ("options", "compile")}
-    return {
-        "config": config.model_dump(),
-        **loop.bench(settings | {"steps": 8 if scale.small else 1000}, 2, 1, Source()),
-    }
+    arms, seeds = (2, 1) if scale.small else (len(gpu_study.POSITIONS), gpu_study.SEEDS)
+    settings["steps"] = 8 if scale.small else 1000
+    ends = scale.deadline if scale.small else scale.deadline - 30  # an interrupted command ends within seconds
+    return gpu_study.bench(settings, scale.folder / "study", ends, arms, seeds)
 
 
 def start(scale: Scale) -> Json:
@@ -241,7 +244,7 @@ def start(scale: Scale) -> Json:
     return {"config": config.model_dump(), **startup.bench(config, 1, RANDOM)}
 
 
-FIGURES: dict[str, tuple[Callable[[Scale], Json], str]] = {
+FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
     "step-192x6": (step_small, "at least 4.5x a plain timm script, 1.0x timm compiled and captured"),
     "step-s4": (step_s4, "at least 1.4x timm compiled"),
     "step-64": (step_tiny(64, 4, 64), "at least 7x its eager step"),
@@ -251,7 +254,7 @@ FIGURES: dict[str, tuple[Callable[[Scale], Json], str]] = {
     "step-b16-224": (step_large("B/16", 256), "at least 40% of the peak"),
     "position-65": (position(65), "at most 1.1x the step of 1d"),
     "position-197": (position(197), "at most 1.15x the step of 1d"),
-    "study": (study, "at least 6x one timm process a trial"),
+    "study": (study, "at least 6x one timm process a trial, GPU busy 90%"),
     "start": (start, "a warm cache: at most 25% of the cold time"),
     **{f"experiment-{name}": (experiment(name), "below 1: it would pay") for name in EXPERIMENTS},
 }
@@ -266,7 +269,6 @@ def page(folder: Path) -> str:
     machine = next(iter(found.values()))["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "timm", "python") if name in machine)
     lines = [
-        "---\norphan: true\n---",
         f"# {machine['device']}\n",
         f"{versions}; code {machine['revision'] or machine['code']}; made by `make bench-gpu`. Medians [quartiles] of "
         "turns in one process; a ratio is a side's time over the first side's.\n",
@@ -286,6 +288,8 @@ def rows(name: str, found: Json) -> list[str]:
     seconds, goal = found.get("seconds_per_step") or found["seconds"], FIGURES[name][1]
     if found.get("share_of_peak"):
         goal += f"; {found['share_of_peak']:.1%} of the peak"
+    if found.get("busy"):
+        goal += f"; GPU busy {found['busy']:.0%}"
     lines = []
     for side, took in seconds.items():
         ratio = found["ratio"].get(side)
@@ -296,7 +300,8 @@ def rows(name: str, found: Json) -> list[str]:
 
 
 def shown(values: Json, scale: float) -> str:
-    median, low, high = (f"{scale * values[key]:.3g}" for key in ("median", "low", "high"))
+    numbers = (scale * values[key] for key in ("median", "low", "high"))
+    median, low, high = (f"{number:.3g}" if number < 1000 else f"{number:,.0f}" for number in numbers)
     return f"{median} [{low}, {high}]"
 
 
@@ -304,25 +309,28 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the JSON files")
     parser.add_argument("--page", type=Path, help="the Markdown file, or a folder: then it has the GPU's name")
-    parser.add_argument("--seconds", type=float, default=540, help="no figure begins later")
+    parser.add_argument("--seconds", type=float, default=540, help="no figure begins that is unlikely to end by then")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="to see that it works")
     parser.add_argument("--only", nargs="*", choices=[*FIGURES, "experiments"], default=[*FIGURES])
     asked = parser.parse_args(words)
     scale = Scale(asked.device, asked.small, asked.out, time.monotonic() + asked.seconds)
     asked.out.mkdir(parents=True, exist_ok=True)
-    experiments = [name for name in FIGURES if name.startswith("experiment-")]
-    for name in [*asked.only, *(experiments if "experiments" in asked.only else [])]:
-        file = asked.out / f"{name}.json"
-        if name == "experiments" or file.exists() or time.monotonic() > scale.deadline:
+    longest, failed = 0.0, False
+    for name in FIGURES:
+        wanted = name in asked.only or (name.startswith("experiment-") and "experiments" in asked.only)
+        if not wanted or (asked.out / f"{name}.json").exists() or time.monotonic() + longest > scale.deadline:
             continue
-        began, config = time.monotonic(), scale.config()
-        found = FIGURES[name][0](scale)
-        machine = environment_record(config, hardware(config), device_of(config), {})
-        store.write_json(file, {"schema": store.SCHEMA, "figure": name, "machine": machine, **found})
-        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-        if scale.device == "cuda":
-            torch.cuda.empty_cache()
+        began = time.monotonic()
+        try:
+            make(name, scale)
+        except Exception as error:  # the others are worth their time; the next call tries it again
+            failed = True
+            print(f"{name}: {type(error).__name__}: {first_line(error)}", flush=True)
+        release()
+        longest = max(longest, time.monotonic() - began)
+    if not any((asked.out / f"{name}.json").exists() for name in FIGURES):
+        return
     text = page(asked.out)
     print(text)
     if asked.page:
@@ -330,6 +338,21 @@ def main(words: list[str] | None = None) -> None:
         target = asked.page / f"{slug}.md" if asked.page.suffix != ".md" else asked.page
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
+    if failed:
+        sys.exit(1)
+
+
+def make(name: str, scale: Scale) -> None:
+    """Measure a figure and write its file, unless it goes on at the next call."""
+    began, config = time.monotonic(), scale.config()
+    if (found := FIGURES[name][0](scale)) is None:
+        print(f"{name}: goes on at the next call", flush=True)
+        return
+    machine = environment_record(config, hardware(config), device_of(config), {})
+    store.write_json(
+        scale.folder / f"{name}.json", {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}
+    )
+    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

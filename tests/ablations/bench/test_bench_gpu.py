@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import bench_gpu
 import gpu_experiments
 import pytest
+import torch
 from gpu_experiments import EXPERIMENTS
 from torch import Tensor
 
@@ -29,6 +31,7 @@ def test_figures_are_files_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
     page = (tmp_path / "page.md").read_text()
     assert "| step-64 | ours |" in page
     assert "Not measured yet: step-s4," in page
+    assert page.startswith("# ")  # a page of the documentation
 
 
 def test_no_figure_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,3 +69,18 @@ def test_an_experiment_that_computes_something_else_says_so(tmp_path: Path, monk
     assert "| experiment-flex-relative-65 | | | | ValueError: step" in page
     assert "losses differ" in page
     assert "| ema |" in page
+
+
+def test_a_figure_that_fails_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says why, has no file, and the command fails; the next call tries it again."""
+
+    def failing(scale: bench_gpu.Scale) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+
+    monkeypatch.setitem(bench_gpu.FIGURES, "step-64", (failing, "a goal"))
+    with pytest.raises(SystemExit, match="1"):
+        bench_gpu.main([*SMALL, "--out", str(tmp_path), "--only", "step-64", "step-32"])
+    assert "step-64: OutOfMemoryError: CUDA out of memory.\n" in capsys.readouterr().out
+    assert [file.name for file in tmp_path.glob("*.json")] == ["step-32.json"]

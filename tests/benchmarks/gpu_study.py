@@ -1,0 +1,161 @@
+"""A whole study beside one process of timm's script a trial, in as many calls as it takes; `bench_gpu.py` runs it.
+
+`ablate run` is asked for one seed more at a time. Before each, one process of the script trains one trial of the
+baseline. When the time is over the command is interrupted: its trials resume at the next call, and all seconds count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from ablations.bench import loop
+from ablations.bench.process import Source, python
+from ablations.bench.timing import spread
+from ablations.execution.provenance import HOME
+from results import store
+from vitcore import Config
+from vitcore.config import merge
+
+Json = dict[str, Any]
+POSITIONS = ("1d", "none", "2d", "sincos2d", "relative", "relative-bias", "rope2d", "alibi2d")  # the baseline first
+SEEDS = 5
+OURS, SCRIPT = "ours, a trial", "one timm process a trial"
+SAMPLED = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-l", "1")
+GRACE = 90  # seconds that an interrupted command has for its last checkpoints
+
+
+def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int, seeds: int) -> Json | None:
+    """Go on with the study in `folder`; its figure, or None where the time, of time.monotonic(), was over before.
+
+    Raises ValueError if the script cannot do the same training, or a process fails.
+    """
+    state = State(folder / "state.json")
+    baseline = Config(**merge(settings, {"position": POSITIONS[0]}))
+    if not state.file.exists():
+        loop.check_alike(baseline, Source())
+        write_study(folder, settings, arms)
+        state.write()
+    for number in range(1, seeds + 1):
+        if len(state.script) < number:
+            one = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}", Source())
+            seconds, done = timed([sys.executable, str(Path(loop.__file__).with_name("script.py")), str(one)], deadline)
+            if not done:
+                return None
+            state.script.append(seconds)
+            state.write()
+        if state.seeds < number:
+            words = [
+                "run",
+                "bench-study.yaml",
+                "--recipe",
+                "bench-recipe.yaml",
+                "--runs",
+                "runs",
+                "--seeds",
+                str(number),
+            ]
+            with busy() as samples:
+                seconds, done = timed(python("ablations.cli", *words), deadline, folder)
+            state.add(number, seconds, samples, done)
+            if not done:
+                return None
+    ours, script = np.array(state.ours[:seeds]) / arms, np.array(state.script)
+    return {
+        "config": baseline.model_dump(),
+        "trials": arms * seeds,
+        "seconds": {OURS: spread(ours), SCRIPT: spread(script)},
+        "ratio": {SCRIPT: spread(script / ours.mean())},
+        "busy": fmean(state.busy) / 100 if state.busy else None,
+    }
+
+
+class State:
+    """What was measured: seconds of `ablate run` by number of seeds, of each script, and the GPU's use in percent."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        kept = store.read_json(file) if file.exists() else {}
+        self.ours: list[float] = kept.get("ours", [])
+        self.script: list[float] = kept.get("script", [])
+        self.busy: list[int] = kept.get("busy", [])
+        self.seeds: int = kept.get("seeds", 0)  # that are trained
+
+    def add(self, number: int, seconds: float, samples: list[int], done: bool) -> None:
+        """Add a call for `number` seeds, which may have been interrupted."""
+        if len(self.ours) < number:
+            self.ours.append(0.0)
+        self.ours[-1] += seconds
+        self.busy += samples
+        self.seeds = number if done else self.seeds
+        self.write()
+
+    def write(self) -> None:
+        store.write_json(self.file, {name: own for name, own in vars(self).items() if name != "file"})
+
+
+def write_study(folder: Path, settings: Mapping[str, Any], arms: int) -> None:
+    """Write the study and the recipe that `ablate run` reads."""
+    recipe = {"description": "Bench.", "config": dict(settings), "seeds": 1}
+    positions = list(POSITIONS[:arms])
+    study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": positions}}
+    for name, content in {"recipe": recipe, "study": study}.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"bench-{name}.yaml").write_text(json.dumps(content))
+
+
+def timed(command: list[str], deadline: float, folder: Path | None = None) -> tuple[float, bool]:
+    """Run a command until it is done or the time is over; return its seconds, and whether it is done.
+
+    Raises ValueError with its last line if it fails.
+    """
+    path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+    began = time.monotonic()
+    with subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONPATH": path},
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            _, errors = process.communicate(timeout=max(0.0, deadline - began))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.communicate(timeout=GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return time.monotonic() - began, False
+    if process.returncode:
+        raise ValueError(f"{command[-1]}: {(errors.strip().splitlines() or ['killed'])[-1]}")
+    return time.monotonic() - began, True
+
+
+@contextmanager
+def busy() -> Iterator[list[int]]:
+    """Fill the list with the GPU's use in percent, once a second; it stays empty without nvidia-smi."""
+    samples: list[int] = []
+    if not shutil.which(SAMPLED[0]):
+        yield samples
+        return
+    with subprocess.Popen(SAMPLED, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield samples
+        finally:
+            process.terminate()
+            printed, _ = process.communicate()
+            samples += [int(line) for line in printed.split() if line.isdigit()]
