@@ -68,8 +68,16 @@ def metric_name(metric: str, objective: str = "") -> str:
     objective: appended where the model learned no labels, as in "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
-    text = re.sub(r"@(\d+)$", r" at \1 pixels", text)
+    text = f"{text.partition('@')[0]} {where(metric)}".rstrip()
     return text.replace("_", " ") + (OBJECTIVE_SUFFIX.get(objective, "") if metric in METRICS else "")
+
+
+def where(metric: str) -> str:
+    """Return how a metric's images were tested: "at 64 pixels", "with patches of 4 pixels", "" as in training."""
+    at = metric.partition("@")[2]
+    if at.startswith("patch"):
+        return f"with patches of {at.removeprefix('patch')} pixels"
+    return f"at {at} pixels" if at else ""
 
 
 def higher_is_better(metric: str) -> bool:

@@ -166,6 +166,13 @@ class Config(Options):
         return self.image_size // self.patch, self.image_size // self.patch
 
     @property
+    def patches(self) -> list[int]:
+        """The sizes of patches in training: `patch`, or those of which each step draws one."""
+        from vitcore.model.stem import STEM
+
+        return STEM[self.stem].patches(self)
+
+    @property
     def layers(self) -> int:
         """Blocks of the encoder: `depth`, less those that the stem stands for."""
         from vitcore.model.stem import STEM

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
-from vitcore.model.build import check_micro_batch
+from vitcore.model.build import check_micro_batch, check_patch
 from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.initialization import INIT
 from vitcore.model.position import POSITION
@@ -16,6 +16,7 @@ from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
 from vitcore.training.distributed import check_ranks
 from vitcore.training.init_from import checked
+from vitcore.training.objectives import OBJECTIVE
 from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 
@@ -48,6 +49,8 @@ def complete_parts(config: Config) -> None:
         variant.check(config)
     if config.patch_dropout and not config.model:
         check_patch_dropout(config)
+    if len(config.patches) > 1:
+        check_patches(config)
     if config.micro_batch:
         check_micro_batch(config)
     if config.gpus > 1:
@@ -132,6 +135,18 @@ def check_patch_dropout(config: Config) -> None:
     check_patches_may_leave(config, rate)
     if config.objective == "masked-patch":
         raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
+
+
+def check_patches(config: Config) -> None:
+    """Raises ConfigError for an objective or a position that does not go with patches of several sizes."""
+    sizes = f"stem.patches={config.patches}"
+    if not OBJECTIVE[config.objective].labels:
+        raise ConfigError(f"{sizes}: objective={config.objective} predicts patches of one size: []")
+    for size in config.patches:
+        try:
+            check_patch(config, size)
+        except ConfigError as error:
+            raise ConfigError(f"{sizes}: {error}") from None
 
 
 def divisors(number: int, near: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from results import store
 from results.store import evals
 from results.store.files import MEMORY, read_bytes
-from vitcore.analysis.evaluate import at_size, restored, seen_by
+from vitcore.analysis.evaluate import TESTS, restored, seen_by
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
 from vitcore.config import Config
@@ -53,7 +53,8 @@ def eval_function(name: str) -> Compute:
         return few_shot_eval
     if name == "inspect":
         return inspect_eval
-    return partial(resolution_eval, size=int(name.removeprefix("test@")))
+    kind, number = evals.tested(name)
+    return partial(test_eval, kind=kind, number=number)
 
 
 def few_shot_eval(model: Model, data_dir: Path | None) -> Computed:
@@ -61,8 +62,8 @@ def few_shot_eval(model: Model, data_dir: Path | None) -> Computed:
     return {"metrics": found.metrics, "notes": found.notes, "draws": found.draws}, None
 
 
-def resolution_eval(model: Model, data_dir: Path | None, size: int) -> Computed:
-    return {"metrics": at_size(model, size, data_dir), "notes": []}, None
+def test_eval(model: Model, data_dir: Path | None, kind: str, number: int) -> Computed:
+    return {"metrics": TESTS[kind](model, number, data_dir), "notes": []}, None
 
 
 def inspect_eval(model: Model, data_dir: Path | None, images: int = IMAGES) -> Computed:

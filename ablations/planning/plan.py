@@ -87,7 +87,7 @@ def check(design: Design) -> None:
     """Check that every arm can be built, trained and evaluated. Raises ValueError."""
     check_names(design)
     check_shares(design)
-    check_sizes(design)
+    check_tests(design)
     check_data(design)
     check_families(design)
     check_starts(design)
@@ -166,14 +166,15 @@ def check_families(design: Design) -> None:
             raise ValueError(f"study '{design.study.name}': families: no arm is of {name}")
 
 
-def check_sizes(design: Design) -> None:
-    """Raises ValueError for an arm that does not accept images of an evaluation's size."""
-    from vitcore.analysis.evaluate import check_size  # late: most studies ask for none
+def check_tests(design: Design) -> None:
+    """Raises ValueError for an arm that cannot be tested as an evaluation asks."""
+    from vitcore.analysis.evaluate import CHECKS  # late: most studies ask for none
 
     for name in evals.owed(design.evals, design.metric):
         for arm in design.arms if name.startswith("test@") else ():
+            kind, number = evals.tested(name)
             try:
-                check_size(arm.config, int(name.removeprefix("test@")))
+                CHECKS[kind](arm.config, number)
             except ConfigError as error:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
 
@@ -181,7 +182,7 @@ def check_sizes(design: Design) -> None:
 def enlarged_evals(design: Design) -> list[str]:
     """Notes on evaluations at sizes above those of the stored images."""
     names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
-    sizes = [int(name.removeprefix("test@")) for name in names]
+    sizes = [number for kind, number in map(evals.tested, names) if not kind]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
 
 

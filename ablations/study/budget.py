@@ -37,7 +37,11 @@ def epochs(config: Config) -> float:
 
 
 def training_flops(config: Config) -> int:
-    """FLOPs per training step: 6 x the multiply-adds of a forward pass x images (backward is twice forward)."""
+    """FLOPs per training step: 6 x the multiply-adds of a forward pass x images (backward is twice forward).
+
+    Where steps draw the size of their patches, the mean over these sizes.
+    """
     from vitcore.analysis.cost import measure  # late: loads torch
 
-    return 3 * int(measure(config)["flops"]) * config.batch
+    each = [int(measure(config.model_copy(update={"patch": size}))["flops"]) for size in config.patches]
+    return 3 * round(sum(each) / len(each)) * config.batch

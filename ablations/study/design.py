@@ -14,6 +14,8 @@ from ablations.study.study import PLACE, RECIPE_ARM, Axis, Recipe, Study, Values
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed
 
+AT_AXES = ("axis", "patch-axis")  # after @ in metrics and evals: the recipe's values
+
 
 @dataclass(frozen=True)
 class Change:
@@ -210,19 +212,25 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The metric; @axis stands for the first of the new sizes."""
-        name, at_axis, _ = self.study.metric.partition("@axis")
-        return f"{name}@{self.new_sizes[0]}" if at_axis else name
+        """The metric; @axis stands for the first of the new sizes, @patch-axis for the first other patch."""
+        name, _, at_axis = self.study.metric.partition("@")
+        return f"{name}@{self.tested(at_axis)[0]}" if at_axis in AT_AXES else self.study.metric
 
     @property
     def evals(self) -> list[str]:
-        """The evals; test@axis stands for all of the new sizes."""
-        found = self.study.evals
-        return [
-            own
-            for name in found
-            for own in ([f"test@{size}" for size in self.new_sizes] if name == "test@axis" else [name])
-        ]
+        """The evals; test@axis stands for all of the new sizes, test@patch-axis for all patches."""
+        found = []
+        for name in self.study.evals:
+            kind, _, at_axis = name.partition("@")
+            found += [f"{kind}@{value}" for value in self.tested(at_axis)] if at_axis in AT_AXES else [name]
+        return found
+
+    def tested(self, at_axis: str) -> list[str]:
+        """What `axis` or `patch-axis` stands for in a metric or an eval; the baseline's own patch is last."""
+        if at_axis == "axis":
+            return [str(size) for size in self.new_sizes]
+        patches = self.axis("patch", "axis")
+        return [f"patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
 
     @cached_property
     def base(self) -> Values:

@@ -32,24 +32,35 @@ Arrays = Mapping[str, "np.ndarray"]
 
 MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
 FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
-AT_SIZE = re.compile(r"test_(?:accuracy|loss)@([1-9]\d*)")
-NAME = re.compile(r"fewshot|inspect|test@[1-9]\d*")
+TESTED = re.compile(r"test(?:_accuracy|_loss)?@((patch)?([1-9]\d*))")  # a metric or an eval: which, kind, number
 
 
 def of_metric(metric: str) -> str:
     """The eval that a metric comes from; "" for one of the result's own."""
     if metric in FEW_SHOT:
         return "fewshot"
-    sized = AT_SIZE.fullmatch(metric)
-    return f"test@{sized[1]}" if sized else ""
+    found = TESTED.fullmatch(metric)
+    return f"test@{found[1]}" if found and not metric.startswith("test@") else ""
+
+
+def tested(name: str) -> tuple[str, int]:
+    """What an eval or a metric test...@ varies and its value: "" the size of the images, "patch" that of patches."""
+    found = TESTED.fullmatch(name)
+    assert found, f"{name}: no such eval"
+    return found[2] or "", int(found[3])
+
+
+def known(name: str) -> bool:
+    """Whether there is an eval of that name."""
+    return name in ("fewshot", "inspect") or (name.startswith("test@") and TESTED.fullmatch(name) is not None)
 
 
 def owed(evals: Iterable[str], metric: str) -> list[str]:
     """The evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
     names = [*evals, *filter(None, [of_metric(metric)])]
     for name in names:
-        if not NAME.fullmatch(name):
-            raise ValueError(f"evals: {name}: one of fewshot, inspect, test@SIZE")
+        if not known(name):
+            raise ValueError(f"evals: {name}: one of fewshot, inspect, test@SIZE, test@patchP")
     return list(dict.fromkeys(names))
 
 

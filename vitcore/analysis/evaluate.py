@@ -1,4 +1,4 @@
-"""Evaluating a finished trial later: its model from its weights, and its accuracy at another resolution."""
+"""Evaluating a finished trial later: its model from its weights, its accuracy at another resolution or patch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from vitcore.data.splits import Data, Images, load
 from vitcore.interop.weight_files import read_tensors
-from vitcore.model.build import Model, build
+from vitcore.model.build import Model, build, check_patch
+from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import device_of, in_precision
 from vitcore.training.loop import evaluation_batch
@@ -47,15 +48,32 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
     Standardized with the statistics of the training size. Raises ValueError if the model does not accept the size.
     """
     check_size(model.config, size)
-    if not OBJECTIVE[model.config.objective].labels:
-        raise ConfigError(f"eval test@{size}: objective={model.config.objective} gives images no class")
     trained = seen_by(model, data_dir)
     resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
-    logits = batched(model, model.config, trained, resized)  # (n, classes)
-    correct = logits.argmax(dim=1) == resized.labels
+    return scored(model, trained, resized, f"{size}")
+
+
+def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> dict[str, float]:
+    """test_accuracy@patchP and test_loss@patchP on test images that are cut into patches of another size.
+
+    Raises ValueError if the model does not accept the size.
+    """
+    check_patch(model.config, patch)
+    assert isinstance(model, ViT), "check_patch takes no other"
+    trained = seen_by(model, data_dir)
+    with model.at_patch(patch):
+        return scored(model, trained, trained.test, f"patch{patch}")
+
+
+def scored(model: Model, trained: Data, images: Images, how: str) -> dict[str, float]:
+    """test_accuracy@HOW and test_loss@HOW on some images. Raises ConfigError for an objective without labels."""
+    if not OBJECTIVE[model.config.objective].labels:
+        raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
+    logits = batched(model, model.config, trained, images)  # (n, classes)
+    correct = logits.argmax(dim=1) == images.labels
     return {
-        f"test_accuracy@{size}": correct.float().mean().item(),
-        f"test_loss@{size}": F.cross_entropy(logits, resized.labels).item(),
+        f"test_accuracy@{how}": correct.float().mean().item(),
+        f"test_loss@{how}": F.cross_entropy(logits, images.labels).item(),
     }
 
 
@@ -72,3 +90,8 @@ def check_size(config: Config, size: int) -> None:
     except (RuntimeError, AssertionError) as error:  # shapes that do not fit, whatever part says so
         what = f"model={config.model}" if config.model else f"position={config.position}"
         raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
+
+
+# What an eval test@... is: what computes it, and what raises ConfigError where that cannot be.
+TESTS: dict[str, Callable[[Model, int, Path | None], dict[str, float]]] = {"": at_size, "patch": at_patch}
+CHECKS: dict[str, Callable[[Config, int], None]] = {"": check_size, "patch": check_patch}

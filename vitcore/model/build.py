@@ -115,6 +115,17 @@ def check_micro_batch(config: Config) -> None:
         )
 
 
+def check_patch(config: Config, patch: int) -> None:
+    """Raises ConfigError if a model of `config` cannot cut its images into patches of this size. Allocates nothing."""
+    with torch.device("meta"):
+        model = build(config).eval()
+        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+    if isinstance(model, Reference):
+        raise ConfigError(f"patches of {patch} pixels: model={config.model} has its own")
+    with torch.no_grad(), model.at_patch(patch):
+        model(images)
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """PyTorch's global generators start at `seed` inside, and are afterwards as they were."""

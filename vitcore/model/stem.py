@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 
 from vitcore.model.initialization import lecun_normal, zeros
 from vitcore.model.part import Part
+from vitcore.model.patch_resize import inverse_resize, resized
 from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Stem(Part):
         """How many blocks of the encoder the stem takes the place of."""
         return 0
 
+    @classmethod
+    def patches(cls, config: Config) -> list[int]:
+        """The sizes of patches in training: one, or those of which each step draws one."""
+        return [config.patch]
+
     def __init__(self, config: Config) -> None:
         super().__init__()
 
@@ -42,7 +48,8 @@ class Stem(Part):
 class PatchStem(Stem):
     """Cuts the image into P x P patches and projects each (arXiv 2010.11929, equation 1).
 
-    The weight is laid out as that of the equal strided convolution: (D, C, P, P).
+    The weight is laid out as that of the equal strided convolution: (D, C, P, P). Images are cut into patches of
+    another size, `self.patch`, by the weight resized to it (vitcore.model.patch_resize).
     """
 
     numerics = 1
@@ -56,10 +63,34 @@ class PatchStem(Stem):
         form: Literal["linear", "convolution"] = "linear"
         #: Whether the projection has a bias. CLIP's has none.
         bias: bool = True
+        #: Sizes of patches, of which each step of training draws one (FlexiViT: arXiv 2212.08013, section 3.2). The
+        #: weights have the size `patch`, at which the model is evaluated. Empty: that size alone.
+        patches: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=64)] = []
+
+    @classmethod
+    def patches(cls, config: Config) -> list[int]:
+        return config.options_of(cls.slot, cls.Options).patches or [config.patch]
+
+    @classmethod
+    def canonical(cls, config: Config) -> dict[str, Any]:
+        """Sizes in order, and `patch` alone as the empty list."""
+        sizes = sorted(set(cls.patches(config)))
+        return {"patches": [] if sizes == [config.patch] else sizes}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        sizes = cls.patches(config)
+        if config.patch not in sizes:
+            raise ConfigError(f"stem.patches={sizes}: patch={config.patch}, of which the weights are, is one of them")
+        if odd := [size for size in sizes if config.image_size % size]:
+            raise ConfigError(f"stem.patches={sizes}: {odd[0]} does not divide image_size={config.image_size}")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.patch = config.patch
+        for size in {*self.patches(config)} - {config.patch}:
+            self.register_buffer(f"to_{size}", inverse_resize(config.patch, size).float(), persistent=False)
         self.convolution = config.options_of(self.slot, self.Options).form == "convolution"
         self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
         biased = config.options_of(self.slot, self.Options).bias
@@ -67,11 +98,18 @@ class PatchStem(Stem):
 
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
-        P = self.patch
+        P, weight = self.patch, self.weight_at(self.patch)
         if self.convolution:
-            return F.conv2d(images, self.weight, self.bias, stride=P).flatten(2).transpose(1, 2)
+            return F.conv2d(images, weight, self.bias, stride=P).flatten(2).transpose(1, 2)
         patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
-        return F.linear(patches.reshape(B, -1, C * P * P), self.weight.flatten(1), self.bias)
+        return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
+
+    def weight_at(self, size: int) -> Tensor:
+        """The weight (D, C, size, size) for patches of this size."""
+        if size == self.weight.shape[-1]:
+            return self.weight
+        resize = getattr(self, f"to_{size}", None)
+        return resized(self.weight, inverse_resize(self.weight.shape[-1], size) if resize is None else resize)
 
 
 class ConvStem(Stem):

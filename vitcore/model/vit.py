@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialise, normal, zeros
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, Context
-from vitcore.model.stem import STEM
+from vitcore.model.stem import STEM, PatchStem
 from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
@@ -83,6 +84,17 @@ class ViT(Initial):
         if prefix:
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
         return self.dropout(x, context.keys)
+
+    @contextmanager
+    def at_patch(self, patch: int) -> Iterator[None]:
+        """Inside, images are cut into patches of this size (arXiv 2212.08013). Raises ConfigError for other stems."""
+        if not isinstance(self.stem, PatchStem):
+            raise ConfigError(f"patches of {patch} pixels: stem={self.config.stem} has no weights that resize: patch")
+        self.patch = self.stem.patch = patch
+        try:
+            yield
+        finally:
+            self.patch = self.stem.patch = self.config.patch
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The patches (B, N, D) as the stem gives them, without position."""

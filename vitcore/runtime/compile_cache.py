@@ -24,7 +24,9 @@ LONG = 1_000  # steps, from which on a GPU earns the minute that compiling takes
 
 def compiles(config: Config, device: str) -> bool:
     """Whether the model is compiled on `device`, cuda or cpu; by default on a GPU where there are many steps."""
-    return device == "cuda" and config.steps >= LONG if config.compile == "auto" else config.compile
+    if config.compile != "auto":
+        return config.compile
+    return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would be compiled
 
 
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,12 @@ from torch import Tensor
 
 from vitcore.analysis.cost import measure
 from vitcore.data.mixing import draw as mixing_of
+from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data, Images, Order, load
 from vitcore.data.stream import Stored
 from vitcore.interop.weight_files import read_tensors
 from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
@@ -159,6 +161,7 @@ class Training:
         self.images = data.train.reader(self.places, config.steps)
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
+        self.patches = config.patches
         self.step = 0
         # Losses since the last evaluation, kept on the device so that no step synchronizes with it.
         self.losses = torch.zeros(config.steps, device=self.device)
@@ -167,9 +170,18 @@ class Training:
 
     def advance(self) -> None:
         """Take one step."""
-        loss = self.train_step(self.draw(), self.step)
+        with self.patches_of_step():
+            loss = self.train_step(self.draw(), self.step)
         self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
+
+    def patches_of_step(self) -> AbstractContextManager[None]:
+        """Return a context in which the model cuts images into patches of the size drawn for this step."""
+        if len(self.patches) == 1:
+            return nullcontext()
+        assert isinstance(self.model, ViT)
+        draw = generator("patch", self.config.seed, self.step).random_sample()
+        return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return logits (B, classes), or of the objective's shape, in float32 whatever the precision of training."""

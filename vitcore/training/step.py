@@ -311,6 +311,7 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
         "a CPU has none": device != "cuda",
         ASKED: config.cuda_graph == "off",
         f"gpus={config.gpus}: gradients are exchanged between launches": config.gpus > 1,
+        f"stem.patches={config.patches}: shapes change by step": len(config.patches) > 1,
         # Other optimizers may count steps on the host; a graph would repeat the count of its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
         f"model={config.model}: the host seeds what it drops": isinstance(model, Reference) and model.drops,

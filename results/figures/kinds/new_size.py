@@ -1,4 +1,4 @@
-"""Accuracy over the size of test images, for models trained at one size."""
+"""Accuracy over the size of test images, or of their patches, for models trained at one size."""
 
 from dataclasses import replace
 from math import nan
@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results import units
 from results.figures.frame import arms_frame, seeds_frame, series_label
 from results.figures.lines import (
     baseline_notes,
@@ -24,7 +25,7 @@ from results.store import evals
 from results.study_results import StudyResults
 from results.tables.study_table import table as table_of
 
-SIZE = "image_size"
+SETTING = {"": "image_size", "patch": "patch"}  # what an eval test@... varies: its setting
 TRAINED = "\n(trained)"
 
 
@@ -35,18 +36,25 @@ def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
     figure.set_figheight(3.0)
     ax = figure.subplots()
-    draw_over_sizes(frame, points, ax, metric, training_size(study))
+    draw_over_sizes(frame, points, ax, metric, training_size(study), SETTING[kind_of(study)])
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
     return [marks_note(study, table.metric), *baseline_notes(frame)]
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Map each test size to its metric; the training size has the result's own."""
-    base, own = base_metric(study.plan["metric"]), training_size(study)
+    """Map each test size to its metric; the training size has the result's own, unless it has an eval."""
+    base, kind = base_metric(study.plan["metric"]), kind_of(study)
     names = [study.plan["metric"], *(f"{base}@{name.partition('@')[2]}" for name in study.plan.get("evals", []))]
-    sized = {float(match[1]): match[0] for name in names if (match := evals.AT_SIZE.fullmatch(name))}
-    return dict(sorted((sized | {own: base}).items()))
+    tested = {name: evals.tested(name) for name in names if evals.of_metric(name).startswith("test@")}
+    sized = {float(size): name for name, (own, size) in tested.items() if own == kind}
+    return dict(sorted(({training_size(study): base} | sized).items()))
+
+
+def kind_of(study: StudyResults) -> str:
+    """Tell what the study's metric varies: "" the size of test images, "patch" that of their patches."""
+    metric = study.plan["metric"]
+    return evals.tested(metric)[0] if evals.of_metric(metric).startswith("test@") else ""
 
 
 def base_metric(metric: str) -> str:
@@ -55,9 +63,9 @@ def base_metric(metric: str) -> str:
 
 
 def training_size(study: StudyResults) -> float:
-    """Return the baseline's training image size in pixels."""
+    """Return the size of images, or of patches, in pixels at which the baseline is trained."""
     planned = {arm["name"]: arm for arm in study.plan["arms"]}
-    return float(planned[study.plan["baseline"]]["config"][SIZE])
+    return float(planned[study.plan["baseline"]]["config"][SETTING[kind_of(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -87,13 +95,15 @@ def table_without_verdicts(study: StudyResults, metric: str) -> Table:
     return replace(other, rows=[replace(row, verdict=None) for row in other.rows])
 
 
-def draw_over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float) -> Axes:
-    """Draw the metric over test size, marking the training size.
+def draw_over_sizes(
+    frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float, setting: str = "image_size"
+) -> Axes:
+    """Draw the metric over test size, marking the baseline's training size.
 
-    frame: rows of `arms_frame`, an arm per series, `at` the size. points: rows of `seeds_frame`.
+    frame: rows of `arms_frame`, an arm per series, `at` the size. points: rows of `seeds_frame`. setting: of the size.
     """
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
-    swept_axis(frame, ax, SIZE, places)
+    swept_axis(frame, ax, setting, places)
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     metric_axis(ax, metric, *measured_columns(frame, points))
@@ -105,8 +115,8 @@ def draw_over_sizes(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric:
 
 def marks_note(study: StudyResults, metric: str) -> str:
     """Explain filled and open marks."""
-    where = metric.partition("@")[2]
-    here = f"at {where} pixels, where the study tests" if where else "at the size of training, where the study tests"
+    where = units.where(metric)
+    here = f"{where}, where the study tests" if where else "at the size of training, where the study tests"
     return (
         f"Filled: differs from the baseline (diamond) {here}, Holm-adjusted p < 0.05. Other sizes are described, not "
         "tested: only the baseline's marks are filled."

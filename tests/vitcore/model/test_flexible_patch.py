@@ -1,0 +1,165 @@
+"""Patches of several sizes: resized weights against timm and the closed form, draws, costs and what is refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from timm.layers.patch_embed import resample_patch_embed
+
+from ablations.study.budget import training_flops
+from vitcore import Config, ViT, train
+from vitcore.analysis.cost import measure
+from vitcore.analysis.evaluate import at_patch, restored
+from vitcore.contracts import perturbed
+from vitcore.data.splits import load
+from vitcore.model.build import build
+from vitcore.model.patch_resize import inverse_resize, resized
+from vitcore.options import ConfigError
+from vitcore.runtime.compile_cache import compiles
+from vitcore.training.loop import Training
+from vitcore.training.run import Memory
+from vitcore.training.step import why_eager
+
+
+def flexible(**settings: Any) -> Config:
+    sizes = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "batch": 16, "steps": 8, "evaluations": 2}
+    return Config(**(sizes | {"stem.patches": [1, 2, 4]} | settings))
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 1), (2, 4), (4, 6), (16, 8), (16, 14), (8, 12), (14, 16)])
+def test_resized_weights_are_those_of_timm(old: int, new: int) -> None:
+    """`resample_patch_embed`, bilinear and without antialiasing as in the paper's code, up and down."""
+    weight = 0.05 * torch.randn(5, 3, old, old, generator=torch.Generator().manual_seed(0))
+    theirs = resample_patch_embed(weight, [new, new], interpolation="bilinear", antialias=False)
+    torch.testing.assert_close(resized(weight, inverse_resize(old, new)), theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("old", "new"), [(3, 2), (4, 6)])
+def test_resized_weights_are_the_closed_form(old: int, new: int) -> None:
+    """(B^T)^+ w, B the matrix of the resizing of a whole patch; upwards no product with a patch changes."""
+    basis = torch.eye(old**2, dtype=torch.float64).view(-1, 1, old, old)
+    resize = F.interpolate(basis, size=new, mode="bilinear").flatten(1).T.numpy()  # (Q Q, P P)
+    weight = np.random.default_rng(0).normal(size=(old, old))
+    expected = np.linalg.pinv(resize.T) @ weight.ravel()
+    found = resized(torch.from_numpy(weight)[None, None], inverse_resize(old, new))[0, 0].numpy().ravel()
+    assert np.allclose(found, expected, atol=1e-12)
+    patch = np.random.default_rng(1).normal(size=old**2)
+    assert math.isclose(found @ (resize @ patch), weight.ravel() @ patch, abs_tol=1e-9) == (new > old)
+
+
+@pytest.mark.parametrize("form", ["linear", "convolution"])
+def test_images_are_cut_into_patches_of_the_size(form: str) -> None:
+    """As a strided convolution by the resized weights; afterwards the model has its own patch again."""
+    model = perturbed(flexible(**{"stem.form": form})).eval()
+    images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    weight = resized(model.stem.weight, inverse_resize(2, 4))
+    with torch.no_grad(), model.at_patch(4):
+        expected = F.conv2d(images, weight, model.stem.bias, stride=4).flatten(2).transpose(1, 2)
+        assert torch.allclose(model.patches(images), expected, atol=1e-6)  # the matrix is kept in float32
+    assert model.patches(images).shape == (2, 16, 16)
+
+
+@pytest.mark.parametrize("position", ["none", "1d", "2d", "sincos2d", "rope2d", "relative-bias", "alibi2d", "cpe"])
+def test_every_step_draws_a_size_and_every_position_goes_along(position: str) -> None:
+    """Tokens of three grids, by a draw that only seed and step decide; evaluations have the model's own patch."""
+    training = Training(config := flexible(position=position, steps=30), load(flexible()))
+    seen: list[int] = []
+    training.model.stem.register_forward_hook(lambda module, inputs, tokens: seen.append(tokens.shape[1]))
+    for _ in range(12):
+        training.advance()
+    assert set(seen) == {64, 16, 4}
+    other = Training(config, training.data)
+    other.step = 5
+    with other.patches_of_step():
+        assert (8 // other.model.patch) ** 2 == seen[5]
+    seen.clear()
+    training.evaluate()
+    assert set(seen) == {16}
+
+
+def test_sizes_are_equally_likely_and_drawn_anew_by_each_seed() -> None:
+    """300 steps, a third each; another seed has another order."""
+    drawn = []
+    for seed in (0, 1):
+        training = Training(config := flexible(seed=seed), load(flexible()))
+        sizes = []
+        for training.step in range(300):
+            with training.patches_of_step():
+                sizes.append(training.model.patch)
+        drawn.append(sizes)
+        assert all(abs(sizes.count(size) - 100) < 40 for size in config.patches)
+    assert drawn[0] != drawn[1]
+
+
+def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
+    """Killed after every step: the sizes, and so the weights, are those of a training never killed."""
+    config, whole, parts = flexible(dropout=0.1), Memory(), Memory()
+    train(config, whole)
+    for stopped in range(config.steps):
+        left = iter(range(stopped + 1))
+        train(config, parts, stop=lambda left=left: next(left, None) is None, checkpoint_seconds=0)  # type: ignore[misc]
+    train(config, parts)
+    assert whole.weights == parts.weights
+
+
+def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
+    """By hand, from resized weights in a ViT of that patch; at its own patch it is the result's."""
+    config, run = flexible(position="sincos2d", pool="gap", steps=40), Memory()
+    outcome = train(config, run)
+    model = restored(config, run.weights or b"")
+    assert isinstance(model, ViT)
+    assert at_patch(model, 2)["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
+    native = ViT(Config(**config.model_dump() | {"patch": 4, "options": {}})).eval()
+    state = model.state_dict()
+    theirs = resample_patch_embed(state["stem.weight"], [4, 4], interpolation="bilinear", antialias=False)
+    native.load_state_dict(state | {"stem.weight": theirs})
+    data = load(config)
+    with torch.no_grad():
+        loss = F.cross_entropy(native(data.standardise(data.test.pixels)), data.test.labels).item()
+    assert at_patch(model, 4)["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
+
+
+def test_training_costs_the_mean_over_the_sizes() -> None:
+    """FLOPs of a trained step; those of the model are at its own patch."""
+    config = flexible()
+    each = [measure(Config(**config.model_dump() | {"patch": size, "options": {}}))["flops"] for size in (1, 2, 4)]
+    assert training_flops(config) == 3 * round(sum(each) / 3) * config.batch
+    assert measure(config)["flops"] == each[1]
+
+
+def test_a_step_is_neither_captured_nor_by_default_compiled() -> None:
+    """Shapes change by step."""
+    config = flexible(steps=1000)
+    model = build(config)
+    fused = torch.optim.AdamW(model.parameters(), fused=True)
+    assert why_eager(config, "cuda", fused, model) == "stem.patches=[1, 2, 4]: shapes change by step"
+    assert why_eager(plain := flexible(steps=1000, **{"stem.patches": []}), "cuda", fused, model) == ""
+    assert compiles(plain, "cuda")
+    assert not compiles(config, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"stem.patches": [1, 4]}, r"stem.patches=\[1, 4\]: patch=2, of which the weights are, is one of them"),
+        ({"stem.patches": [2, 3]}, r"stem.patches=\[2, 3\]: 3 does not divide image_size=8"),
+        ({"position": "relative"}, r"stem.patches=\[1, 2, 4\]: position=relative: cannot go from a grid of 4x4"),
+        ({"objective": "masked-patch"}, "objective=masked-patch predicts patches of one size"),
+        ({"stem": "conv"}, "unknown key 'patches'"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
+    """Before anything trains, by key and value."""
+    with pytest.raises(ConfigError, match=said):
+        flexible(**settings)
+    with pytest.raises(ConfigError, match="patches of 4 pixels: stem=conv has no weights that resize"):
+        at_patch(build(Config(width=16, heads=2, patch=2, stem="conv")), 4)
+
+
+def test_sizes_are_one_trial_however_spelt() -> None:
+    """In any order, and the patch alone is no list."""
+    assert flexible(**{"stem.patches": [4, 1, 2, 2]}) == flexible()
+    assert flexible(**{"stem.patches": [2]}) == flexible(**{"stem.patches": []})
