@@ -77,6 +77,8 @@ def where(metric: str) -> str:
     at = metric.partition("@")[2]
     if at.startswith("patch"):
         return f"with patches of {at.removeprefix('patch')} pixels"
+    if at.startswith("merge"):
+        return f"with {at.removeprefix('merge')} tokens merged a layer"
     return f"at {at} pixels" if at else ""
 
 

@@ -62,6 +62,8 @@ class Config(Options):
     bias: Literal["all", "no-qkv", "none"] = "all"  #: Which of the blocks' dense layers have biases.
     block: str = "pre"  #: Where the norms stand, and how the branches follow each other.
     self_attention: str = "full"  #: What a token attends to.
+    #: Patches that each layer merges into the most similar others, in training and evaluation (ToMe: arXiv 2210.09461).
+    token_merging: Annotated[int, Field(ge=0, le=2**16)] = 0
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
     patch: Count = 4  #: Pixels of a patch's side. Patches divide the image.
     position: str = "1d"  #: How tokens learn where they are.

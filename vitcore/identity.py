@@ -39,6 +39,7 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "bias": lambda config: "all",
     "block": lambda config: "pre",
     "self_attention": lambda config: "full",
+    "token_merging": lambda config: 0,
     "embedding_norm": lambda config: False,
     "optimizer": lambda config: "adamw",
     "layer_decay": lambda config: 1.0,

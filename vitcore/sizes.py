@@ -29,6 +29,7 @@ ARCHITECTURE = (
     "bias",
     "block",
     "self_attention",
+    "token_merging",
     "embedding_norm",
     "patch",
     "position",

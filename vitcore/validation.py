@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
+from vitcore.model.block import BLOCK
 from vitcore.model.build import check_micro_batch, check_patch
 from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.initialization import INIT
+from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION
+from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
 from vitcore.training.distributed import check_ranks
@@ -49,6 +52,8 @@ def complete_parts(config: Config) -> None:
         variant.check(config)
     if config.patch_dropout and not config.model:
         check_patch_dropout(config)
+    if config.token_merging:
+        check_token_merging(config)
     if len(config.patches) > 1:
         check_patches(config)
     if config.micro_batch:
@@ -135,6 +140,20 @@ def check_patch_dropout(config: Config) -> None:
     check_patches_may_leave(config, rate)
     if config.objective == "masked-patch":
         raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
+
+
+def check_token_merging(config: Config) -> None:
+    """Raises ConfigError for parts that are not defined for tokens that stand for several patches."""
+    what = f"token_merging={config.token_merging}"
+    check_patches_may_leave(config, what)
+    attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
+    blocks = [name for name, kind in BLOCK.items() if kind.merges]
+    pools = [name for name, kind in POOLING.items() if kind.class_token or kind.plain]
+    for field, allowed in {"self_attention": attentions, "block": blocks, "pool": pools}.items():
+        if (name := getattr(config, field)) not in allowed:
+            raise ConfigError(f"{what}: {field}={name} is not defined for merged tokens: {listed(allowed)}")
+    if not OBJECTIVE[config.objective].labels:
+        raise ConfigError(f"{what}: objective={config.objective} predicts patches, which have to be there: 0")
 
 
 def check_patches(config: Config) -> None:

@@ -113,5 +113,7 @@ def refuse(kind: Kind, config: Config) -> None:
             raise ValueError(f"{name}={getattr(config, name)}: the usual script has {usual}")
     if (loss := config.options.get("objective.loss", "cross-entropy")) != "cross-entropy":
         raise ValueError(f"objective.loss={loss}: the usual script has cross-entropy")
+    if len(config.patches) > 1:
+        raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
     if kind.tuned and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
         raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")

@@ -67,8 +67,12 @@ def test_eval(model: Model, data_dir: Path | None, kind: str, number: int) -> Co
 
 
 def inspect_eval(model: Model, data_dir: Path | None, images: int = IMAGES) -> Computed:
-    """Inspect a ViT on at most `images` test images. Raises ValueError for a reference model."""
+    """Inspect a ViT on at most `images` test images. Raises ValueError for other models and for merged tokens."""
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
+    if model.config.token_merging:
+        raise ValueError(
+            f"token_merging={model.config.token_merging}: only a ViT whose patches all stay is inspected: 0"
+        )
     inside = inspect(model, seen_by(model, data_dir), images)
     return {"metrics": {}, "notes": [], "asked": images, **inside.facts}, inside.arrays

@@ -48,8 +48,8 @@ class Study(Options):
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
     metric: str = "test_accuracy"  #: What is compared.
-    #: What workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`; `test@axis` and
-    #: `test@patch-axis` at the recipe's sizes and patches.
+    #: What workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`, `test@mergeR`. With
+    #: `test@axis` and `test@patch-axis` at the recipe's sizes and patches.
     evals: list[str] = []
     margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie. The recipe's unless set.
     published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.

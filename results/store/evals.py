@@ -32,7 +32,7 @@ Arrays = Mapping[str, "np.ndarray"]
 
 MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
 FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
-TESTED = re.compile(r"test(?:_accuracy|_loss)?@((patch)?([1-9]\d*))")  # a metric or an eval: which, kind, number
+TESTED = re.compile(r"test(?:_accuracy|_loss)?@((patch|merge)?([1-9]\d*))")  # a metric or an eval: which, kind, number
 
 
 def of_metric(metric: str) -> str:
@@ -44,7 +44,7 @@ def of_metric(metric: str) -> str:
 
 
 def tested(name: str) -> tuple[str, int]:
-    """What an eval or a metric test...@ varies and its value: "" the size of the images, "patch" that of patches."""
+    """What an eval or metric test...@ varies, and its value: "" the image's size, "patch", or "merge" for tokens."""
     found = TESTED.fullmatch(name)
     assert found, f"{name}: no such eval"
     return found[2] or "", int(found[3])
@@ -60,7 +60,7 @@ def owed(evals: Iterable[str], metric: str) -> list[str]:
     names = [*evals, *filter(None, [of_metric(metric)])]
     for name in names:
         if not known(name):
-            raise ValueError(f"evals: {name}: one of fewshot, inspect, test@SIZE, test@patchP")
+            raise ValueError(f"evals: {name}: one of fewshot, inspect, test@SIZE, test@patchP, test@mergeR")
     return list(dict.fromkeys(names))
 
 

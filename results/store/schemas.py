@@ -145,7 +145,7 @@ class Eval(Schema):
 
     file = "an eval"
     id: TrialId  #: The trial.
-    name: str  #: What was computed: `fewshot`, `inspect`, `test@SIZE` or `test@patchP`.
+    name: str  #: What was computed: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
     weights_sha256: Sha256 | None  #: Of the weights it was computed from.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     metrics: Metrics = {}  #: Numbers by name.

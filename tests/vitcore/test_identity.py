@@ -46,7 +46,7 @@ def test_every_other_field_is_identity() -> None:
         "pool": "gap", "stem": "conv", "steps": 7, "batch": 7, "lr": 0.5, "warmup": 0.2, "weight_decay": 0.5,
         "clip_norm": 0.5, "label_smoothing": 0.2, "evaluations": 5, "seed": 1,
         "mlp": "swiglu", "norm": "rms", "bias": "none", "block": "post", "self_attention": "gated",
-        "embedding_norm": True,
+        "embedding_norm": True, "token_merging": 2,
         "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal", "layer_scale": 1e-4,
         "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7, "schedule": "linear",
         "weight_decay_on": "all", "dropout": 0.1,

@@ -65,6 +65,18 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> dict[str
         return scored(model, trained, trained.test, f"patch{patch}")
 
 
+def at_merge(model: Model, count: int, data_dir: Path | None = None) -> dict[str, float]:
+    """test_accuracy@mergeR and test_loss@mergeR on test images of which each layer merges R tokens (ToMe).
+
+    Raises ValueError if a part of the model is not defined for merged tokens.
+    """
+    check_merge(model.config, count)
+    merging = build(model.config.model_copy(update={"token_merging": count}))
+    merging.load_state_dict(model.state_dict())
+    trained = seen_by(model, data_dir)
+    return scored(merging.to(trained.mean.device).eval(), trained, trained.test, f"merge{count}")
+
+
 def scored(model: Model, trained: Data, images: Images, how: str) -> dict[str, float]:
     """test_accuracy@HOW and test_loss@HOW on some images. Raises ConfigError for an objective without labels."""
     if not OBJECTIVE[model.config.objective].labels:
@@ -92,6 +104,17 @@ def check_size(config: Config, size: int) -> None:
         raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
 
 
+def check_merge(config: Config, count: int) -> None:
+    """Raises ConfigError if a model of `config` has a part that is not defined for merged tokens."""
+    if config.model:
+        raise ConfigError(f"token_merging={count}: model={config.model} has none")
+    type(config)(**config.model_dump() | {"token_merging": count})
+
+
 # What an eval test@... is: what computes it, and what raises ConfigError where that cannot be.
-TESTS: dict[str, Callable[[Model, int, Path | None], dict[str, float]]] = {"": at_size, "patch": at_patch}
-CHECKS: dict[str, Callable[[Config, int], None]] = {"": check_size, "patch": check_patch}
+TESTS: dict[str, Callable[[Model, int, Path | None], dict[str, float]]] = {
+    "": at_size,
+    "patch": at_patch,
+    "merge": at_merge,
+}
+CHECKS: dict[str, Callable[[Config, int], None]] = {"": check_size, "patch": check_patch, "merge": check_merge}

@@ -71,6 +71,7 @@ TIMM_HAS = {
     "mlp": ("gelu", "swiglu", "geglu"),
     "block": ("pre", "parallel"),
     "self_attention": ("full", "differential"),
+    "token_merging": (0,),
 }
 TORCHVISION_HAS = {
     "channels": (3,),
@@ -92,6 +93,7 @@ TORCHVISION_HAS = {
     "bias": ("all",),
     "block": ("pre",),
     "self_attention": ("full",),
+    "token_merging": (0,),
     "embedding_norm": (False,),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from vitcore.model.mlp import MLP
 from vitcore.model.norm import norm
 from vitcore.model.part import Part
 from vitcore.model.self_attention import SELF_ATTENTION
+from vitcore.model.token_merging import token_merging
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -32,9 +33,10 @@ class LayerScale(Initial):
 
 
 class Block(Part):
-    """Tokens (B, T, D) to (B, T, D)."""
+    """Tokens (B, T, D) to (B, T, D), or fewer. `merges`: whether it merges tokens after its attention."""
 
     slot = "block"
+    merges: ClassVar[bool] = False
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -50,12 +52,15 @@ class Block(Part):
 class TwoBranches(Block):
     """A block with a residual connection around the attention, and another around the MLP."""
 
+    merges = True
+
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
         self.norm2 = norm(config, config.width)
         self.mlp = MLP[config.mlp](config, layer)
         self.scale2 = layer_scale(config)
         self.drop_path2 = drop_path(drop_rate(config, layer), f"mlp {layer}")
+        self.merge = token_merging(config.token_merging)
 
 
 class PreNorm(TwoBranches):
@@ -65,6 +70,7 @@ class PreNorm(TwoBranches):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.keys)
+        x = self.merge(x, context)
         return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.keys)), context.keys)
 
 
@@ -78,6 +84,7 @@ class PostNorm(TwoBranches):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.keys))
+        x = self.merge(x, context)
         return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))  # type: ignore[no-any-return]
 
 

@@ -6,7 +6,7 @@ Shapes: B images, T tokens (`prefix` of them before the N patches), D width, H h
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +25,19 @@ if TYPE_CHECKING:
 
 
 class SelfAttention(Part):
-    """Tokens (B, T, D) to (B, T, D). Queries, keys and values come from one product."""
+    """Tokens (B, T, D) to (B, T, D). Queries, keys and values come from one product.
+
+    `merges`: whether it is defined for tokens that stand for several patches.
+    """
 
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
     maps = 1  # attention maps of a head
+    merges: ClassVar[bool] = False
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
-        self.heads, self.layer = config.heads, layer
+        self.heads, self.layer, self.leaves_keys = config.heads, layer, config.token_merging > 0
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
         self.q_norm, self.k_norm = (self.head_norm(config) for _ in range(2))
         self.out = nn.Linear(config.width, config.width, bias=config.bias != "none")
@@ -57,6 +61,8 @@ class SelfAttention(Part):
         # Unbound before they are transposed, the three gradients keep the product's layout and are copied once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
         q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
+        if self.leaves_keys:
+            context.shared["keys"] = k
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
@@ -75,6 +81,7 @@ class Full(SelfAttention):
     """Every token attends to every token (arXiv 2010.11929, appendix A)."""
 
     numerics = 1
+    merges = True
 
 
 class Gated(SelfAttention):
@@ -84,6 +91,7 @@ class Gated(SelfAttention):
     """
 
     numerics = 1
+    merges = True
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys
-from vitcore.model.dropout import dropout, patch_dropout
+from vitcore.model.dropout import dropout, patch_dropout, unchanged
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialise, normal, zeros
@@ -58,14 +58,16 @@ class ViT(Initial):
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
         """The vector (B, D) that the head reads."""
-        states = self.states(images, keys)
+        context = Context(self.position, self.grid(images), self.prefix, keys)
+        states = self.encoder(self.embed(images, context), context)
         if self.pool.every_layer:
             x = torch.stack([self.pool.keep(state) for state in states])  # (L, B, ..., D)
         else:
             *_, x = states  # (B, T, D)
+        weighted = context.weighted if not self.pool.class_token else unchanged
         if self.config.final_norm == "before":
-            return self.pool(self.encoder.norm(x), self.prefix)  # type: ignore[no-any-return]
-        return self.encoder.norm(self.pool(x, self.prefix))  # type: ignore[no-any-return]
+            return self.pool(weighted(self.encoder.norm(x)), self.prefix)  # type: ignore[no-any-return]
+        return self.encoder.norm(self.pool(weighted(x), self.prefix))  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
         """The tokens (B, T, D) after each block."""

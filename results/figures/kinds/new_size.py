@@ -25,7 +25,7 @@ from results.store import evals
 from results.study_results import StudyResults
 from results.tables.study_table import table as table_of
 
-SETTING = {"": "image_size", "patch": "patch"}  # what an eval test@... varies: its setting
+SETTING = {"": "image_size", "patch": "patch", "merge": "token_merging"}  # what an eval test@... varies: its setting
 TRAINED = "\n(trained)"
 
 

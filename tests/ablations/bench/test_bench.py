@@ -127,6 +127,7 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
         ({"optimizer": "sgd"}, "timm", "optimizer=sgd: the usual script has adamw"),
         ({"objective": "masked-patch"}, "timm", "objective=masked-patch: the usual script has classification"),
         ({"layer_decay": 0.9}, "timm", "layer_decay=0.9: the usual script has 1"),
+        ({"stem.patches": [2, 4]}, "timm", "stem.patches=[2, 4]: the usual script has one size"),
     ],
 )
 def test_a_rival_that_does_not_fit_is_named(settings: dict[str, Any], name: str, why: str) -> None:

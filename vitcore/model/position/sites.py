@@ -111,12 +111,24 @@ class Context:
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
-        """What is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing."""
+        """What is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing.
+
+        Of merged tokens, whose positions have none, the logarithm of their sizes: a key counts once for each patch that
+        it stands for (proportional attention: arXiv 2210.09461, equation 1).
+        """
+        if (sizes := self.shared.get("sizes")) is not None:
+            return sizes.log()[:, None, None]  # (B, 1, 1, T)
         bias = self.position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, self.grid)
         if bias is None or not self.prefix:
             return bias
         N = q.shape[2] - self.prefix
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
+
+    def weighted(self, x: Tensor) -> Tensor:
+        """Tokens (B, T, D) scaled so that the mean of the patches' is that over all patches before they were merged."""
+        if (sizes := self.shared.get("sizes")) is None:
+            return x
+        return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
         """`site` on the patches of x (..., T, D). A site that returns its input costs nothing."""

@@ -1,0 +1,65 @@
+"""Token merging, ToMe: each layer merges the patches that are most alike (arXiv 2210.09461, section 3).
+
+Shapes: B images, T tokens (`prefix` of them before the patches), D width, H heads, d_h = D / H.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vitcore.model.position import Context
+
+
+def token_merging(count: int) -> Callable[[Tensor, Context], Tensor]:
+    return partial(merge, count=count) if count else unmerged
+
+
+def unmerged(x: Tensor, context: Context) -> Tensor:
+    return x
+
+
+def merge(x: Tensor, context: Context, count: int) -> Tensor:
+    """Tokens (B, T, D) with `count` patches fewer, by the keys that the attention before left in `context`.
+
+    How many patches each token stands for is left there, for the layers after it.
+    """
+    keys = context.shared["keys"].mean(dim=1)  # (B, T, d_h)
+    sizes = context.shared.get("sizes", x.new_ones(x.shape[:2]))
+    x, context.shared["sizes"] = merged(x, keys, sizes, context.prefix, count)
+    return x
+
+
+def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
+    """Bipartite soft matching: x (B, T, D) and sizes (B, T) to those of T - count tokens, at most half of the patches.
+
+    Tokens alternate between two sets. Of the first, the `count` patches with the most similar keys (B, T, d_h), by the
+    cosine, are each averaged into the patch of the second that they are most like, weighted by their sizes. What stays
+    of the first comes before the second; prefix tokens stay where they are.
+    """
+    count = min(count, (x.shape[1] - prefix) // 2)
+    first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)
+    with torch.no_grad():
+        keys = F.normalize(keys, dim=-1)
+        likeness, into = (keys[:, first] @ keys[:, second].transpose(1, 2)).max(dim=2)
+        order = likeness.argsort(dim=1, descending=True, stable=True)
+        gone, stay = order[:, :count], order[:, count:].sort(dim=1).values
+        into = into.gather(1, gone)  # (B, count)
+    grown = sizes[:, second].scatter_add(1, into, sizes[:, first].gather(1, gone))
+    weighted = x * sizes[..., None]
+    sums = weighted[:, second].scatter_add(1, wide(into, x), weighted[:, first].gather(1, wide(gone, x)))
+    kept = x[:, first].gather(1, wide(stay, x))
+    x = torch.cat([x[:, :prefix], kept, sums / grown[..., None]], dim=1)
+    return x, torch.cat([sizes[:, :prefix], sizes[:, first].gather(1, stay), grown], dim=1)
+
+
+def wide(places: Tensor, x: Tensor) -> Tensor:
+    """Places (B, n) for every channel of x (B, T, D)."""
+    return places[..., None].expand(-1, -1, x.shape[2])
