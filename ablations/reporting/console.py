@@ -6,6 +6,7 @@ from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from results.safe_text import printable
 
@@ -21,6 +22,11 @@ class PlainConsole(Console):
         stream: Any = file or (sys.stderr if stderr else sys.stdout)
         stream = getattr(stream, "rich_proxied_file", stream)
         super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; lines of text are left to the terminal to wrap, also those that Rich redirects while it draws bars."""
+        is_text = all(isinstance(one, str | Text) for one in objects)
+        super().print(*objects, **({"soft_wrap": True} if is_text else {}) | options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

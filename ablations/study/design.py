@@ -75,8 +75,8 @@ class Design:
     def __post_init__(self) -> None:
         if self.study.stages and stages.FINETUNE not in self.recipe.stages:
             raise ValueError(
-                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: it has no "
-                "stages: finetune ({} trains as its config says)"
+                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: add to it "
+                "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
             )
         for key in self.overrides:
             own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
@@ -154,7 +154,8 @@ class Design:
         if not known:
             raise ValueError(
                 f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
-                f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'})"
+                f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'}): "
+                f"add to it `axes: {{{name}: [VALUE, ...]}}`"
             )
         return self.recipe.axes[known[0]]
 
@@ -308,7 +309,8 @@ class Design:
         if name not in self.recipe.arms:
             raise ValueError(
                 f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
-                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'})"
+                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'}): "
+                f"add to it `arms: {{{name}: {{KEY: VALUE}}}}`; recipe digits has all that studies take"
             )
         return self.recipe.arms[name]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from ablations.study import init_arms
 from ablations.study.init_survey import Survey
 
 CPU, GPU = "a CPU", "a GPU"
@@ -56,10 +57,10 @@ def model(found: Survey, device: str) -> Iterator[Choice]:
 
 
 def patch_and_size(side: int, device: str) -> tuple[int, int]:
-    """The patch, and the image size that is a multiple of it."""
+    """The patch, a power of two as convolutional stems need, and the image size that is a multiple of it."""
     most = min(side, LARGEST[device])
     grid = 4 if most <= FEW else GRID[device]
-    patch = max(1, round(most / grid))
+    patch = 2 ** max(0, round(math.log2(most / grid)))
     return patch, max(1, most // patch) * patch
 
 
@@ -121,6 +122,8 @@ def axes(settings: dict[str, Any], found: Survey) -> Iterator[Choice]:
     yield Choice("depth", [max(1, depth // 2), depth, 2 * depth], "half and twice")
     yield Choice("mlp_ratio", [1.0, 2.0, 4.0, 8.0], "the default is 4")
     yield Choice("stem", ["resnet-small"], "for hybrid studies")
+    finer = [size, max(patch, size * 3 // 2 // patch * patch)]
+    yield Choice("finetune.image_size", finer, "half as many patches again a side, near the paper's 224 to 384")
 
 
 def rates(middle: float) -> list[float]:
@@ -150,11 +153,24 @@ def rendered(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
             *columns(config),
             line("seeds", 5) + "  # fewer resolve only very large differences",
             "axes:  # the values that studies ask for",
-            *columns(list(axes(settings, found))),
+            *columns(known := list(axes(settings, found))),
+            *taken_by_studies(settings, {one.key: one.value for one in known}, device),
             *columns([margin(found)], indent=""),
             "",
         ]
     )
+
+
+def taken_by_studies(settings: dict[str, Any], known: dict[str, Any], device: str) -> list[str]:
+    """The arms and stages that studies take from a recipe. known: its axes."""
+    arms = init_arms.arms(settings, known["patch"], device == GPU)
+    after = init_arms.finetune(settings, known["data_fraction"])
+    return [
+        "arms:  # those that studies ask for",
+        *columns([Choice(*one) for one in arms]),
+        "stages:",
+        *columns([Choice("finetune", after, "the paper's SGD; its rate was measured on digits alone")]),
+    ]
 
 
 def columns(some: list[Choice], indent: str = "  ") -> list[str]:

@@ -18,7 +18,8 @@ Json = dict[str, Any]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PATIENCE = 60  # seconds for one answer
 TROUBLE = {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage")
+OFFLINE = ("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage", *OFFLINE)
 
 
 @contextlib.contextmanager

@@ -71,6 +71,13 @@ def test_nothing_hangs_over_the_edge(tab: Tab) -> None:
     assert tab.evaluate(over) == []
 
 
+def test_the_command_that_makes_it_again_is_in_view(tab: Tab) -> None:
+    """Whole, on a phone too."""
+    commands = 'document.querySelectorAll("dd code")'
+    assert tab.evaluate(f"{commands}.length") > 1
+    assert tab.evaluate(f"[...{commands}].every(one => one.scrollWidth <= one.clientWidth)")
+
+
 def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
     """One of the two drawings, at a size that can be read."""
     shown = tab.evaluate(

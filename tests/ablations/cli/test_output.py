@@ -93,6 +93,20 @@ def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch
     assert "\x1b[2J" not in drawn
 
 
+def test_a_table_wider_than_the_terminal_keeps_its_lines_while_bars_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal wraps them; a line break of Rich would stay in what is copied."""
+    row = "| position=relative,position_at=every-layer " * 5
+    terminal, ours = os.openpty()
+    with open(terminal, "rb", buffering=0) as shown, open(ours, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        with plain_output(), Live(PlainConsole(stderr=True, width=80), 1):
+            print(f"{row}\n{row}")
+        stream.flush()
+        drawn = shown.read(2**16).decode()
+    assert drawn.count(row.rstrip()) == 2
+
+
 def test_a_table_goes_into_its_file_while_bars_are_drawn_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

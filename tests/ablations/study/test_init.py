@@ -13,7 +13,7 @@ from ablations.study import init_recipe
 from ablations.study.design import Design
 from ablations.study.init_recipe import CPU, GPU, patch_and_size
 from ablations.study.init_survey import survey
-from ablations.study.reading import read_recipe, read_study
+from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore.config import Config
 
 
@@ -42,8 +42,8 @@ def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, 
     assert config.image_size <= 20
     assert config.data == f"imagefolder:{(tmp_path / 'my photos').resolve()}"
     assert recipe.margin is not None
-    for study in ("position-embedding", "patch-size", "data-fraction", "hybrid-stem"):
-        assert Design(read_study(study), recipe, {}).arms
+    for study in packaged("studies"):
+        assert Design(read_study(study), recipe, {}).arms, study
     commands = [shlex.split(line) for line in output.splitlines() if line.startswith("  ablate ")]
     assert [words[1] for words in commands] == ["plan", "run", "report"]
     status, _, errors = called(monkeypatch, "init", "my photos")

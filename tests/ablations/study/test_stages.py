@@ -218,7 +218,9 @@ def test_recipe_says_how_it_fine_tunes(tmp_path: Path) -> None:
     """Without a section `finetune` arms would be trained as their pre-training was: one line, with study and recipe."""
     (tmp_path / "s.yaml").write_text(STUDY)
     (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "4").replace("finetune:", "other:"))
-    said = r"^study 's' fine-tunes, and recipe 'r' does not say how: it has no stages: finetune \({} trains as"
+    said = (
+        r"^study 's' fine-tunes, and recipe 'r' does not say how: add to it `stages: {finetune: {}}`, which trains as"
+    )
     with pytest.raises(ValueError, match=said):
         Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
 

@@ -1,0 +1,57 @@
+"""The line of a plan that names what would make an expensive study cheaper."""
+
+import re
+from typing import Any
+
+import pytest
+
+from ablations.planning import cheaper
+from ablations.planning.estimate import CORE_HOURS
+from vitcore.analysis.cost import measure
+from vitcore.config import Config
+
+SETTINGS = {"data": "digits", "image_size": 32, "patch": 2, "width": 32, "depth": 2, "heads": 2, "steps": 1000}
+
+
+def told(hours: float, unit: str = CORE_HOURS, varied: tuple[str, ...] = (), **settings: Any) -> list[str]:
+    config = Config(**{**SETTINGS, **settings})
+    plan = {"baseline": "a", "arms": [{"name": "a", "config": config.model_dump()}]}
+    plan |= {"factors": dict.fromkeys(varied), "curves": {}, "tune": {}}
+    return cheaper.told({"hours": hours, "hours_from": {"unit": unit}}, plan)
+
+
+@pytest.mark.parametrize(
+    ("hours", "unit", "said"), [(23, CORE_HOURS, 0), (25, CORE_HOURS, 1), (239, "GPU-hours", 0), (241, "GPU-hours", 1)]
+)
+def test_only_an_expensive_plan_names_a_setting(hours: float, unit: str, said: int) -> None:
+    """From a day of a core on, or ten days of a GPU; what the hours are is said in days."""
+    lines = told(hours, unit)
+    assert len(lines) == said
+    assert all(line.startswith(f"{hours} {unit} are {hours / 24:.0f} days of one {unit[:-6]}; with ") for line in lines)
+
+
+def test_the_named_setting_is_the_one_that_saves_most() -> None:
+    """Its hours are in proportion to the FLOPs of its model, counted anew, and to its steps."""
+    (line,) = told(1000)
+    match = re.search(r"with (\w+)=(\d+) about (\d+) core-hours", line)
+    assert match is not None
+    whole = measure(Config(**SETTINGS))["flops"]
+    halved = {"image_size": 16, "patch": 4}
+    shares = {key: measure(Config(**{**SETTINGS, key: value}))["flops"] / whole for key, value in halved.items()}
+    best = min(shares, key=lambda key: shares[key])
+    assert (match[1], int(match[2])) == (best, halved[best])
+    assert float(match[3]) == pytest.approx(1000 * shares[best], abs=1)
+    assert shares[best] < 0.5  # or the steps would be named
+
+
+def test_what_the_study_varies_is_not_named() -> None:
+    """Half of the steps is half of the hours; where everything is varied, the days alone are said."""
+    assert told(100, varied=("patch", "image_size")) == [
+        "100 core-hours are 4 days of one core; with steps=500 about 50 core-hours"
+    ]
+    assert told(100, varied=("patch", "image_size", "steps")) == ["100 core-hours are 4 days of one core"]
+
+
+def test_a_setting_that_the_model_cannot_have_is_not_named() -> None:
+    """One patch an image cannot be doubled; half its side is no less than a patch."""
+    assert "steps=500" in told(100, image_size=8, patch=8)[0]
