@@ -147,7 +147,8 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, **options) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a whole .parquet file ({str(error).splitlines()[0]})") from None
+        why = getattr(error, "strerror", None) or str(error)  # a number stands before an OSError's text
+        raise ValueError(f"{path}: not a whole .parquet file ({why.splitlines()[0]})") from None
 
 
 def read_header(path: Path) -> Json:

@@ -26,6 +26,7 @@ from ablations.cli.shell.help import App
 from ablations.extras import to_install
 from ablations.reporting.output import plain_output
 from results.safe_text import one_line
+from vitcore.data.files import reason_with_file
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
 
@@ -79,7 +80,8 @@ def run() -> NoReturn:
     except (ValueError, OSError) as error:
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+        told = reason_with_file(error) if isinstance(error, OSError) else str(error)
+        print(f"ablate: {one_line(told)}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except ModuleNotFoundError as error:
         told = to_install(error)

@@ -1,5 +1,6 @@
 """`ablate plot`, `report`, `inspect`: results as pictures."""
 
+import mimetypes
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -83,8 +84,8 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     """Whether --out is a file for one figure. Raises ValueError for one of another format than those, or --format."""
     from matplotlib.backend_bases import FigureCanvasBase
 
-    kind = out.suffix[1:].lower()
-    if out.is_dir() or kind not in FigureCanvasBase.get_supported_filetypes():
+    kind, is_image = out.suffix[1:].lower(), (mimetypes.guess_type(out.name)[0] or "").startswith("image/")
+    if out.is_dir() or not (is_image or kind in FigureCanvasBase.get_supported_filetypes()):
         return False
     if kind not in {*FigureFormat}:
         raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FigureFormat)}")

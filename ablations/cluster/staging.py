@@ -20,6 +20,7 @@ from ablations.planning.jobs import Job
 from results import store
 from results.store.paths import no_follow
 from vitcore.data.datasets import own_packs
+from vitcore.data.files import reason_with_file
 from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
 
 SPARE = 2**30  # bytes that stay free
@@ -40,7 +41,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
                 raise OSError(f"{folder} is no absolute folder here")
             staged[name] = str(staged_copy(source, manifest(source, name), target, left[name], say))
         except (OSError, ValueError) as error:
-            say(f"stage: {name} is read from {source}: {error}")
+            say(f"stage: {name} is read from {source}: {reason_with_file(error)}")
     if staged:
         os.environ["ABLATE_PACKS"] = json.dumps(staged)
 

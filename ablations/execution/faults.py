@@ -23,14 +23,7 @@ MACHINE_ERRORS = {
     if hasattr(errno, name)
 }
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-INPUT_FILES = {
-    "config.py",
-    "splits.py",
-    "datasets.py",
-    "imagefolder.py",
-    "pack.py",
-    "worker.py",
-}  # ValueErrors for users
+INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")  # their ValueErrors are for users
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ def classify(error: BaseException) -> Fault:
         return Fault(INPUT)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
         return Fault(MACHINE)
-    if type(error) is ValueError and innermost_frames(error.__traceback__)[-1:] and raising_file(error) in INPUT_FILES:
+    if type(error) is ValueError and f"{raising_module(error)}.".startswith(tuple(f"{one}." for one in INPUT_MODULES)):
         return Fault(INPUT)
     if isinstance(error, RuntimeError | OSError):
         for sign, fault in SIGNS.items():
@@ -101,9 +94,10 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def raising_file(error: BaseException) -> str:
-    """The name of the file that raised an exception."""
-    return innermost_frames(error.__traceback__)[-1].partition(":")[0]
+def raising_module(error: BaseException) -> str:
+    """The module that raised an exception; "" for one that was never raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
 def innermost_frames(trace: TracebackType | None) -> list[str]:

@@ -30,6 +30,7 @@ from results.store import evals, lease
 from results.store.disk_full import FULL, Patience
 from vitcore.analysis.cost import remember
 from vitcore.config import Config
+from vitcore.data.files import reason_with_file
 from vitcore.identity import identity, trial_id
 from vitcore.options import ConfigError
 from vitcore.runtime import memory
@@ -99,7 +100,7 @@ class Worker:
                 if (past := self.past(trial, attempt)) is not None:
                     self.attempt(job, trial, attempt, past)
         except (OSError, ValueError) as error:  # the run directory has no attempt of it, or none that can be written
-            self.emit("interrupted", cause=str(error))
+            self.emit("interrupted", cause=reason_with_file(error))
 
     def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
         """Claim a new attempt; None if the trial is over or held by another process."""
@@ -136,7 +137,7 @@ class Worker:
         try:
             yield
         except store.Superseded as error:
-            self.emit("held", cause=str(error))
+            self.emit("held", cause=reason_with_file(error))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
@@ -251,7 +252,7 @@ class Worker:
                     evaluations.evaluate(trial, name, self.data_dir, self.code)
             self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
         except TimeoutError as error:
-            self.emit("held", cause=str(error))
+            self.emit("held", cause=reason_with_file(error))
         except Exception as error:  # record the cause, so that the others go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise

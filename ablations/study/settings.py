@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vitcore.data.files import reason
+
 FOLDER = "imagefolder:"  # as in vitcore.data.lookup, which loads numpy
 
 
@@ -37,7 +39,7 @@ def read(folder: Path) -> Settings:
     except FileNotFoundError:
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from None
+        raise ValueError(f"{path}: cannot be read ({reason(error)})") from None
     try:
         return Settings(**tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from vitcore.data.files import read_regular
+from vitcore.data.files import read_regular, reason
 
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
 DEEPEST = 50  # libyaml recurses without a look at the stack
@@ -108,7 +108,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from None
+        raise ValueError(f"{path}: cannot be read ({reason(error)})") from None
     content = parse(text, str(path))
     if not isinstance(content, dict):
         raise ValueError(f"{path}: is not a mapping of keys to values")

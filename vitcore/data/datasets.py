@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vitcore.data import cifar
+from vitcore.data.files import reason_with_file
 
 FOLDS = 5
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -182,7 +183,7 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
         parts = read_cifar(name, data_dir) if name.startswith("cifar") else read_mnist(name, data_dir)
     except (RuntimeError, OSError) as error:
         raise ValueError(
-            f"data={name}: not in {data_dir} ({first_line(error)}); name another directory with --data-dir "
+            f"data={name}: not in {data_dir} ({reason_with_file(error)}); name another directory with --data-dir "
             f"or ABLATE_DATA, or fetch it with 'ablate data download {name}'"
         ) from None
     about = BUILT_IN[name]
@@ -238,7 +239,7 @@ def download(name: str, data_dir: Path) -> None:
         else:
             kind(data_dir, download=True)
     except (RuntimeError, OSError) as error:
-        raise ValueError(f"download of {name} into {data_dir} failed: {first_line(error)}") from None
+        raise ValueError(f"download of {name} into {data_dir} failed: {reason_with_file(error)}") from None
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
@@ -289,8 +290,3 @@ def more_homes() -> list[str]:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):
         raise ValueError("ABLATE_MORE_DATA: a JSON list of folders") from None
-
-
-def first_line(error: Exception) -> str:
-    lines: Sequence[str] = str(error).splitlines() or [type(error).__name__]
-    return lines[0]

@@ -33,7 +33,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from vitcore.data.datasets import About, Bytes, Indices, above, data_homes, own_packs
 from vitcore.data.decode import opened as opened_image
-from vitcore.data.files import open_regular, read_regular
+from vitcore.data.files import open_regular, read_regular, reason
 from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
@@ -182,7 +182,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
         fingerprint = content.pop("fingerprint")
         found = Manifest(**content) if content["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
-        raise ConfigError(f"{path}: damaged, or of another version of this program ({error}); {ANEW}") from None
+        raise ConfigError(f"{path}: damaged, or of another version of this program ({reason(error)}); {ANEW}") from None
     if found is None:
         raise ConfigError(
             f"{path}: of format {content['version']}, and this program reads {VERSION}: remove {path.parent} and pack "

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.data.datasets import BUILT_IN, Bytes, first_line, moments
+from vitcore.data.datasets import BUILT_IN, Bytes, moments
 from vitcore.data.decode import is_grey, squared
-from vitcore.data.files import read_regular
+from vitcore.data.files import read_regular, reason
 from vitcore.data.pack import (
     BEGUN,
     INDEX,
@@ -251,7 +251,7 @@ def read_begun(folder: Path) -> Begun:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{folder / BEGUN}: damaged ({first_line(error)}): remove {folder}, and pack anew") from None
+        raise ConfigError(f"{folder / BEGUN}: damaged ({reason(error)}): remove {folder}, and pack anew") from None
 
 
 @contextlib.contextmanager
@@ -327,7 +327,8 @@ def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, 
         with ONE_PARSER, np.load(content, allow_pickle=False) as note:
             records, counts, total = note["records"], note["counts"], str(note["sha256"])
     except Exception as error:  # a damaged zip raises whatever its parts do
-        raise ValueError(f"{path}: damaged ({error}): remove it, and the same `ablate data pack` goes on") from None
+        why = f"{path}: damaged ({reason(error)})"
+        raise ValueError(f"{why}: remove it, and the same `ablate data pack` goes on") from None
     whole &= (records.dtype, records.shape) == (RECORD, (images,)) and counts.shape == (channels, 256)
     if not (whole and counts.dtype == np.int64):
         raise ValueError(f"{path}: is not of this pack: remove it, and the same `ablate data pack` goes on")
@@ -401,7 +402,7 @@ def picture(source: Source, place: int) -> Iterator[Image]:
         with source.open(place) as one:
             yield one
     except (OSError, ValueError) as error:
-        raise ValueError(f"{source.names[place]}: {error}") from None
+        raise ValueError(f"{source.names[place]}: {reason(error)}") from None
 
 
 def compressed(pixels: Bytes) -> bytes:

@@ -101,7 +101,7 @@ def drawn(display: Live) -> str:
 BAD = [
     ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
-    ("run missing.yaml --recipe r.yaml", "missing.yaml: cannot be read"),
+    ("run missing.yaml --recipe r.yaml", "missing.yaml: cannot be read (No such file or directory)"),
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("run s.yaml --recipe r.yaml heads=3", "heads=3 does not divide width=16: one of 1, 2, 4, 8, 16"),
     ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
@@ -151,9 +151,20 @@ def test_bad_input_is_one_line_and_writes_nothing(ablate: Ablate, tmp_path: Path
     assert (status, output) == (2, "")
     assert message in errors
     assert "Traceback" not in errors
+    assert "Errno" not in errors
     assert errors.count("\n") == 1
     assert errors.startswith("ablate")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_error_of_the_system_names_the_file_in_words(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever command meets it: no number of the system's."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    status, _, errors = called(monkeypatch, "export", "--runs", str(finished / "runs"), "--out", "file/a.csv")
+    assert (status, errors) == (2, "ablate: file: File exists\n")
 
 
 @pytest.mark.parametrize("words", ["", "data", "profile"])

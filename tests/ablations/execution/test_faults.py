@@ -1,6 +1,8 @@
 """Faults: whether an exception is the code's, the input's, the memory's or the machine's, by what really is written."""
 
 import errno
+import importlib.util
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from ablations.execution import faults
 from ablations.execution.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
+from vitcore.data import cifar
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 
@@ -89,14 +92,25 @@ def test_type_is_understood(error: Exception, kind: str) -> None:
     assert faults.classify(error).kind == kind
 
 
-def test_missing_data_are_input_and_a_parts_own_value_error_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", faults.INPUT_MODULES)
+def test_modules_that_speak_to_users_exist(module: str) -> None:
+    """A module that is renamed cannot leave the list unseen."""
+    assert importlib.util.find_spec(module)
+
+
+def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(tmp_path: Path) -> None:
     """A ValueError counts as a word to the user only where our own reading of data and config raises it."""
-    with pytest.raises(ValueError) as ours:
-        load(Config(data="cifar10"), tmp_path)
-    assert faults.classify(ours.value).kind == INPUT
-    with pytest.raises(ValueError) as theirs:
-        raise ValueError("a part's")
-    assert faults.classify(theirs.value).kind == BUG
+    (tmp_path / "batch").write_bytes(b"damaged")
+    readers = (partial(load, Config(data="cifar10"), tmp_path), partial(cifar.read_batch, tmp_path / "batch", "0" * 32))
+    for read in readers:
+        with pytest.raises(ValueError) as ours:
+            read()
+        assert faults.classify(ours.value).kind == INPUT
+    part = compile("raise ValueError", "vitcore/data/pack.py", "exec")
+    for name in ("pack", "vitcore.database"):
+        with pytest.raises(ValueError) as theirs:
+            exec(part, {"__name__": name})
+        assert faults.classify(theirs.value).kind == BUG
 
 
 def test_place_names_the_innermost_frames() -> None:

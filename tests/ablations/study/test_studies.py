@@ -235,6 +235,8 @@ MISTAKES = [
     (STUDY.replace("[none, 1d]", "!!python/object/apply:os.system ['true']"), "could not determine a constructor"),
     (STUDY.replace("[none, 1d]", "axis"), "recipe 'r' has no axis position (it has: patch, lr, data_fraction)"),
     (STUDY + "    arms: {same: {position: none}}\n", "arms position=none and same are the same trial"),
+    (STUDY + "    arms: {'': {lr: 1.0}}\n", "s.yaml: arms: '': an arm needs a name"),
+    (STUDY + "    arms: {' ': {lr: 1.0}}\n", "s.yaml: arms: ' ': an arm needs a name"),
     (STUDY + "    arms: {a: {lr: 1.0}, a: {lr: 2.0}}\n", "duplicate key 'a'"),
     (STUDY.replace("question: Which?", "question: [unclosed"), "line"),
     ("- a list", "is not a mapping"),

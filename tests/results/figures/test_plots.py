@@ -280,6 +280,8 @@ def test_out_may_be_the_file_of_one_figure(
     [
         ("plot patch-size --out fig.pdf --format png", "--out fig.pdf and --format png"),
         ("plot patch-size --out fig.jpg", "--out fig.jpg: no figure is drawn as .jpg"),
+        ("plot patch-size --out fig.gif", "--out fig.gif: no figure is drawn as .gif: give one of png, pdf, svg"),
+        ("plot patch-size --out fig.bmp", "--out fig.bmp: no figure is drawn as .bmp"),
         ("plot --out fig.png", "--out fig.png: one file for 2 studies"),
         ("inspect patch-size --out fig.png", "--out fig.png: several figures go to a folder"),
     ],
