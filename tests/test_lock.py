@@ -1,5 +1,6 @@
 """The lock: what `make` installs is what constraints.txt pins, each file by its hash."""
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -46,6 +47,24 @@ def test_lock_has_what_the_project_needs_to_run_and_to_be_built() -> None:
     for one in map(Requirement, needed):
         assert one.specifier.contains(locked[canonicalize_name(one.name)].removeprefix("==")), one
     assert all("==" in requirement for requirement in about["build-system"]["requires"])
+
+
+def test_the_oldest_versions_are_those_that_pyproject_names() -> None:
+    """What `make test-oldest` reads out of it: a lower bound of each dependency that it installs."""
+    text, recipe = ((ROOT / name).read_text() for name in ("pyproject.toml", "Makefile"))
+    (pattern,) = re.findall(r"grep -oE '(.*?)' pyproject.toml \| sed 's/>=/==/'", recipe)
+    bounds = dict(one.split(">=") for one in re.findall(pattern, text))
+    about = tomllib.loads(text)["project"]
+    extras = (about["optional-dependencies"][extra] for extra in ("train", "slurm", "dev"))
+    for one in map(Requirement, itertools.chain(about["dependencies"], *extras)):
+        assert f">={bounds[one.name]}" in str(one.specifier).split(",")
+    assert bounds["torch"] == "2.11"
+
+
+def test_submitit_is_bounded_above() -> None:
+    """Two of its methods are replaced, which another minor version may call otherwise."""
+    (needed,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["slurm"]
+    assert [one.operator for one in Requirement(needed).specifier if one.operator == "<"]
 
 
 def test_make_installs_by_hash_and_builds_without_downloads() -> None:

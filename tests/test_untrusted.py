@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 import struct
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -231,6 +232,62 @@ def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkey
     with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
         compile_cache.use_private_cache()
     assert compile_cache.CACHE not in os.environ
+
+
+# -- the network -------------------------------------------------------------------------------------------------------
+
+HOOK = """
+import os, sys
+def record(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg"):
+        if not (event == "socket.connect" and isinstance(arguments[1], (str, bytes))):  # of this machine, by a path
+            note(event)
+            raise PermissionError(f"{event} {arguments}")
+def note(text):
+    with open(os.environ["NETWORK_LOG"], "a") as file:
+        file.write(f"{os.getpid()} {text}\\n")
+note("started")
+sys.addaudithook(record)
+"""
+OFFLINE = """
+import socket, sys
+from ablations import cli
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["ablate", *line.split()]
+    try:
+        cli.main()
+    except SystemExit as end:
+        assert not end.code, (line, end.code)
+try:
+    socket.create_connection(("127.0.0.1", 9))
+except PermissionError:
+    pass
+"""
+COMMANDS_OFFLINE = (
+    *("plan s.yaml -r r.yaml", "run s.yaml -r r.yaml --jobs 1", "train -r r.yaml position=2d", "status", "logs s"),
+    *("table", "plot", "report", "export --out a.parquet", "compare runs a.parquet", "list", "clean"),
+)
+
+
+def test_training_and_reading_use_no_network(tmp_path: Path) -> None:
+    """Neither the commands nor the workers that they start look up or connect to anything."""
+    config = {"data": "digits", "width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "steps": 2, "batch": 16}
+    (tmp_path / "r.yaml").write_text(json.dumps({"description": "Small.", "config": config, "seeds": 1}))
+    study = {"question": "Which?", "baseline": {"position": "1d"}, "factors": {"position": ["1d", "none"]}}
+    (tmp_path / "s.yaml").write_text(json.dumps(study))
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(HOOK)
+    log = tmp_path / "network"
+    own = {"PYTHONPATH": str(tmp_path / "hook"), "NETWORK_LOG": str(log)}
+    words = "\n".join(COMMANDS_OFFLINE)
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE], cwd=tmp_path, env=os.environ | own, input=words, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in log.read_text().splitlines()]
+    command = lines[0][0]
+    assert [line for line in lines if line[1] != "started"] == [[command, "socket.getaddrinfo"]]  # our own, the last
+    assert len({pid for pid, _ in lines}) > 1  # the workers were watched too
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------

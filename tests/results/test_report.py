@@ -97,6 +97,15 @@ def test_the_file_asks_the_network_for_nothing(complete: str) -> None:
     assert not re.search(r"url\((?!#)", complete)
 
 
+def test_the_page_says_what_is_corrected(complete: str) -> None:
+    """Verdicts, equivalence among them, within a study alone; intervals are not."""
+    words = " ".join(re.sub(r"<[^>]*>", "", complete).split())
+    assert (
+        "intervals are 95% t-intervals over seeds, not adjusted; verdicts, equivalence included, are corrected" in words
+    )
+    assert "within a study (Holm), not across the" in words
+
+
 def test_the_page_is_whole(complete: str) -> None:
     """Tags are closed, ids are unique, every link has its target, every figure is XML."""
     page = Page(complete)

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tarfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from ablations.planning import plan as planning
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from vitcore import Config
+from vitcore.data import pack_writer
 from vitcore.data.lookup import STATED, describe
 from vitcore.data.pack import Pack, find, manifest, opened, verify
 from vitcore.data.pack_sources import find_source
@@ -170,6 +172,20 @@ def test_packing_killed_ten_times_gives_identical_shards(folder: Path, home: Pat
             break
     assert killed >= 10
     assert contents(tmp_path / "killed" / "photos") == whole
+
+
+def test_shards_are_written_at_once(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By as many threads as are asked for: each waits here for the other."""
+    both, write = threading.Barrier(2, timeout=60), pack_writer.write_images
+
+    def together(*words: Any) -> Any:
+        both.wait()
+        return write(*words)
+
+    monkeypatch.setattr(pack_writer, "cut", lambda source, size: [range(source.train), range(source.train, 24)])
+    monkeypatch.setattr(pack_writer, "write_images", together)
+    pack("photos", find_source(str(folder), home), home, Options(size=12), 2)
+    assert not both.broken
 
 
 def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
