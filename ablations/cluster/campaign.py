@@ -12,6 +12,7 @@ The queue says what is queued, under our tags; the disk says what is finished; t
 killed at any point: the next reconciliation starts from the same two facts.
 """
 
+import os
 import shutil
 import time
 import uuid
@@ -78,6 +79,11 @@ class Campaign:
     def device(self) -> Device:
         """The device its trials run on, as far as the profile says."""
         return device(self.profile)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this user made its code, which its jobs run."""
+        return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))
 
     @property
     def cancelled(self) -> bool:

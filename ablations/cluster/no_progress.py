@@ -14,6 +14,7 @@ from ablations.cluster.campaign import Campaign
 from results import store
 from results.store import evals
 from results.store.paths import no_follow
+from results.store.schemas import GaveUp, Round
 
 Json = dict[str, Any]
 ROUNDS = 5  # of shares without progress
@@ -30,7 +31,7 @@ def is_stalled(campaign: Campaign) -> bool:
         file.write(
             json.dumps({"arrays": campaigns.count_share_arrays(campaign), "progress": progress(campaign)}) + "\n"
         )
-    rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks) if "arrays" in line}
+    rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks, Round)}
     recent = list(rounds.values())[-ROUNDS - 1 :]
     return len(recent) > ROUNDS and all(one == recent[0] for one in recent)
 
@@ -72,6 +73,6 @@ def give_up_message(runs: Path, plan_name: str) -> str:
     """The message of the plan's newest submission if it gave up; else ""."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     try:
-        return str(store.read_json(mine[-1].folder / GAVE_UP).get("said", "")) if mine else ""
+        return str(store.read_json(mine[-1].folder / GAVE_UP, GaveUp)["said"]) if mine else ""
     except (FileNotFoundError, store.Broken):
         return ""

@@ -19,8 +19,8 @@ from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.durations import clock
 from ablations.study import strict_yaml
-from results import store
 from results.store import dependencies
+from results.store.schemas import NodeChecks
 from slurm.profiles import profile as profiles
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
@@ -132,6 +132,7 @@ def is_same_submission(
     return (
         mine == theirs
         and not campaign.cancelled
+        and campaign.is_own
         and provenance.source_digest(campaign.code) == provenance.source_digest()
     )
 
@@ -247,7 +248,7 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
     began = in_queue = time.monotonic()
     while True:
         with suppress(FileNotFoundError):
-            found: dict[str, str] = store.read_json(campaign.folder / "probe.json")["found"]
+            found: dict[str, str] = campaigns.checked(campaign.folder / "probe.json", NodeChecks)["found"]
             return found
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue

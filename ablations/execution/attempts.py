@@ -49,7 +49,7 @@ def failure_of(path: Path, code: str) -> EndedAttempt | None:
     env, failure = read_or_empty(path / "env.json", Environment), read_or_empty(path / "failure.json", Failure)
     if env.get("code", code) != code or failure.get("code", code) != code:
         return None
-    step = env.get("resumed_from", {}).get("step")
+    step = (env.get("resumed_from") or {}).get("step")
     if failure:
         place, node = tuple(failure.get("where", ())), failed_node(failure, env)
         return EndedAttempt(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)

@@ -12,6 +12,7 @@ from typing import Any
 
 from results import store
 from results.store.paths import refuse_links
+from results.store.schemas import StepTimes
 
 Json = dict[str, Any]
 FREE = {  # settings that a step's time does not depend on
@@ -61,7 +62,7 @@ def files(runs: Path) -> Iterator[Json]:
     """The content of each readable file."""
     for file in sorted((runs / "probes").glob("*.json")):
         try:
-            yield store.read_json(file)
+            yield store.read_json(file, StepTimes)
         except (store.Broken, FileNotFoundError):
             continue
 
@@ -83,7 +84,7 @@ def write(runs: Path, device: Device, measured: Mapping[str, Json]) -> None:
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
     try:
-        before = store.read_json(file)
+        before = store.read_json(file, StepTimes)
     except (store.Broken, FileNotFoundError):
         before = {}
     content = before | {"schema": store.SCHEMA, "device": device.name, "gpu": device.gpu}

@@ -9,7 +9,7 @@ import numpy as np
 
 from vitcore.data.decode import eight_bits, is_grey, open_image
 from vitcore.data.imagefolder import list_flat, list_parts
-from vitcore.data.pack import MANIFEST, manifest
+from vitcore.data.pack import MANIFEST, manifest, read_index
 
 SMALLEST_CLASS = 2  # images to train and validate on
 NAMED = 5
@@ -61,7 +61,7 @@ def survey(path: Path) -> Survey:
 
 def of_pack(path: Path) -> Survey:
     known = manifest(path, path.name)
-    labels = np.load(path / "index.npy", allow_pickle=False)["label"][: known.train]
+    labels = read_index(path, known)["label"][: known.train]
     counts = np.bincount(labels, minlength=len(known.classes)).tolist()
     classes = dict(zip(known.classes, counts, strict=True))
     return Survey(known.name, known.name, known.train, known.test, True, classes, known.channels, [known.size], [])

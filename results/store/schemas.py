@@ -310,6 +310,41 @@ class Private(Schema):
     setup: list[str] = []
 
 
+class Round(Schema):
+    """A line of submissions/<campaign>/looks.jsonl: what a last job found."""
+
+    file = "looks.jsonl"
+    arrays: Count  #: Arrays of trials so far.
+    progress: list[Count]  #: Finished trials, their evals, and the steps of the others.
+
+
+class GaveUp(Schema):
+    """submissions/<campaign>/gave-up.json: why a submission tries no more."""
+
+    file = "gave-up.json"
+    said: str
+
+
+class NodeChecks(Schema):
+    """submissions/<campaign>/probe.json: what `profile check` found on a node."""
+
+    file = "probe.json"
+    found: dict[str, str]  #: Check -> why it failed, or "".
+
+
+class StepTime(Schema):
+    seconds: Seconds
+
+
+class StepTimes(Schema):
+    """probes/<device>.json: measured step times. Files of earlier versions hold other measurements beside them."""
+
+    file = "probes/<device>.json"
+    gpu: bool
+    device: str
+    paces: dict[str, StepTime] = {}
+
+
 class EvalSummary(Schema):
     """The part of an eval that a table needs."""
 
@@ -354,7 +389,7 @@ FILES: Mapping[str, type[Schema]] = {
     schema.file: schema
     for schema in (
         *(Result, TrialConfig, Environment, Failure, Lease, MetricsLine, Eval, Plan, ExportHeader, TrialRow),
-        *(Submission, Private),
+        *(Submission, Private, Round, GaveUp, NodeChecks, StepTimes),
     )
 }
 

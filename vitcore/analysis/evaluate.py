@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.splits import Data, Images, load
-from vitcore.interop.weight_files import read_tensors
+from vitcore.interop.weight_files import read_fitting
 from vitcore.model.build import Model, build, check_patch
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 
 def restored(config: Config, weights: bytes) -> Model:
-    """The trained model in evaluation mode, on the device of `config`. weights: safetensors."""
+    """The trained model in evaluation mode, on the device of `config`. weights: safetensors. Raises ConfigError."""
     model = build(config)
-    model.load_state_dict(read_tensors(weights))
+    own = model.state_dict()
+    tensors = read_fitting(weights, own, "weights")
+    if unknown := tensors.keys() - own:
+        raise ConfigError(f"weights: {min(unknown)} is no parameter of this model")
+    model.load_state_dict(tensors)
     return model.to(device_of(config)).eval()
 
 

@@ -1,11 +1,14 @@
 """Reads safetensors of any version, with parameters renamed to their current names."""
 
 import re
+from collections.abc import Mapping
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcore.data.files import open_regular
+from vitcore.options import ConfigError
 
 RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
@@ -13,6 +16,26 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
     """Load the tensors of a trial's weights or checkpoint. Raises SafetensorError for other bytes."""
     return renamed(safetensors.torch.load(payload))
+
+
+def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
+    """The tensors in `payload`, those of `own` among them. Raises ConfigError naming the first of another shape."""
+    try:
+        tensors = read_tensors(payload)
+    except SafetensorError as error:
+        raise ConfigError(f"{what}: cannot be read: {error}") from None
+    for name, tensor in own.items():
+        if name not in tensors:
+            raise ConfigError(f"{what}: {name} is missing")
+        check_fit(what, name, tensors[name], tensor)
+    return tensors
+
+
+def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
+    """Raises ConfigError for a tensor that cannot be copied into `own`."""
+    if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
+        there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
+        raise ConfigError(f"{what}: {name} is {there}, not {here}")
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:

@@ -25,13 +25,13 @@ from vitcore.data.mixing import draw as mixing_of
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data, Images, Order, load
 from vitcore.data.stream import Stored
-from vitcore.interop.weight_files import read_tensors
 from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
+from vitcore.training import checkpoint
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.run import Memory, Outcome, Run, Status
@@ -300,8 +300,8 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes) -> None:
-        """Restore the state from a checkpoint made by `save`."""
-        tensors = read_tensors(payload)
+        """Restore the state from a checkpoint made by `save`. Raises ConfigError for anything else."""
+        tensors = checkpoint.parse(payload, self.state(), self.config.steps)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
             self.average.load_state_dict(under("average.", tensors))
@@ -312,7 +312,7 @@ class Training:
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
-        if "micro_batch" in tensors:  # earlier versions' checkpoints lack these two
+        if "micro_batch" in tensors:
             self.train_step.micro_batch = min(self.train_step.micro_batch, int(tensors["micro_batch"]))
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()

@@ -263,7 +263,7 @@ UNPLANNED = [
     ("status s lr=3", "lr=3: nothing of 's' was run with it in runs"),
     ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),
     ("compare runs publishd", "publishd: no such run directory or exported file (did you mean 'published'?)"),
-    ("report --out /proc/x.html", "'/proc/x.html'"),
+    ("report --out /proc/x.html", "/proc/x.html: No such file or directory"),
     ("table s --columns ,", "columns=: one of arm, n, "),
     ("table s --columns arm,arm", "columns=arm,arm: arm is there twice"),
 ]

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,12 @@ import synthetic
 from hostile_files import ended, mutations
 
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import node
+from ablations.cluster import no_progress, node, submit
+from ablations.execution import attempts
 from ablations.execution.launch import Place
+from ablations.planning import step_times
+from ablations.planning.step_times import Device
+from results import store
 from slurm.profiles.profile import Profile
 from slurm.submission import intent, job
 
@@ -20,6 +26,7 @@ PLACES = {
     "private.json": "submissions/*/private.json",
     "intent.json": "submissions/*/arrays/0001/intent.json",
     "ack.json": "submissions/*/arrays/0001/ack.json",
+    "gave-up.json": "submissions/*/gave-up.json",
 }
 READING = (("status",), ("logs", "position-embedding"))
 
@@ -36,6 +43,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
     intent.write(array, campaigns.tag(array), campaigns.SHARE, [str(campaign.folder)], [ids])
     intent.acknowledge(array, 7)
+    no_progress.give_up(campaign)
     return tmp_path
 
 
@@ -58,6 +66,46 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
                 bad.append(f"{what}: {words[0]}: {wrong}")
     print(f"{name}: {tried} commands on hostile files")
     assert not bad
+
+
+def test_what_jobs_and_probes_write_is_passed_over_or_named_in_one_line(runs: Path) -> None:
+    """The rounds of last jobs, a node's checks and measured step times, each with every field missing or wrong."""
+    (campaign,) = campaigns.campaigns(runs)
+    device = Device(False, "cpu")
+    step_times.write(runs, device, {"0" * 12: {"seconds": 1.0, "steps": 50}})
+    (times,) = runs.glob("probes/*.json")
+    (campaign.folder / "looks.jsonl").write_text('{"arrays": 1, "progress": [0, 0, 0]}\n')
+    (campaign.folder / "probe.json").write_text('{"found": {"gpu": ""}}')
+    readers: dict[Path, Callable[[], object]] = {
+        times: lambda: step_times.read(runs, device),
+        campaign.folder / "looks.jsonl": lambda: no_progress.is_stalled(campaign),
+        campaign.folder / "probe.json": lambda: submit.answer(campaign, 0.0),
+    }
+    for path, read in readers.items():
+        whole = json.loads(path.read_text())
+        read()
+        for _, mutated in mutations(whole):
+            path.write_text(json.dumps(mutated) + "\n")
+            with suppress(store.Broken, store.NewerSchema):
+                read()
+
+
+@pytest.mark.parametrize("name", ["env.json", "failure.json"])
+def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name: str) -> None:
+    """Why it ended is read where it is whole; `run` goes on either way."""
+    attempt = sorted(runs.glob("trials/*/attempts/0001"))[0]
+    (attempt / "result.json").unlink()
+    content = {
+        "cause": "c",
+        "code": "0",
+        "node": "n",
+        "resumed_from": {"attempt": "0001", "step": 0},
+        "where": ["a:b:1"],
+    }
+    for what, mutated in mutations(content):
+        (attempt / name).write_text(json.dumps(mutated))
+        found = attempts.failure_of(attempt, "0")
+        assert found is None or found.cause, what
 
 
 def test_logs_that_are_pipes_are_named(

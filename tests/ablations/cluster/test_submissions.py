@@ -135,6 +135,16 @@ def refusing(name: str, opened: Callable[..., int]) -> Callable[..., int]:
     return open
 
 
+def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code would run as this user: the same submission is made anew, and that one is continued."""
+    plans = [plan for plan in store.plans(runs) if plan["name"] == POSITION]
+    monkeypatch.setattr(submit, "reconcile", lambda campaign: campaign.folder)
+    theirs = submitted(runs, POSITION)
+    assert submit.continue_or_create(plans, Place(runs, None), TOY, "*") == theirs.folder
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert submit.continue_or_create(plans, Place(runs, None), TOY, "*") != theirs.folder
+
+
 # -- cancelling --------------------------------------------------------------------------------------------------------
 
 

@@ -123,6 +123,29 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
     assert not bad
 
 
+def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own fields and those of its first plan, also where the checksum was made anew."""
+    studies, path, bad = [synthetic.results(synthetic.position())], tmp_path / "a.parquet", []
+    rows, plan = [row | {"inspect": ""} for row in export.trial_rows(studies[0])], studies[0].plan
+    header: dict[str, Any] = {
+        "schema": store.SCHEMA,
+        "plans": [plan],
+        "trials": export.fingerprint(rows),
+        "checksum": "",
+    }
+    table = pa.Table.from_pylist(rows, export.SCHEMA)
+    every = [*mutations(header), *((f"plan {what}", header | {"plans": [one]}) for what, one in mutations(plan))]
+    for what, mutated in every if os.environ.get("ABLATE_EVERY_MUTATION") else every[::7]:
+        metadata = {export.KEY: json.dumps(resealed(mutated))}
+        pq.write_table(table.replace_schema_metadata(metadata), path)
+        for words in (("table", "--runs", str(path)), ("compare", str(path), str(path))):
+            if wrong := ended(monkeypatch, capsys, *words):
+                bad.append(f"{what}: {words[0]}: {wrong}")
+    assert not bad
+
+
 def wrong_of(kind: pa.DataType) -> Sequence[object]:
     """What a column of this type can hold and the export never writes, or seldom."""
     if pa.types.is_list(kind):
@@ -151,6 +174,26 @@ def test_every_required_field_is_asked_for(name: str) -> None:
     """An empty object breaks each schema, and the message names a field."""
     required = [field for field, about in schemas.FILES[name].model_fields.items() if about.is_required()]
     assert not required or schemas.problem(schemas.FILES[name], {}).partition(":")[0] in required
+
+
+@pytest.mark.parametrize("value", [5.0, -0.01, 1e9])
+def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> None:
+    """In a result, an eval and an export's row, whatever its checksum; a loss may be any number."""
+    synthetic.write(tmp_path, synthetic.position())
+    path = sorted(tmp_path.glob("trials/*/result.json"))[0]
+    content = store.read_json(path)
+    for name, accepted in (("test_accuracy", False), ("fewshot5_accuracy", False), ("test_loss", True)):
+        other = content | {"metrics": content["metrics"] | {name: value}}
+        path.unlink()
+        store.write_json(path, other | {"checksum": store.checksum(other)})
+        state = store.Trial(path.parent).state()
+        assert (state.status == "finished") == accepted
+        assert accepted or state.reason == f"result.json: metrics: {name}={value:g}: from 0 to 1"
+    assert "from 0 to 1" in schemas.problem(schemas.EvalSummary, {"metrics": {"test_accuracy@16": value}})
+    (row, *_) = export.trial_rows(synthetic.results(synthetic.position()))
+    plain = {key: one for key, one in row.items() if key not in export.ARRAYS}
+    assert not schemas.problem(schemas.TrialRow, plain)
+    assert "from 0 to 1" in schemas.problem(schemas.TrialRow, plain | {"test_accuracy": value})
 
 
 def test_content_without_end_is_refused() -> None:

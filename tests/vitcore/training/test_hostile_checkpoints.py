@@ -1,0 +1,101 @@
+"""Checkpoints and weights with every tensor missing or wrong: one line, and nothing is half restored."""
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from vitcore import Config, train
+from vitcore.analysis.evaluate import restored
+from vitcore.data.splits import load
+from vitcore.options import ConfigError
+from vitcore.training.loop import Training
+from vitcore.training.run import Memory
+
+CONFIG = Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=6, batch=8, ema=0.9, data_fraction=0.1)
+STEPS_TAKEN = 3
+
+
+def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
+    """A file of these tensors without each of them, and with each of another shape, kind and value."""
+    for name, tensor in tensors.items():
+        wrong: dict[str, Tensor] = {
+            "empty": torch.empty(0),
+            "longer": torch.zeros(*tensor.shape, 3),
+            "other kind": torch.zeros_like(tensor, dtype=torch.int32 if tensor.is_floating_point() else torch.float32),
+            "negative": torch.full_like(tensor, -1),
+            "huge": torch.full_like(tensor, 2**31),
+        }
+        yield f"no {name}", saved({key: value for key, value in tensors.items() if key != name})
+        yield from ((f"{name}: {what}", saved({**tensors, name: value})) for what, value in wrong.items())
+    whole = saved(tensors)
+    yield from {"torn": whole[:-9], "nothing": b"", "header": b"\xff" * 64, "pickle": pickled(tensors)}.items()
+
+
+def saved(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save({name: tensor.clone() for name, tensor in tensors.items()})
+
+
+def pickled(tensors: Mapping[str, Tensor]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(dict(tensors), buffer)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run() -> Memory:
+    """One that was stopped after some steps, and then went on to its end."""
+    run, left = Memory(), iter(range(STEPS_TAKEN))
+    train(CONFIG, run, stop=lambda: next(left, None) is None)
+    train(CONFIG, end := Memory(checkpoints=dict(run.checkpoints)))
+    run.weights = end.weights
+    return run
+
+
+def test_a_checkpoint_that_does_not_fit_is_one_line(run: Memory) -> None:
+    """Each tensor missing or wrong is named, unless training simply goes on from what it says."""
+    data, payload, bad, refused = load(CONFIG), run.checkpoint(), [], 0
+    assert payload is not None
+    for what, content in mutations(safetensors.torch.load(payload)):
+        training = Training(CONFIG, data)
+        try:
+            training.restore(content)
+            training.advance()
+        except ConfigError as error:
+            refused += 1
+            if "\n" in str(error) or not str(error).startswith("the trial's newest checkpoint: "):
+                bad.append(f"{what}: {error}")
+        except Exception as error:
+            bad.append(f"{what}: {type(error).__name__}: {error}")
+    assert not bad
+    assert refused > 100
+
+
+@pytest.mark.parametrize("name", ["losses", "step", "seconds", "suspicion", "model.head.weight", "average.head.weight"])
+def test_a_checkpoint_without_a_tensor_of_its_state_is_refused(run: Memory, name: str) -> None:
+    """It would train on from something else; one of the time before micro-batches lacks two, and is taken."""
+    payload = run.checkpoint()
+    assert payload is not None
+    tensors = safetensors.torch.load(payload)
+    Training(CONFIG, load(CONFIG)).restore(
+        saved({key: tensors[key] for key in tensors.keys() - {"micro_batch", "suspicion"}})
+    )
+    del tensors[name]
+    with pytest.raises(ConfigError, match="newest checkpoint"):
+        Training(CONFIG, load(CONFIG)).restore(saved(tensors))
+
+
+def test_weights_that_do_not_fit_are_one_line(run: Memory) -> None:
+    """Whatever `inspect` and evals read, also with a tensor too many."""
+    assert run.weights is not None
+    tensors: dict[str, Any] = safetensors.torch.load(run.weights)
+    every = [*mutations(tensors), ("more", saved({**tensors, "evil": torch.zeros(1)}))]
+    for what, content in every:
+        harmless = what.endswith((": negative", ": huge"))  # numbers like others
+        with nullcontext() if harmless else pytest.raises(ConfigError, match=r"\Aweights: .*\Z"):
+            restored(CONFIG, content)
