@@ -308,7 +308,7 @@ class Training:
         for name, parameter in self.model.named_parameters():
             state = under(f"optimizer.{name}.", tensors)
             if state:
-                self.optimizer.state[parameter] = {key: t.to(self.device) for key, t in state.items()}
+                self.optimizer.state[parameter] = {key: self.resumed(t) for key, t in state.items()}
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
@@ -316,6 +316,10 @@ class Training:
             self.train_step.micro_batch = min(self.train_step.micro_batch, int(tensors["micro_batch"]))
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()
+
+    def resumed(self, own: Tensor) -> Tensor:
+        """Return an optimizer's tensor where it is kept: float64 scalars on the host, which reads them at each step."""
+        return own if own.dtype == torch.float64 and own.ndim == 0 else own.to(self.device)
 
     def weights(self) -> bytes:
         """Return the weights that were tested, as safetensors."""

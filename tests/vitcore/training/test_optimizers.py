@@ -244,6 +244,18 @@ def test_schedule_free_keeps_the_average() -> None:
     assert all(torch.equal(*pair) for pair in zip(before, training.train_step.parameters, strict=True))
 
 
+def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
+    """It reads its scalars at each step: on a GPU each would be waited for."""
+    training = Training(config := tiny(optimizer="schedule-free"), load(config))
+    training.advance()
+    payload = training.save()
+    training.device = torch.device("meta")  # stands for a GPU
+    training.restore(payload)
+    for state in training.optimizer.state.values():
+        places = {name: own.device.type for name, own in state.items()}
+        assert places == {"z": "meta", "square": "meta", "step": "cpu", "highest": "cpu", "weight_sum": "cpu"}
+
+
 def test_schedule_free_refuses_another_average() -> None:
     """Only one of the two can be evaluated."""
     with pytest.raises(ConfigError, match=r"ema=0\.9: optimizer=schedule-free evaluates an average of its own: 0"):
