@@ -33,15 +33,25 @@ def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
     return plan
 
 
-def at_new_sizes() -> StudyResults:
-    """Trained at 8 pixels, tested at 16 too, where each trial is 20 points worse, and owing the test at 32."""
-    plan = spread(synthetic.position(figure="new-size", metric="test_accuracy@16"))
-    plan["evals"] = ["test@16", "test@32"]
+def at_new_sizes(kind: str = "") -> StudyResults:
+    """Trained at 8 pixels, tested at 16 too, where each trial is 20 points worse, and owing the test at 32.
+
+    kind: "patch" for pixels of patches, not of images.
+    """
+    plan = spread(synthetic.position(figure="new-size", metric=f"test_accuracy@{kind}16"))
+    plan["evals"] = [f"test@{kind}16", f"test@{kind}32"]
+    for arm in plan["arms"]:
+        arm["config"][kind or "image_size"] = 8
     records = {
         trial: synthetic.changed(
             record,
             evals=json.dumps(
-                {"test@16": {"metrics": {"test_accuracy@16": record.values["test_accuracy"] - 0.2}, "notes": []}}
+                {
+                    f"test@{kind}16": {
+                        "metrics": {f"test_accuracy@{kind}16": record.values["test_accuracy"] - 0.2},
+                        "notes": [],
+                    }
+                }
             ),
         )
         for trial, record in synthetic.simulate(plan).items()

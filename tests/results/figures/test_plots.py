@@ -780,6 +780,15 @@ def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training(width:
     assert texts(figure).count("missing") == 4
 
 
+def test_accuracy_by_patch_is_drawn_as_that_by_size() -> None:
+    """Over the patches, at which the note says that the study tests; the baseline's own is marked."""
+    figure = drawn(at_new_sizes("patch"))
+    ax = figure.axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["8\n(trained)", "16", "32"]
+    assert "patch" in ax.get_xlabel()
+    assert "with patches of 16 pixels, where the study tests" in " ".join(" ".join(texts(figure)).split())
+
+
 def test_at_new_sizes_only_what_is_tested_is_filled() -> None:
     """The verdicts of the table are those at the metric's size."""
     study = at_new_sizes()

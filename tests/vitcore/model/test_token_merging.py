@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ablations.execution.evaluations import inspect_eval
 from vitcore import Config, train
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evaluate import at_merge, restored
@@ -138,6 +139,12 @@ def test_a_finished_model_is_tested_with_merged_tokens() -> None:
     assert found["test_loss@merge3"] != pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
     assert at_merge(model, 0)["test_loss@merge0"] == pytest.approx(outcome.metrics["test_loss"])
     assert np.isfinite(found["test_loss@merge3"])
+
+
+def test_a_model_that_merges_is_not_inspected() -> None:
+    """Its attention maps are not of patches."""
+    with pytest.raises(ValueError, match=r"^token_merging=3: only a ViT whose patches all stay is inspected: 0"):
+        inspect_eval(perturbed(tiny()), None)
 
 
 @pytest.mark.parametrize(
