@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
@@ -18,18 +19,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ablations.bench.timing import Call, timed
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
+from vitcore.runtime.cuda_graph import aside
 from vitcore.runtime.device import device_of, hardware
 
 EXACT = 1e-5  # relative error at which a product still counts as float32
 TRIALS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
-WARM_UP = 3  # calls before a capture: libraries set themselves up at the first
+WARM_UP = 3  # calls before a capture, in which libraries initialize
 FUSED = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "math": SDPBackend.MATH,
 }
-# Part of the device's name -> dense bfloat16 FLOP/s, the first that fits. Sources: NVIDIA's data sheets of the A100
+# Dense bfloat16 FLOP/s by part of the device's name; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
 PEAKS = {
     "H100 PCIe": 756e12,
@@ -42,7 +44,7 @@ PEAKS = {
 
 
 def peak(config: Config) -> float | None:
-    """Published FLOP/s of the device in the config's precision; None where it is not known."""
+    """Return the published FLOP/s of the device in the config's precision; None if unknown."""
     if device_of(config) != "cuda" or config.precision != "bf16" or not torch.cuda.is_available():
         return None
     return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
@@ -62,7 +64,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Work:
-    """A call, its number per step, and how each backend does it."""
+    """A piece of work: how often a step does it, and its call on each backend."""
 
     name: str
     count: int
@@ -70,7 +72,7 @@ class Work:
 
 
 def dense_layers(config: Config) -> list[Dense]:
-    """The dense layers of one batch's forward pass. Raises ValueError for a reference model."""
+    """Return the dense layers of a batch's forward pass. Raises ValueError for a reference model."""
     if (tokens := measure(config)["tokens"]) is None:
         raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
     B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
@@ -95,22 +97,15 @@ class Floor:
         attended = 4 * config.batch * cost["tokens"] ** 2 * config.width * config.layers
         self.flops = sum(2 * one.rows * one.inner * one.columns * one.count for one in dense) + attended
         self.share_of_flops = self.flops / (cost["flops"] * config.batch)
-        works = [work for one in dense for work in self.products(one)]
-        works.append(self.attention(config, cost["tokens"]))
+        works = [*(work for one in dense for work in self.products(one)), self.attention(config, cost["tokens"])]
         self.chosen = [(work, self.fastest(work)) for work in works]
+        self.backends = {work.name: backend for work, backend in self.chosen}
         self.run = as_graph(self.step, self.device)
 
     def step(self) -> None:
         for work, backend in self.chosen:
-            call = work.backends[backend]
             with matmul_precision(backend):
-                for _ in range(work.count):
-                    call()
-
-    @property
-    def backends(self) -> dict[str, str]:
-        """The fastest backend of each piece of work."""
-        return {work.name: backend for work, backend in self.chosen}
+                repeat(work.backends[backend], work.count)
 
     @property
     def precisions(self) -> list[str]:
@@ -120,11 +115,11 @@ class Floor:
         return ["highest"] + (["medium"] if relative_error("medium") <= EXACT else [])
 
     def fastest(self, work: Work) -> str:
-        """The backend with the shortest of TRIALS turns."""
+        """Return the backend with the shortest of TRIALS turns."""
         calls = {}
         for name, call in work.backends.items():
             with matmul_precision(name):
-                calls[name] = as_graph(repeated(call, CALLS[self.device.type]), self.device)
+                calls[name] = as_graph(partial(repeat, call, CALLS[self.device.type]), self.device)
         seconds = dict.fromkeys(calls, float("inf"))
         for _ in range(TRIALS):
             for name, call in calls.items():
@@ -133,12 +128,12 @@ class Floor:
         return min(seconds, key=seconds.__getitem__)
 
     def products(self, shape: Dense) -> Iterator[Work]:
-        """The forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
+        """Yield the forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
         x, w = self.random(shape.rows, shape.inner), self.random(shape.columns, shape.inner)
         g = self.random(shape.rows, shape.columns)
         for name, (a, b) in {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}.items():
             if not (shape.first and name == "inputs"):
-                call = product(a, b)
+                call = partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1]))
                 yield Work(f"{shape.name} {name}", shape.count, dict.fromkeys(self.precisions, call))
 
     def attention(self, config: Config, tokens: int) -> Work:
@@ -157,35 +152,24 @@ class Floor:
         return torch.randn(*size, device=self.device, dtype=self.dtype)
 
 
-def repeated(call: Call, count: int) -> Call:
-    def calls() -> None:
-        for _ in range(count):
-            call()
-
-    return calls
+def repeat(call: Call, count: int) -> None:
+    for _ in range(count):
+        call()
 
 
 def as_graph(call: Call, device: torch.device) -> Call:
-    """The call; on a GPU, a CUDA graph of it. Raises ValueError if it cannot be captured."""
+    """Return the call; on a GPU, a CUDA graph of it. Raises ValueError if it cannot be captured."""
     if device.type != "cuda":
         return call
     try:
-        here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            repeated(call, WARM_UP)()
-        here.wait_stream(side)
+        with aside(device):
+            repeat(call, WARM_UP)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call()
     except RuntimeError as error:
         raise ValueError(f"no CUDA graph of it: {str(error).partition(chr(10))[0]}") from error
     return graph.replay
-
-
-def product(a: Tensor, b: Tensor) -> Call:
-    out = a.new_empty(len(a), b.shape[1])
-    return lambda: torch.mm(a, b, out=out)
 
 
 def with_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Call:
@@ -202,7 +186,7 @@ def fused(backend: SDPBackend) -> Callable[..., Tensor]:
 
 
 def has_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether the device has this kernel, gradient included."""
+    """Tell whether the device has this kernel, gradient included."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns why, then raises
         try:
@@ -213,7 +197,7 @@ def has_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor)
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q.k / sqrt(d)) v in three operations."""
+    """Compute softmax(q.k / sqrt(d)) v in three operations."""
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
@@ -221,7 +205,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def relative_error(precision: str) -> float:
-    """The relative error of a float32 product of 256 x 256, by its norm."""
+    """Return the relative error, by its norm, of a float32 product of 256 x 256 matrices."""
     a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with matmul_precision(precision):
         found = a.float() @ b.float()

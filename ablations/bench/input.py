@@ -1,21 +1,22 @@
 """The input pipeline alone, and its flip and crop beside torchvision's, which transforms image by image with PIL."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ablations.bench.process import Source
+from ablations.bench.result import Result, text
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import interleaved, spread
+from ablations.bench.timing import Spread, interleaved, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
+from vitcore.runtime.device import computing
 from vitcore.training.loop import Training
 
-Json = dict[str, Any]
 AUGMENT = "flip-crop"
-CALLS = 2  # batches a turn, of a slow rival
+CALLS = 2  # batches a turn beside torchvision, which is slow
 
 
 class Input:
@@ -23,7 +24,7 @@ class Input:
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)
-        self.training.model.to("meta")  # no memory for what is not run
+        self.training.model.to("meta")  # unused: takes no memory there
 
     def advance(self) -> Tensor:
         images = self.training.batch().images
@@ -31,11 +32,28 @@ class Input:
         return images
 
 
-def bench(config: Config, data: Data, rounds: int, calls: int) -> Json:
-    """Images per second of the config's batches; with flips and crops, beside torchvision's on one core.
+def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
+    """Measure images per second, as configured and with flips and crops beside torchvision's on one core.
 
     Raises ValueError if such images cannot be cropped.
     """
+    with computing(config):
+        whole, rates, ratio = measured(config, source.images(config), rounds, calls)
+    named = {f"{OURS}, as configured": whole} | {f"{name}, {AUGMENT}": rate for name, rate in rates.items()}
+    rows = [
+        {
+            "pipeline": name,
+            "images/s": text(rate, "{:,.0f}"),
+            "ours is faster by": "" if name.startswith(OURS) else text(ratio, "{:.1f}x"),
+        }
+        for name, rate in named.items()
+    ]
+    values = {"images_per_second": whole, "pil": {"augment": AUGMENT, "images_per_second": rates, "ratio": ratio}}
+    return Result("input", values, "Input", " in turn. torchvision transforms PIL images one by one, on a core.", rows)
+
+
+def measured(config: Config, data: Data, rounds: int, calls: int) -> tuple[Spread, dict[str, Spread], Spread]:
+    """Return our rate, both rates with flips and crops, and the ratio of the latter."""
     own = Input(with_steps(config, 1 + rounds * calls), data)
     own.advance()
     device = own.training.device
@@ -45,19 +63,13 @@ def bench(config: Config, data: Data, rounds: int, calls: int) -> Json:
     sides = {OURS: ours.advance, "torchvision": torchvision_batch(ours.training)}
     for call in sides.values():
         call()
-    beside = interleaved(sides, rounds, CALLS, device)
-    return {
-        "images_per_second": spread(config.batch / seconds),
-        "pil": {
-            "augment": AUGMENT,
-            "images_per_second": {name: spread(config.batch / took) for name, took in beside.items()},
-            "ratio": spread(beside["torchvision"] / beside[OURS]),
-        },
-    }
+    both = interleaved(sides, rounds, CALLS, device)
+    rates = {name: spread(config.batch / took) for name, took in both.items()}
+    return spread(config.batch / seconds), rates, spread(both["torchvision"] / both[OURS])
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
-    """What a DataLoader without workers does for the next batch of images in memory."""
+    """Return a function that makes the next batch as a DataLoader without workers does."""
     from PIL import Image  # late: comes with torchvision
     from torchvision import transforms
 

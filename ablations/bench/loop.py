@@ -1,4 +1,4 @@
-"""A small study beside the loop that people write: one process per trial, one or two at a time.
+"""A small study beside the usual loop: one process per trial, one or two at a time.
 
 Both train the same trials: two positions and several seeds of a config, with the same images, steps, batch, schedule
 and evaluations. Wall time runs from the command to the last result, on our side including the table.
@@ -20,6 +20,7 @@ import torch
 
 from ablations.bench import step
 from ablations.bench.process import Source, python, run
+from ablations.bench.result import Result, counted, text
 from ablations.bench.rivals import OURS as VITCORE
 from ablations.bench.rivals import side_of
 from ablations.bench.timing import Call, interleaved, spread
@@ -35,19 +36,18 @@ from vitcore.runtime.device import computing, device_of
 from vitcore.sizes import ARCHITECTURE
 from vitcore.training.loop import evaluation_steps
 
-Json = dict[str, Any]
 POSITIONS = ("none", "1d")
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
-AUGMENTS = ("none", "flip-crop")  # that the script has
-PASSED = {  # to the script by its settings, its images, its evaluations, timm's arguments, or checked by first losses
+AUGMENTS = ("none", "flip-crop")  # supported by the script
+PASSED = {  # passed to the script as settings, images, evaluations or timm's arguments, or checked by first losses
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes"),
     *("model", "steps", "batch", "lr", "warmup", "weight_decay", "clip_norm", "label_smoothing", "precision"),
     *("augment", "evaluations", "seed", "device"),
 } | {*ARCHITECTURE}
-FREE = {"threads", "attention", "compile", "cuda_graph"}  # ours as fast as it can be: the script has its own
+FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: ours runs as fast as it can
 
 
-def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Json:
+def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Result:
     """Time both sides. Raises ValueError if the script cannot do the same training, or a process fails."""
     configs = [
         Config(**merge(settings, {"position": position, "seed": seed}))
@@ -59,22 +59,31 @@ def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) 
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         study = Study(Path(folder), settings, configs, source)
         sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
-        seconds = interleaved(sides, rounds, 1, torch.device("cpu"))
+        wall = interleaved(sides, rounds, 1, torch.device("cpu"))
         accuracy, trained = study.ours()
-        theirs = study.theirs()
+        accuracies = {OURS: accuracy, SEQUENTIAL: study.theirs()}
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else None
-    return {
-        "trials": len(configs),
-        "steps": configs[0].steps,
-        "seconds": {name: spread(own) for name, own in seconds.items()},
-        "ratio": {name: spread(own / seconds[OURS]) for name, own in seconds.items() if name != OURS},
-        "training_share": workers and trained / workers / float(np.median(seconds[OURS])),  # of our wall time
-        "test_accuracy": {OURS: accuracy, SEQUENTIAL: theirs},
-    }
+    share = workers and trained / workers / float(np.median(wall[OURS]))
+    seconds = {name: spread(own) for name, own in wall.items()}
+    ratio = {name: spread(own / wall[OURS]) for name, own in wall.items() if name != OURS}
+    rows = [
+        {
+            "how": name,
+            "wall time": text(own, "{:.1f}") + " s",
+            "ours is faster by": text(ratio.get(name), "{:.2f}x"),
+            "test accuracy": f"{accuracies[name]:.1%}" if name in accuracies else "the same trials",
+        }
+        for name, own in seconds.items()
+    ]
+    values = {"trials": len(configs), "steps": configs[0].steps, "seconds": seconds, "ratio": ratio}
+    values |= {"training_share": share, "test_accuracy": accuracies}  # share: of our wall time
+    title = f"{len(configs)} trials of {counted(configs[0].steps, 'step')}"
+    alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
+    return Result("loop", values, title, f" in turn, wall time.{alone}", rows)
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raises ValueError if the script would train something else or cannot have the images."""
+    """Raise ValueError if the script would train something else or cannot hold the images."""
     if pack_of(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
@@ -91,12 +100,12 @@ def check_alike(config: Config, source: Source) -> None:
 
 
 def plain_arguments(config: Config) -> dict[str, Any]:
-    """The arguments of timm's model without the classes of its blocks, which are timm's own by default."""
+    """Return the arguments of timm's model except the classes of its blocks, for which timm's defaults serve."""
     return {name: value for name, value in timm_arguments(config).items() if name not in blocks_of_timm(config)}
 
 
 def refuse_unknown(config: Config) -> None:
-    """Raises ConfigError for a setting that the script lacks and that is not at its default."""
+    """Raise ConfigError for a setting that the script lacks and that is not at its default."""
     for name, field in Config.model_fields.items():
         if name not in PASSED | FREE | {"options"} and getattr(config, name) != field.default:
             raise ConfigError(f"{name}={getattr(config, name)}: the script has {field.default}")
@@ -140,21 +149,19 @@ class Study:
         run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
-        """Mean test accuracy, and the total training seconds of all trials."""
+        """Return mean test accuracy, and the total training seconds of all trials."""
         states = [store.trial(self.runs, path.name).state() for path in sorted((self.runs / "trials").iterdir())]
         results = [state.result for state in states if state.result is not None]
-        return (
-            fmean(result["metrics"]["test_accuracy"] for result in results),
-            sum(result["train_seconds"] for result in results),
-        )
+        accuracy = fmean(result["metrics"]["test_accuracy"] for result in results)
+        return accuracy, sum(result["train_seconds"] for result in results)
 
     def theirs(self) -> float:
-        """Mean test accuracy of the loop's trials."""
+        """Return the mean test accuracy of the loop's trials."""
         return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
 
 
 def script(config: Config, base: Path, source: Source) -> Path:
-    """The settings of one process of the loop; the images are stored beside them."""
+    """Write the settings of one process of the loop, and its images beside them; return the path of the former."""
     data = load(config, source.data_dir)
     arrays = {
         f"{part}_{name}": getattr(getattr(data, part), name).numpy()

@@ -1,4 +1,4 @@
-"""The memory that training steps add to a process with the model and the images, measured in a process of its own."""
+"""Measures the memory that training steps add to a process with the model and the images, each side in its own."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +12,11 @@ from vitcore.config import Config
 from vitcore.runtime.device import computing, device_of
 
 STEPS = 3
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psutil knows no peak that can be reset
 
 
 def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
-    """Peak bytes that steps of each side add; None if unknown, with the reason in `left_out`."""
+    """Return the peak bytes that steps of each side add; None if unknown, with the reason in `left_out`."""
     found: dict[str, int | None] = {}
     for name in names:
         try:
@@ -29,13 +29,13 @@ def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dic
 
 
 def of_side(config: Config, name: str, source: Source) -> int | None:
-    """Peak bytes of one side. Raises ValueError if its process fails."""
+    """Return the peak bytes of one side. Raises ValueError if its process fails."""
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Peak bytes of one side in this process; None if the system does not report them."""
+    """Return the peak bytes that steps add in this process; None if the system does not report them."""
     config = with_steps(config, STEPS)
     with computing(config):
         data = source.images(config)
@@ -48,22 +48,19 @@ def measure(config: Config, source: Source, name: str) -> int | None:
 
 
 def begin_peak(device: torch.device) -> int | None:
-    """Start a new peak; bytes in use now."""
+    """Start a new peak and return the bytes in use now."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
-    if not RESET.exists():
-        return None
-    RESET.write_text("5")
-    return resident("VmRSS")
+    if RESET.exists():
+        RESET.write_text("5")
+    return resident("VmRSS") if RESET.exists() else None
 
 
 def resident(key: str) -> int | None:
-    """A memory figure of this process in bytes; None if the system has no such file."""
-    if not STATUS.exists():
-        return None
-    found = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
-    return 1024 * int(found[key].split()[0])
+    """Return a memory figure of this process in bytes; None if the system does not report it."""
+    lines = STATUS.read_text().splitlines() if STATUS.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(key)), None)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
 from ablations.execution.provenance import HOME
 from ablations.study import plugins
@@ -23,20 +24,20 @@ BATCHES = 4  # of random images
 
 @dataclass(frozen=True)
 class Source:
-    """Where images and plug-ins come from. random: draw images instead of reading the config's."""
+    """The folder of images and the plug-ins. random: draw images instead of reading the config's."""
 
     data_dir: Path | None = None
     random: bool = False
     plugins: tuple[Path, ...] = ()
 
     def images(self, config: Config) -> Data:
-        """The config's data set on its device."""
+        """Load the config's data set on its device."""
         data = random_images(config) if self.random else load(config, self.data_dir)
         return data.to(torch.device(device_of(config)))
 
 
 def random_images(config: Config) -> Data:
-    """BATCHES of random bytes with random labels: a step takes as long with them as with any others."""
+    """Draw BATCHES of random bytes with random labels, with which a step takes as long as with real images."""
     generator = torch.Generator().manual_seed(0)
     count = BATCHES * config.batch
     size = (count, config.channels, config.image_size, config.image_size)
@@ -48,31 +49,26 @@ def random_images(config: Config) -> Data:
 
 
 def measure_in_process(module: str, config: Config, source: Source, own: Mapping[str, str], **more: str) -> Any:
-    """The answer of `module` for `config` (see `answer`). Raises ValueError with the last line of a failure."""
-    order = {
-        "config": config.model_dump(),
-        "source": [source.data_dir and str(source.data_dir), source.random, [*map(str, source.plugins)]],
-        "more": more,
-    }
-    return json.loads(run(python(module), own, input=json.dumps(order)))
+    """Return what `module` answers for `config` (see `answer`). Raises ValueError with the last line of a failure."""
+    order = {"config": config.model_dump(), "source": asdict(source), "more": more}
+    return json.loads(run(python(module), own, input=json.dumps(order, default=str)))
 
 
 def answer(measure: Callable[..., Any]) -> None:
-    """In the other process: print `measure(config, source, **more)` as JSON."""
+    """Print `measure(config, source, **more)` as JSON; runs in the other process."""
     order = json.load(sys.stdin)
-    data_dir, random, files = order["source"]
-    source = Source(data_dir and Path(data_dir), random, tuple(map(Path, files)))
+    source = TypeAdapter(Source).validate_python(order["source"])
     plugins.load(source.plugins)
     print(json.dumps(measure(Config(**order["config"]), source, **order["more"])))
 
 
 def python(module: str, *words: str) -> list[str]:
-    """The command that runs a module of this code, whatever lies in the working directory."""
+    """Return the command that runs a module of this code, whatever lies in the working directory."""
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def run(command: Sequence[str], own: Mapping[str, str], **how: Any) -> str:
-    """The standard output of a command with additional variables. Raises ValueError with its last line if it fails."""
+    """Return a command's standard output, given more variables. Raises ValueError with its last line if it fails."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, **own}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, **how)

@@ -1,4 +1,4 @@
-"""The training steps that people write: a model of timm's or torchvision's with our weights, on the same batches."""
+"""The usual training step: a model of timm's or torchvision's with our weights, on the same batches."""
 
 import os
 import shutil
@@ -20,13 +20,12 @@ from vitcore.training.optimizers import Moments, decays, moments
 from vitcore.training.schedules import learning_rate
 
 OURS = "vitcore"
-# Each model draws its own random numbers for these.
-DRAWN = ("dropout", "attention_dropout", "patch_dropout", "drop_path")
+DRAWN = ("dropout", "attention_dropout", "patch_dropout", "drop_path")  # random numbers differ between models
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How our model becomes theirs. tuned: with torch.compile, the fused optimizer, and subnormals flushed to zero."""
+    """A rival. convert: makes its model of ours. tuned: compiled, with a fused AdamW, subnormals flushed to 0."""
 
     convert: Callable[[ViT], nn.Module]
     tuned: bool = False
@@ -43,11 +42,11 @@ class Ours(Training):
 
 
 class Rival:
-    """Their model in the usual script's step. Raises ValueError where its losses cannot equal ours."""
+    """Their model in the usual script's step. Raises ValueError if its losses cannot equal ours."""
 
     def __init__(self, kind: Kind, config: Config, data: Data) -> None:
         refuse(kind, config)
-        # What a script gets.
+        # As in a script.
         self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
         self.source = Training(self.config, data)  # rivals get their batches from our pipeline
         if not isinstance(self.source.model, ViT):
@@ -61,7 +60,7 @@ class Rival:
         self.loss = torch.zeros(())
 
     def advance(self) -> None:
-        """One step, as scripts have it."""
+        """Take one step."""
         with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
             self.step()
 
@@ -84,17 +83,17 @@ class Rival:
 
 
 def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
-    """Our training, or a rival of KINDS."""
+    """Make our training, or a rival of KINDS."""
     return Rival(KINDS[name], config, data) if name in KINDS else Ours(config, data)
 
 
 def compiles(name: str, config: Config) -> bool:
-    """Whether a side's step is compiled."""
+    """Tell whether a side's step is compiled."""
     return KINDS[name].tuned if name in KINDS else step_compiles(config, device_of(config))
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """PyTorch's AdamW, with weight decay on the same parameters as ours. fused=None: PyTorch chooses the kernel."""
+    """Make PyTorch's AdamW with weight decay on the same parameters as ours. fused=None: PyTorch chooses the kernel."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         decay = config.weight_decay if config.weight_decay_on == "all" or decays(name, parameter) else 0.0
@@ -104,7 +103,7 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(kind: Kind, config: Config) -> None:
-    """Raises ValueError for a setting with which a rival's losses would differ, or that it does not have."""
+    """Raise ValueError for a setting with which a rival's losses would differ, or that it does not have."""
     for name in DRAWN:
         if getattr(config, name):
             raise ValueError(f"{name}={getattr(config, name)}: their model drops others, so that losses differ")

@@ -1,61 +1,70 @@
 """The time to the first step of a compiled trial, with an empty and with a warm compile cache.
 
-Each start is a process of its own, timed from its command, imports included. It trains two seeds, so that a graph
-compiled once per shape can be told from one compiled once per trial.
+Each start is a process of its own, timed from its command, imports included. It trains two seeds, which tells a graph
+compiled once per shape from one compiled once per trial.
 """
 
+import shutil
 import tempfile
 import time
-from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ablations.bench.process import Source, answer, measure_in_process
-from ablations.bench.timing import progress, spread
+from ablations.bench.result import Result, text
+from ablations.bench.timing import alternated, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.runtime.device import computing
 from vitcore.training.loop import Training
 
-Json = dict[str, Any]
 COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled"
 TRIALS = 2
 
 
-def bench(config: Config, rounds: int, source: Source) -> Json:
-    """Time both starts. Raises ValueError if a process fails."""
+def bench(config: Config, rounds: int, source: Source) -> Result:
+    """Time all starts. Raises ValueError if a process fails."""
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
-    sides = {COLD: compiled, WARM: compiled, EAGER: eager}
-    seconds: dict[str, list[float]] = defaultdict(list)
     graphs: list[int] = []
-    with progress(rounds * len(sides)) as begin:
-        for _ in range(rounds):
-            with tempfile.TemporaryDirectory(prefix="ablate-bench-") as cache:
-                for name, one in sides.items():
-                    begin(name)
-                    took, counts = first_step(one, source, cache)
-                    seconds[name].append(took)
-                    graphs = graphs or counts
-    values = {name: np.array(found) for name, found in seconds.items()}
-    return {
-        "seconds": {name: spread(found) for name, found in values.items()},
-        "ratio": {name: spread(values[name] / values[COLD]) for name in (WARM, EAGER)},
-        "graphs": graphs,
-    }
+
+    def start(name: str) -> float:
+        if name == COLD:
+            shutil.rmtree(cache, ignore_errors=True)
+        seconds, counts = first_step(eager if name == EAGER else compiled, source, cache)
+        graphs[:] = graphs or counts
+        return seconds
+
+    with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
+        cache = str(Path(folder) / "cache")
+        found = alternated({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
+    seconds = {name: spread(own) for name, own in found.items()}
+    ratio = {name: spread(found[name] / found[COLD]) for name in (WARM, EAGER)}
+    rows = [
+        {
+            "cache": name,
+            "first step": text(own, "{:.1f}") + " s",
+            "of the empty one's": text(ratio.get(name), "{:.0%}"),
+        }
+        for name, own in seconds.items()
+    ]
+    caption = (
+        " of a process, from its command to the end of its first step. Graphs compiled for one trial: "
+        f"{graphs[0]}; for {len(graphs)} of one shape: {graphs[-1]}."
+    )
+    return Result("start", {"seconds": seconds, "ratio": ratio, "graphs": graphs}, "Start", caption, rows)
 
 
 def first_step(config: Config, source: Source, cache: str) -> tuple[float, list[int]]:
-    """Seconds until the first step is done, and the number of compiled graphs after each trial."""
+    """Return seconds until the first step is done, and the number of compiled graphs after each trial."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")}
     began = time.time()
     found = measure_in_process("ablations.bench.startup", config, source, caches)
     return found["first"] - began, found["graphs"]
 
 
-def measure(config: Config, source: Source) -> Json:
-    """first: time of the first step on the system's monotonic clock; graphs: number after each trial."""
+def measure(config: Config, source: Source) -> dict[str, Any]:
+    """Train TRIALS seeds. first: time at the end of the first step; graphs: number compiled after each trial."""
     first, graphs = 0.0, list[int]()
     with computing(config):
         data = source.images(config)
@@ -70,7 +79,7 @@ def measure(config: Config, source: Source) -> Json:
 
 
 def compiled_graphs() -> int:
-    """The number of graphs that this process has compiled or taken from a cache."""
+    """Return the number of graphs that this process has compiled or taken from a cache."""
     from torch._dynamo.utils import counters  # late: an eager step need not wait for its import
 
     return int(counters["stats"]["unique_graphs"])

@@ -1,7 +1,7 @@
 """The training step of a config as `train` runs it, beside rivals, its floor and its input pipeline.
 
 All sides alternate on the same images, threads and initial weights. Their first losses must be equal, so that nothing
-is fast by being wrong. A zero head and a warm-up would hide the model from its first losses; both are left out.
+is fast by being wrong. A zero head and a warm-up are left out, as first losses would not depend on the model.
 """
 
 import time
@@ -12,28 +12,70 @@ from typing import Any
 
 import torch
 
+from ablations.bench import memory
 from ablations.bench.floor import Floor, matmul_precision, peak
 from ablations.bench.input import Input
+from ablations.bench.process import Source
+from ablations.bench.result import Result, counted, mebibytes, text
 from ablations.bench.rivals import KINDS, OURS, Ours, Rival
 from ablations.bench.timing import Call, Seconds, interleaved, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.splits import Data
-from vitcore.runtime.device import device_of
+from vitcore.runtime.device import computing, device_of
 
 Json = dict[str, Any]
 CHECKED = 5  # first steps, whose losses are compared
-WARM_UP = 1  # steps between the check and the timing: what was compiled without TF32 is compiled again with it
-WATCHED = 3  # last steps, in which the host's waits for a GPU are counted
+WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
+WATCHED = 3  # last steps, in which synchronizations with the GPU are counted
 WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
-TELLING = {"head_init": "lecun-normal", "warmup": 0.0}  # the first losses then depend on all of the model
+TELLING = {"head_init": "lecun-normal", "warmup": 0.0}  # makes the first losses depend on the whole model
 IMAGES = 64  # a batch at most, where a bf16 training is checked in float32 too
 
 
-def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
-    """Rates, ratios, floor and input of `config`. Raises ValueError if a rival's losses differ from ours."""
+def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
+    """Measure a config's step. Raises ValueError if a rival's losses differ from ours."""
+    with computing(config):
+        found = measured(config, source.images(config), rounds, calls, compiled)
+    sides, floor, waiting = found["sides"], found["floor"], found["waits_per_step"]
+    memories = memory.of_sides(config, [side["name"] for side in sides], source, found["left_out"])
+    rows = [
+        {
+            "side": side["name"],
+            "images/s": text(side["images_per_second"], "{:,.0f}"),
+            "our speed / its": text(side["ratio"], "{:.2f}x"),
+            "floor / its time": text(floor and floor["share"][side["name"]], "{:.0%}"),
+            "memory": mebibytes(memories[side["name"]]),
+        }
+        for side in sides
+    ]
+    caption = (
+        f" in turn, {counted(calls, 'step')} each; equal losses in the first steps. "
+        "floor: its matrix products and attention alone. memory: what steps add."
+    )
+    speed, share = text(found["input"]["images_per_second"], "{:,.0f}"), text(found["input"]["share"], "{:.1%}")
+    notes = [
+        floor_note(floor) if floor else "",
+        f"Input alone: {speed} images/s, {share} of a step.",
+        "" if waiting is None else f"The host waits for the GPU {waiting:.3g} times a step.",
+        "\n".join(f"{name} is left out: {why}" for name, why in found["left_out"].items()),
+    ]
+    return Result("step", found | {"memory_bytes": memories}, "Train step", caption, rows, [*filter(None, notes)])
+
+
+def floor_note(floor: Json) -> str:
+    """Describe the floor's time, and the share of the device's peak."""
+    whole = "" if floor["share_of_flops"] > 0.9995 else f", {floor['share_of_flops']:.1%} of the model's FLOPs"
+    reached = text(floor["share_of_peak"], "{:.1%}")
+    peak = f"{reached} of the peak" if reached else "the peak is not known here"
+    rate = text(floor["flops_per_second"], "{:.3g}")
+    return f"Floor: {text(floor['seconds_per_step'], '{:.3g}', 1000)} ms a step{whole}. {rate} training FLOP/s, {peak}."
+
+
+def measured(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
+    """Time all sides. ratio: how many times faster ours is."""
     config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
@@ -52,21 +94,28 @@ def bench(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -
     except ValueError as error:
         left_out["floor"] = str(error)
     seconds = interleaved(sides, rounds, calls, ours.device)
+    steps = {name: seconds[name] for name in (OURS, *rivals)}
+    rates = {name: spread(config.batch / own) for name, own in seconds.items()}
     return {
-        "sides": [side(name, seconds, config) for name in (OURS, *rivals)],
+        "sides": [
+            {
+                "name": name,
+                "images_per_second": rates[name],
+                "seconds_per_step": spread(own),
+                "ratio": None if name == OURS else spread(own / seconds[OURS]),
+            }
+            for name, own in steps.items()
+        ],
         "first_steps_seconds": first_steps,  # compilation included
-        "floor": floor and floor_share(floor, config, seconds),
-        "input": {
-            "images_per_second": spread(config.batch / seconds["input"]),
-            "share": spread(seconds["input"] / seconds[OURS]),
-        },
+        "floor": floor and floor_share(floor, config, seconds["floor"], steps),
+        "input": {"images_per_second": rates["input"], "share": spread(seconds["input"] / seconds[OURS])},
         "waits_per_step": waits(ours.advance, WATCHED, ours.device),
         "left_out": left_out,
     }
 
 
 def waits(call: Call, calls: int, device: torch.device) -> float | None:
-    """How often a call makes the host wait for the GPU; None on a CPU."""
+    """Return how often a call makes the host wait for the GPU; None on a CPU."""
     if device.type != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()
@@ -82,7 +131,7 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
-    """The rivals that can train this config, and why the others cannot."""
+    """Return the rivals that can train this config, and why the others cannot."""
     rivals, left_out = {}, {}
     for name, kind in KINDS.items():
         if kind.tuned and not compiled:
@@ -95,12 +144,12 @@ def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Riv
 
 
 def telling(config: Config) -> Config:
-    """The same steps from weights whose first losses depend on the model."""
+    """Return the config with initial weights and rates that make the first losses depend on the whole model."""
     return config.model_copy(update=TELLING)
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Compare first losses in float32, uncompiled. Raises ValueError for a rival that differs."""
+    """Compare first losses in float32, uncompiled. Raises ValueError if a rival differs."""
     update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=update)
     rivals, _ = available(exact, data, compiled=False)
@@ -108,7 +157,7 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: dict[str, Ours | Rival]) -> dict[str, float]:
-    """Seconds of the first steps of each side. Raises ValueError unless all losses equal ours."""
+    """Return seconds of each side's first steps. Raises ValueError unless all losses equal ours."""
     losses: dict[str, list[float]] = {name: [] for name in sides}
     seconds = {}
     for name, one in sides.items():
@@ -139,7 +188,7 @@ def without_tf32(device: str) -> Iterator[None]:
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raises ValueError with the first step whose losses differ by more than `tolerance`."""
+    """Raise ValueError naming the first step whose losses differ by more than `tolerance`."""
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN
             raise ValueError(
@@ -148,28 +197,16 @@ def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance:
             )
 
 
-def side(name: str, seconds: dict[str, Seconds], config: Config) -> Json:
-    """The result of a side. ratio: how much faster ours is, per round."""
-    own = seconds[name]
-    return {
-        "name": name,
-        "images_per_second": spread(config.batch / own),
-        "seconds_per_step": spread(own),
-        "ratio": None if name == OURS else spread(own / seconds[OURS]),
-    }
-
-
-def floor_share(floor: Floor, config: Config, seconds: dict[str, Seconds]) -> Json:
-    """The floor's share of our step and of each rival's; the share of the peak where that is known."""
-    rate = 3 * measure(config)["flops"] * config.batch / seconds[OURS]  # backward is twice forward
+def floor_share(floor: Floor, config: Config, seconds: Seconds, steps: dict[str, Seconds]) -> Json:
+    """Return the floor's share of each side's step, and the share of the peak where that is known."""
+    rate = 3 * measure(config)["flops"] * config.batch / steps[OURS]  # backward is twice forward
     most = peak(config)
-    steps = {name: own for name, own in seconds.items() if name not in ("floor", "input")}
     return {
-        "seconds_per_step": spread(seconds["floor"]),
-        "share": {name: spread(seconds["floor"] / own) for name, own in steps.items()},
+        "seconds_per_step": spread(seconds),
+        "share": {name: spread(seconds / own) for name, own in steps.items()},
         "backends": floor.backends,
         "share_of_flops": floor.share_of_flops,
         "flops_per_second": spread(rate),
         "peak_flops_per_second": most,
-        "share_of_peak": most and spread(rate / most),
+        "share_of_peak": spread(rate / most) if most else None,
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from ablations.bench import memory
 from ablations.bench.process import Source
+from ablations.bench.result import Result, counted, mebibytes, text
 from ablations.bench.rivals import OURS
 from ablations.bench.timing import Seconds, interleaved, spread
 from ablations.planning import step_times
@@ -21,7 +22,7 @@ WARM_UP = 5
 
 
 def chosen(design: Design, glob: str) -> list[Arm]:
-    """The arms of a study that match `glob`. Raises ValueError if none does."""
+    """Return the arms of a study that match `glob`. Raises ValueError if none does."""
     found = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
     if not found:
         names = ", ".join(arm.name for arm in design.arms)
@@ -29,63 +30,61 @@ def chosen(design: Design, glob: str) -> list[Arm]:
     return found
 
 
-def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> list[Json]:
-    """One row per arm."""
-    named = {arm.name: arm.config for arm in design.arms}
-    pairs = Pairs(rounds, calls, source)
-    return [row(arm, named[arm.baseline], pairs) for arm in arms]
+def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> Result:
+    """Measure some arms of a study; arms with the same step share a measurement."""
+    baselines = {arm.name: arm.config for arm in design.arms}
+    pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
+    memories: dict[str, int | None] = {}
+    found = []
+    for arm in arms:
+        config, baseline = arm.config, baselines[arm.baseline]
+        key, other = step_times.key(config.model_dump()), step_times.key(baseline.model_dump())
+        if (key, other) not in pairs:
+            pairs[key, other] = beside(config, None if key == other else baseline, rounds, calls, source)
+        if key not in memories:
+            memories[key] = memory.of_side(config, OURS, source)
+        own, theirs = pairs[key, other]
+        cost, before = measure(config), measure(baseline)
+        found.append({
+            "arm": arm.name,
+            "baseline": arm.baseline,
+            "seconds_per_step": spread(own),
+            "baseline_seconds_per_step": spread(theirs),  # in the same turns
+            "ratio": None if key == other else spread(own / theirs),
+            "params": cost["params"],
+            "flops": cost["flops"],
+            "flops_ratio": cost["flops"] * config.batch / (before["flops"] * baseline.batch),
+            "memory_bytes": memories[key],
+        })  # fmt: skip
+    each = counted(calls, "step")
+    caption = f" in turn with the baseline, {each} each. memory: what steps add at their peak."
+    title = f"A step of each arm of {design.name}; its recipe"
+    return Result("arms", {"study": design.name, "arms": found}, title, caption, [*map(cells, found)])
 
 
-class Pairs:
-    """Measures two configs in turn; arms with the same step share a measurement."""
-
-    def __init__(self, rounds: int, calls: int, source: Source) -> None:
-        self.rounds, self.calls, self.source = rounds, calls, source
-        self.pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
-        self.memories: dict[str, int | None] = {}
-
-    def seconds(self, arm: Config, baseline: Config) -> tuple[Seconds, Seconds]:
-        """Seconds per step of each config, (rounds,)."""
-        key = pace(arm), pace(baseline)
-        if key not in self.pairs:
-            with computing(arm):
-                sides = {"arm": self.training(arm)}
-                if pace(arm) != pace(baseline):  # the same step is not timed beside itself
-                    sides["baseline"] = self.training(baseline)
-                steps = {name: side.advance for name, side in sides.items()}
-                for step in steps.values():
-                    for _ in range(WARM_UP):
-                        step()
-                found = interleaved(steps, self.rounds, self.calls, sides["arm"].device)
-            self.pairs[key] = found["arm"], found.get("baseline", found["arm"])
-        return self.pairs[key]
-
-    def memory(self, config: Config) -> int | None:
-        if (key := pace(config)) not in self.memories:
-            self.memories[key] = memory.of_side(config, OURS, self.source)
-        return self.memories[key]
-
-    def training(self, config: Config) -> Training:
-        return Training(with_steps(config, WARM_UP + self.rounds * self.calls), self.source.images(config))
-
-
-def row(arm: Arm, baseline: Config, pairs: Pairs) -> Json:
-    """The row of an arm. ratio: its step time over the baseline's; None if both have the same step."""
-    config = arm.config
-    own, other = pairs.seconds(config, baseline)
-    cost, before = measure(config), measure(baseline)
+def cells(row: Json) -> dict[str, str]:
+    """Format the row of an arm. Times of an arm with its baseline's step are not compared."""
+    same = "baseline" if row["arm"] == row["baseline"] else "the same step"
     return {
-        "arm": arm.name,
-        "baseline": arm.baseline,
-        "seconds_per_step": spread(own),
-        "baseline_seconds_per_step": spread(other),  # in the same turns
-        "ratio": None if pace(config) == pace(baseline) else spread(own / other),
-        "params": cost["params"],
-        "flops": cost["flops"],
-        "flops_ratio": cost["flops"] * config.batch / (before["flops"] * baseline.batch),
-        "memory_bytes": pairs.memory(config),
+        "arm": row["arm"],
+        "a step": text(row["seconds_per_step"], "{:.3g}", 1000) + " ms",
+        "baseline's in turn": text(row["baseline_seconds_per_step"], "{:.3g}", 1000) + " ms" if row["ratio"] else "",
+        "time / baseline": text(row["ratio"], "{:.3f}x") or same,
+        "FLOPs / baseline": f"{row['flops_ratio']:.2f}x",
+        "memory": mebibytes(row["memory_bytes"]),
     }
 
 
-def pace(config: Config) -> str:
-    return step_times.key(config.model_dump())
+def beside(config: Config, baseline: Config | None, rounds: int, calls: int, source: Source) -> tuple[Seconds, Seconds]:
+    """Return seconds per step of two configs, (rounds,); None: the baseline has the same step."""
+    with computing(config):
+        sides = {"arm": config} | ({"baseline": baseline} if baseline else {})
+        trainings = {
+            name: Training(with_steps(one, WARM_UP + rounds * calls), source.images(one)) for name, one in sides.items()
+        }
+        for training in trainings.values():
+            for _ in range(WARM_UP):
+                training.advance()
+        steps = {name: training.advance for name, training in trainings.items()}
+        found = interleaved(steps, rounds, calls, trainings["arm"].device)
+    return found["arm"], found.get("baseline", found["arm"])

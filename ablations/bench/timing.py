@@ -1,9 +1,9 @@
-"""Timing sides in alternation (A/B/A/B), so that what slows the machine slows all of them."""
+"""Timing sides in alternation (A, B, B, A), so that what slows the machine slows all of them."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,53 +14,63 @@ from ablations.reporting.console import PlainConsole
 
 Call = Callable[[], object]
 Seconds = np.ndarray[Any, Any]  # (rounds,)
-Spread = dict[str, float]
-FEW = 5  # with fewer rounds than this, quartiles would be made up
+FEW = 5  # fewer rounds than this have no meaningful quartiles
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of several rounds; with fewer than FEW, lowest and highest."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Seconds) -> Spread:
+    """Summarize the values of all rounds (rounds,)."""
+    low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
+    return Spread(float(median), float(low), float(high))
+
+
+def ends(rounds: int) -> str:
+    """Name the low and high ends of `spread`."""
+    return "lowest, highest" if rounds < FEW else "quartiles"
 
 
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
-    """Seconds per call of each side, (rounds,). A turn is `calls` in a row; every other round is in reverse order."""
+    """Return seconds per call of each side, (rounds,). A turn is `calls` in a row."""
+    return alternated({name: partial(timed, call, calls, device) for name, call in sides.items()}, rounds)
+
+
+def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
+    """Return what each side returns, (rounds,). Every other round is in reverse order.
+
+    A terminal shows a progress bar, refreshed between turns, as a thread would disturb the timing.
+    """
     found: dict[str, list[float]] = {name: [] for name in sides}
-    with progress(rounds * len(sides)) as begin:
-        for number in range(rounds):
-            for name in list(sides)[:: -1 if number % 2 else 1]:
-                begin(name)
-                found[name].append(timed(sides[name], calls, device) / calls)
-    return {name: np.array(seconds) for name, seconds in found.items()}
-
-
-@contextmanager
-def progress(turns: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal; call the result with a side's name before each turn. No thread disturbs the timing."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = PlainConsole(stderr=True)
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=hidden) as bar:
-        task, done = bar.add_task("", total=turns), count()
-        yield lambda name: bar.update(task, description=name, completed=next(done), refresh=True)
+        task = bar.add_task("", total=rounds * len(sides))
+        for number in range(rounds):
+            for name in list(sides)[:: -1 if number % 2 else 1]:
+                done = sum(map(len, found.values()))
+                bar.update(task, description=name, completed=done, refresh=True)
+                found[name].append(sides[name]())
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def timed(call: Call, calls: int, device: torch.device) -> float:
-    """Seconds until the device has finished `calls` calls."""
+    """Return seconds per call until the device has finished `calls` calls."""
     synchronize(device)
     began = time.perf_counter()
     for _ in range(calls):
         call()
     synchronize(device)
-    return time.perf_counter() - began
+    return (time.perf_counter() - began) / calls
 
 
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def ends(rounds: int) -> str:
-    """The names of the low and high ends of `spread`."""
-    return "lowest, highest" if rounds < FEW else "quartiles"
-
-
-def spread(values: Seconds) -> Spread:
-    """Median and quartiles; with fewer than FEW rounds, lowest and highest."""
-    low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
-    return {"median": float(median), "low": float(low), "high": float(high)}

@@ -18,10 +18,12 @@ from ablations.cli.shell.help import App
 
 if TYPE_CHECKING:
     from ablations.bench.process import Source
+    from ablations.bench.result import Result
     from ablations.study.design import Arm, Design
     from vitcore.config import Config
 
 Json = dict[str, Any]
+Measured = tuple[Json, "Result"]  # conditions, measurements
 app = App(
     help="Measure speed beside timm and torchvision.\n\n"
     "Prints ratios of what is measured in turn, in one run: median and quartiles; with fewer than five rounds, lowest "
@@ -50,10 +52,10 @@ class Setup:
 
         return Config(**self.settings)
 
-    def conditions(self, bench: str, rounds: int, calls: int, config: "Config | None" = None) -> Json:
-        from ablations.bench.conditions import conditions
+    def conditions(self, rounds: int, calls: int, config: "Config | None" = None) -> Json:
+        from ablations.bench.result import conditions
 
-        return {"bench": bench, **conditions(config or self.config(), self.source, self.digests, rounds, calls)}
+        return conditions(config or self.config(), self.source, self.digests, rounds, calls)
 
 
 @app.command()
@@ -82,21 +84,14 @@ def step(
         ablate bench step width=192 heads=3 --rounds 5
         ablate bench step --recipe cifar10 --gpu
     """
-    from ablations.bench import memory
-    from ablations.bench import step as benches
-    from vitcore.runtime.device import computing
+    from ablations.bench.step import bench
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-
-    def measure() -> Json:
-        config = made.config()
-        with computing(config):
-            found = benches.bench(config, made.source.images(config), rounds, steps, compiled)
-        names = [side["name"] for side in found["sides"]]
-        found["memory_bytes"] = memory.of_sides(config, names, made.source, found["left_out"])
-        return made.conditions("step", rounds, steps) | found
-
-    show([measure], out, as_json)
+    show(
+        [lambda: (made.conditions(rounds, steps), bench(made.config(), made.source, rounds, steps, compiled))],
+        out,
+        as_json,
+    )
 
 
 @app.command()
@@ -127,9 +122,9 @@ def study(
     chosen = designs(Asked(made.asked.studies, made.asked.overrides | device(gpu)), recipe, data_dir)
     arms = [(design, benches.chosen(design, arm)) for design in chosen]
 
-    def measure(design: "Design", some: "list[Arm]") -> Json:
-        rows = benches.bench(design, some, rounds, steps, made.source)
-        return made.conditions("arms", rounds, steps, design.reference) | {"study": design.name, "arms": rows}
+    def measure(design: "Design", some: "list[Arm]") -> Measured:
+        about = made.conditions(rounds, steps, design.reference)
+        return about, benches.bench(design, some, rounds, steps, made.source)
 
     show([partial(measure, *pair) for pair in arms], out, as_json)
 
@@ -154,16 +149,12 @@ def loop(
         ablate bench loop
         ablate bench loop --seeds 4 --rounds 3
     """
-    from ablations.bench import loop as benches
+    from ablations.bench.loop import bench
 
     made = set_up(words, recipe, gpu, False, out, plugin, data_dir)
     if "position" in made.asked.overrides:
         raise ValueError(f"position={made.asked.overrides['position']}: is what the study varies: leave it out")
-
-    def measure() -> Json:
-        return made.conditions("loop", rounds, 1) | benches.bench(made.settings, seeds, rounds, made.source)
-
-    show([measure], out, as_json)
+    show([lambda: (made.conditions(rounds, 1), bench(made.settings, seeds, rounds, made.source))], out, as_json)
 
 
 @app.command(name="input")
@@ -187,18 +178,10 @@ def input_(
         ablate bench input
         ablate bench input --recipe cifar10 --random-images
     """
-    from ablations.bench import input as benches
-    from vitcore.runtime.device import computing
+    from ablations.bench.input import bench
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-
-    def measure() -> Json:
-        config = made.config()
-        with computing(config):
-            found = benches.bench(config, made.source.images(config), rounds, steps)
-        return made.conditions("input", rounds, steps) | found
-
-    show([measure], out, as_json)
+    show([lambda: (made.conditions(rounds, steps), bench(made.config(), made.source, rounds, steps))], out, as_json)
 
 
 @app.command()
@@ -221,12 +204,10 @@ def startup(
         ablate bench startup
         ablate bench startup compile=true --rounds 3
     """
-    from ablations.bench import startup as benches
+    from ablations.bench.startup import bench
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show(
-        [lambda: made.conditions("start", rounds, 1) | benches.bench(made.config(), rounds, made.source)], out, as_json
-    )
+    show([lambda: (made.conditions(rounds, 1), bench(made.config(), rounds, made.source))], out, as_json)
 
 
 def device(gpu: bool) -> Json:
@@ -282,17 +263,17 @@ def refuse_unwritable(out: Path) -> None:
         pass
 
 
-def show(measurements: Iterable[Callable[[], Json]], out: Path | None, as_json: bool) -> None:
+def show(measurements: Iterable[Callable[[], Measured]], out: Path | None, as_json: bool) -> None:
     """Make the measurements, printing a table after each, or all as JSON at the end."""
-    from ablations.bench.tables import render
     from results import store
 
     found: list[Json] = []
     try:
         for measure in measurements:
-            found.append(measure())
+            about, result = measure()
+            found.append(result.json(about))
             if not as_json:
-                print("\n" * (len(found) > 1) + render(found[-1]), flush=True)
+                print("\n" * (len(found) > 1) + result.render(about), flush=True)
     except KeyboardInterrupt:
         print("ablate: interrupted; what was not printed yet is lost", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -9,7 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,8 @@ def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
     first = next(iter(seconds))
     return {
         "config": config.model_dump(),
-        "seconds_per_step": {name: spread(own) for name, own in seconds.items()},
-        "ratio": {name: spread(own / seconds[first]) for name, own in seconds.items() if name != first},
+        "seconds_per_step": {name: asdict(spread(own)) for name, own in seconds.items()},
+        "ratio": {name: asdict(spread(own / seconds[first])) for name, own in seconds.items() if name != first},
         "computed": {name: one.training.train_step.facts for name, one in made.items() if hasattr(one, "training")},
     }
 
@@ -241,7 +241,7 @@ def study(scale: Scale) -> Json | None:
 def start(scale: Scale) -> Json:
     """A process's first step with an empty and with a warm compile cache."""
     config = scale.config(width=192, depth=6, heads=3, batch=256)
-    return {"config": config.model_dump(), **startup.bench(config, 1, RANDOM)}
+    return {"config": config.model_dump(), **asdict(startup.bench(config, 1, RANDOM))["values"]}
 
 
 FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -76,8 +77,8 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     return {
         "config": baseline.model_dump(),
         "trials": arms * seeds,
-        "seconds": {OURS: spread(ours), SCRIPT: spread(script)},
-        "ratio": {SCRIPT: spread(script / ours.mean())},
+        "seconds": {OURS: asdict(spread(ours)), SCRIPT: spread(script)},
+        "ratio": {SCRIPT: asdict(spread(script / ours.mean()))},
         "busy": fmean(state.busy) / 100 if state.busy else None,
     }
 

@@ -17,7 +17,7 @@ from in_process import called
 from rich.console import Console
 from torch import Tensor, nn
 
-from ablations.bench import floor, input, loop, memory, process, script, startup, step, study, tables, timing
+from ablations.bench import floor, input, loop, memory, process, result, script, startup, step, study, timing
 from ablations.bench.process import Source, random_images
 from ablations.bench.rivals import KINDS, Kind, Ours, Rival
 from vitcore.analysis.cost import measure
@@ -113,7 +113,7 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
     one = config(precision=precision, warmup=0.1)
     assert one.head_init == "zeros"
     with pytest.raises(ValueError, match=r"^step 1: losses differ \(.*, with timm .*\)"):
-        step.bench(one, Source().images(one), 2, 1, False)
+        step.measured(one, Source().images(one), 2, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_sides_are_timed_in_turn() -> None:
 def test_few_rounds_have_no_quartiles(values: list[float], low: float, high: float, name: str) -> None:
     """Two of them have a lowest and a highest; which it is, is told with the numbers."""
     found = timing.spread(np.array(values))
-    assert (found["low"], found["high"]) == (low, high)
+    assert (found.low, found.high) == (low, high)
     assert timing.ends(len(values)) == name
 
 
@@ -243,7 +243,7 @@ def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_images(one)
     stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
     monkeypatch.setattr(step, "available", lambda *_: ({}, {}))
-    step.bench(one, replace(data, train=stored), 2, 10, False)
+    step.measured(one, replace(data, train=stored), 2, 10, False)
     steps, drawn = step.CHECKED + step.WARM_UP + 20, step.WARM_UP + 20
     assert steps + drawn <= len(read) <= steps + drawn + 2 * AHEAD
 
@@ -351,13 +351,13 @@ def test_input_is_measured_alone_and_beside_torchvision(monkeypatch: pytest.Monk
 def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
     """Random images as such, with their size, of a model of timm's too; one step is one."""
     one = config(**COLOUR, compile=True, augment="flip-crop", attention="pinned").model_dump()
-    assert tables.model({"config": one, "images": "random"}) == (
+    assert result.model({"config": one, "images": "random"}) == (
         "width 16, depth 2, heads 2, patch 4, position=1d, pool=cls, stem=patch, random images 16 x 16, batch 8, "
         "float32, compiled, augment=flip-crop, attention=pinned"
     )
     theirs = Config(model="timm/resnet18", batch=8, **COLOUR).model_dump()
-    assert tables.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")
-    assert [tables.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
+    assert result.model({"config": theirs, "images": "random"}).startswith("timm/resnet18, random images 16 x 16,")
+    assert [result.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
 
 
 def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
@@ -366,16 +366,11 @@ def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
     def row(arm: str, own: float, other: float, ratio: float | None) -> dict[str, Any]:
         told = {"arm": arm, "baseline": "a", "flops_ratio": 1.0, "memory_bytes": None}
         spreads = {"seconds_per_step": own, "baseline_seconds_per_step": other, "ratio": ratio}
-        flat = {name: value and dict.fromkeys(("median", "low", "high"), value) for name, value in spreads.items()}
-        return told | flat
+        return told | {name: value and timing.Spread(value, value, value) for name, value in spreads.items()}
 
-    about = {"study": "s", "config": config().model_dump(), "images": "digits", "rounds": 2, "steps_per_round": 1}
-    rows = [row("a", 0.004, 0.004, None), row("b", 0.006, 0.003, 2.0)]
-    (table,) = tables.arms({**about, "low_and_high": "lowest, highest", "arms": rows})
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
-    assert lines[-2] == ["a", "4 [4, 4] ms", "", "baseline", "1.00x", ""]
-    assert lines[-1] == ["b", "6 [6, 6] ms", "3 [3, 3] ms", "2.000x [2.000x, 2.000x]", "1.00x", ""]
-    assert "Median [lowest, highest] of 2 rounds in turn with the baseline, 1 step each" in table
+    baseline, other = study.cells(row("a", 0.004, 0.004, None)), study.cells(row("b", 0.006, 0.003, 2.0))
+    assert [*baseline.values()] == ["a", "4 [4, 4] ms", "", "baseline", "1.00x", ""]
+    assert [*other.values()] == ["b", "6 [6, 6] ms", "3 [3, 3] ms", "2.000x [2.000x, 2.000x]", "1.00x", ""]
 
 
 def test_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -422,21 +417,20 @@ def test_studies_are_told_as_they_are_measured(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "b.yaml").write_text(STUDY.replace("none", "2d"))
     measured: list[str] = []
 
-    def bench(design: Any, *_: Any) -> list[Any]:
+    def bench(design: Any, *_: Any) -> result.Result:
         if measured:
             raise KeyboardInterrupt
         measured.append(design.name)
-        return []
+        return result.Result("arms", {}, "", "", [{"arm": "a table"}])
 
     monkeypatch.setattr(study, "bench", bench)
-    monkeypatch.setattr(tables, "render", lambda found: "a table")
     status, output, errors = called(
         monkeypatch, "bench", "study", "a.yaml", "b.yaml", *WORDS, "--arm", "position=none*"
     )
     assert (status, output, measured) == (2, "", [])
     assert "--arm position=none*: b" in errors
     status, output, errors = called(monkeypatch, "bench", "study", "a.yaml", "b.yaml", *WORDS)
-    assert (status, output, len(measured)) == (130, "a table\n", 1)
+    assert (status, output.count("a table"), len(measured)) == (130, 1, 1)
     assert errors == "ablate: interrupted; what was not printed yet is lost\n"
 
 
@@ -491,7 +485,7 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     monkeypatch.setattr(loop.Study, "process", process)
     settings = {**SMALL, "steps": 4, "evaluations": 1}
-    found = loop.bench(settings, seeds=1, rounds=1, source=Source())
+    found = loop.bench(settings, seeds=1, rounds=1, source=Source()).values
     assert (found["trials"], found["steps"]) == (2, 4)
     assert len(ran) == 4
     assert len(set(ran)) == 2
