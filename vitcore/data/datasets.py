@@ -85,12 +85,21 @@ def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     )
 
 
-def of_bytes(*intensities: float) -> tuple[float, ...]:
-    """Convert statistics for intensities in [0, 1] to bytes."""
-    return tuple(255 * value for value in intensities)
+STATISTICS = {  # the usual mean and deviation of the training images' intensities in [0, 1]
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "mnist": ((0.1307,), (0.3081,)),
+    "fashion-mnist": ((0.2860,), (0.3530,)),
+}
 
 
-# Sizes; md5 sums of the archives as torchvision pins them; the usual statistics of the training images.
+def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
+    """Describe a dataset of torchvision's with 10,000 test images. md5: of its archive, as torchvision pins it."""
+    fingerprint = {"name": name, "images": train + 10_000, "md5": md5}
+    mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
+    return About(size, len(mean), classes, train, 10_000, fingerprint, mean=mean, std=std)
+
+
 BUILT_IN = {
     "digits": About(
         image_size=8,
@@ -108,53 +117,12 @@ BUILT_IN = {
         std=(6.016788,),
         levels=17,
     ),
-    "cifar10": About(
-        image_size=32,
-        channels=3,
-        classes=10,
-        train_size=50_000,
-        test_size=10_000,
-        fingerprint={"name": "cifar10", "images": 60_000, "md5": "c58f30108f718f92721af3b95e74349a"},
-        mean=of_bytes(0.4914, 0.4822, 0.4465),
-        std=of_bytes(0.2470, 0.2435, 0.2616),
-    ),
-    "cifar100": About(
-        image_size=32,
-        channels=3,
-        classes=100,
-        train_size=50_000,
-        test_size=10_000,
-        fingerprint={"name": "cifar100", "images": 60_000, "md5": "eb9058c3a382ffc7106e4002c42a8d85"},
-        mean=of_bytes(0.5071, 0.4865, 0.4409),
-        std=of_bytes(0.2673, 0.2564, 0.2762),
-    ),
-    "mnist": About(
-        image_size=28,
-        channels=1,
-        classes=10,
-        train_size=60_000,
-        test_size=10_000,
-        fingerprint={"name": "mnist", "images": 70_000, "md5": "f68b3c2dcbeaaa9fbdd348bbdeb94873"},
-        mean=of_bytes(0.1307),
-        std=of_bytes(0.3081),
-    ),
-    "fashion-mnist": About(
-        image_size=28,
-        channels=1,
-        classes=10,
-        train_size=60_000,
-        test_size=10_000,
-        fingerprint={"name": "fashion-mnist", "images": 70_000, "md5": "8d4fb7e6c68d591d4c3dfef9ec88bf0d"},
-        mean=of_bytes(0.2860),
-        std=of_bytes(0.3530),
-    ),
+    "cifar10": downloaded("cifar10", 32, 10, 50_000, "c58f30108f718f92721af3b95e74349a"),
+    "cifar100": downloaded("cifar100", 32, 100, 50_000, "eb9058c3a382ffc7106e4002c42a8d85"),
+    "mnist": downloaded("mnist", 28, 10, 60_000, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    "fashion-mnist": downloaded("fashion-mnist", 28, 10, 60_000, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
 }
-TORCHVISION = {
-    "cifar10": "CIFAR10",
-    "cifar100": "CIFAR100",
-    "mnist": "MNIST",
-    "fashion-mnist": "FashionMNIST",
-}
+TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
 
 
 def read_digits() -> Raw:
