@@ -199,7 +199,7 @@ class Config(Options):
 
 
 class Epochs(Options):
-    """What turns epochs into steps."""
+    """The settings that convert epochs to steps."""
 
     epochs: Annotated[float, Field(gt=0, le=1e8)]
     batch: Many
@@ -234,14 +234,14 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def chooses_another(layer: Values, before: Values, slot: str) -> bool:
-    """Whether `layer` changes the variant of `slot`, which is the default until a layer writes it."""
+    """Tell whether `layer` changes the variant of `slot` from the one set so far, or from the default."""
     if slot not in layer or slot not in Config.model_fields:
         return False
     return bool(layer[slot] != before.get(slot, Config.model_fields[slot].default))
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """What stands in `options` becomes dotted keys ('position.base')."""
+    """Replace `options` by dotted keys ('position.base')."""
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")
@@ -259,6 +259,6 @@ def gather_options(values: Values) -> dict[str, Any]:
 
 
 def default_sizes(values: Values) -> dict[str, Any]:
-    """What turns epochs into steps: batch and fractions, as written or by default."""
+    """Return the settings that convert epochs to steps: batch and fractions, as written or by default."""
     names = ("batch", "data_fraction", "val_fraction")
     return {name: values.get(name, Config.model_fields[name].default) for name in names}

@@ -119,7 +119,7 @@ def resumes(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def reads_its_tokens(slot: str, name: str) -> None:
-    """Of the prefix tokens, the pooling reads the class token if it asks for one, and no register."""
+    """The pooling reads no register, and the class token if and only if it asks for one."""
     config = Config(**tiny(slot, name).model_dump() | {"registers": 2})
     model = perturbed(config)
     generator = torch.Generator().manual_seed(0)
@@ -194,7 +194,7 @@ def other_resolution(slot: str, name: str) -> None:
 
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
-    """Whether a text names an image size: pixels, a grid of patches, or their number."""
+    """Tell whether a text names an image size: pixels, a grid of patches, or their number."""
     numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
@@ -267,7 +267,7 @@ def documented(slot: str, name: str) -> None:
 
 
 def same_in_any_batch(slot: str, name: str) -> None:
-    """What happens to an image does not depend on the other images of its batch."""
+    """An image's augmentation does not depend on the other images of its batch."""
     config = tiny(slot, name)
     augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
     given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))

@@ -40,7 +40,7 @@ def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """As `below`, for keys on the CPU: faster with NumPy for a few elements."""
+    """Draw as `below` does, for keys on the CPU; NumPy is faster for a few elements."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
     found = spread(low, high, mixed(elements))
@@ -79,7 +79,7 @@ def mix(x: Array) -> Array:
 
 
 def mix64(x: Words) -> Words:
-    """As `mix`, for 64 bits: the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
+    """Mix 64 bits with the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -47,12 +47,12 @@ ARCHITECTURE = (
 
 
 def is_reference(model: object) -> bool:
-    """Whether the name is a timm model, not a size of ours."""
+    """Tell whether the name is a timm model, not a size of ours."""
     return str(model).startswith(REFERENCE)
 
 
 def of_architecture(key: str) -> bool:
-    """Whether a setting, or an option of one, is fixed by a reference model."""
+    """Tell whether a reference model fixes a setting or its option."""
     return key.partition(".")[0] in ARCHITECTURE
 
 

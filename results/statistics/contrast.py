@@ -44,7 +44,7 @@ class Sample:
 
     @property
     def repeated(self) -> bool:
-        """Whether the seeds span several partitions into folds, which test the same images again."""
+        """Tell whether the seeds span several partitions into folds, which test the same images again."""
         return spans_repetitions(self.values, self.folds)
 
     @property

@@ -43,14 +43,14 @@ def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]],
 
 
 def weight(note: str) -> int:
-    """The rank of a footnote: what may change a verdict, what a model is larger by, what only the curious ask."""
+    """Rank a footnote: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
     if is_minor(note):
         return 2
     return int(note.startswith(SIZES))
 
 
 def is_minor(note: str) -> bool:
-    """Whether no reader of the verdict misses it: how far arms begin from the same weights."""
+    """Tell whether a note can be dropped without misleading anyone: how far arms start from equal weights."""
     return INITIAL in note
 
 

@@ -157,7 +157,7 @@ def never(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def offer(profile: Profile, key: str) -> str:
-    """What SLURM has for a key, as text: '; ...'."""
+    """Return the values that SLURM has for a key, as text: '; ...'."""
     known = partitions.nodes()
     mine = partitions.of(profile.partition, known)
     match key:

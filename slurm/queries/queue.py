@@ -46,7 +46,7 @@ class QueuedJob:
 
     @property
     def held(self) -> bool:
-        """Whether SLURM holds the job by itself."""
+        """Tell whether SLURM itself holds the job."""
         return self.waits and is_held(self.reason)
 
 

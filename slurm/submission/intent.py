@@ -75,12 +75,12 @@ def acknowledge(folder: Path, job_id: int | None) -> None:
 
 
 def is_settled(folder: Path) -> bool:
-    """Whether the array can no longer turn up unexpectedly."""
+    """Tell whether the array can no longer turn up unexpectedly."""
     return (folder / ACK).exists()
 
 
 def was_taken(folder: Path) -> bool:
-    """Whether SLURM reported a job id."""
+    """Tell whether SLURM reported a job id."""
     return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
 
 

@@ -479,20 +479,7 @@ def tuned_template(rates: int) -> StudyResults:
     grid = [0.001 * (i + 1) for i in range(rates)]
     stems = {"stem": ["v0", "v1"]}
     plan = synthetic.make_plan("s", stems, {"stem": "v0"}, curves={"lr": grid}, split=OFFICIAL, margin=None)
-    for arm in plan["arms"]:
-        arm["config"]["classes"] = 10
-    tuned = [
-        {
-            "name": f"stem={stem},lr=tuned",
-            "baseline": "stem=v0,lr=tuned",
-            "change": f"stem={stem}",
-            "values": {"stem": stem},
-            "points": [f"stem={stem},lr={rate}" for rate in grid],
-            "published": None,
-        }
-        for stem in ("v0", "v1")
-    ]
-    plan |= {"tune": {"lr": grid}, "tuned": tuned, "family": 1, "points_family": rates}
+    plan = synthetic.tuned(plan, "stem")
     return synthetic.results(plan, synthetic.from_accuracies(plan, {arm["name"]: [0.9] * 5 for arm in plan["arms"]}))
 
 

@@ -77,7 +77,7 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     return {
         "config": baseline.model_dump(),
         "trials": arms * seeds,
-        "seconds": {OURS: asdict(spread(ours)), SCRIPT: spread(script)},
+        "seconds": {OURS: asdict(spread(ours)), SCRIPT: asdict(spread(script))},
         "ratio": {SCRIPT: asdict(spread(script / ours.mean()))},
         "busy": fmean(state.busy) / 100 if state.busy else None,
     }

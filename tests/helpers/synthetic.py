@@ -132,22 +132,27 @@ def pooling(**given: Any) -> dict[str, Any]:
 
 def tuned_pooling(**given: Any) -> dict[str, Any]:
     """The same with the rate tuned: each pooling at its own, above all points of the grid."""
-    plan = pooling(**given)
-    rates = plan["curves"]["lr"]
+    return tuned(pooling(**given), "pool")
+
+
+def tuned(plan: dict[str, Any], factor: str) -> dict[str, Any]:
+    """A plan of one factor over learning rates, in which each arm is compared at its own rate."""
     for arm in plan["arms"]:
         arm["config"]["classes"] = 10
-    tuned = [
+    rates = plan["curves"]["lr"]
+    values = list(dict.fromkeys(arm["values"][factor] for arm in plan["arms"]))
+    arms = [
         {
-            "name": f"pool={pool},lr=tuned",
-            "baseline": "pool=cls,lr=tuned",
-            "change": f"pool={pool}",
-            "values": {"pool": pool},
-            "points": [f"pool={pool},lr={lr}" for lr in rates],
+            "name": f"{factor}={value},lr=tuned",
+            "baseline": f"{factor}={values[0]},lr=tuned",
+            "change": f"{factor}={value}",
+            "values": {factor: value},
+            "points": [f"{factor}={value},lr={rate}" for rate in rates],
             "published": None,
         }
-        for pool in ("cls", "gap")
+        for value in values
     ]
-    return plan | {"tune": {"lr": rates}, "tuned": tuned, "family": 1, "points_family": 3}
+    return plan | {"tune": {"lr": rates}, "tuned": arms, "family": 1, "points_family": len(rates)}
 
 
 def patch_size(**given: Any) -> dict[str, Any]:

@@ -167,29 +167,3 @@ def test_cancel_that_a_frozen_slurmctld_missed_is_said_again(tmp_path: Path, abl
     finally:
         cluster.thaw("slurmctld")
         cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-
-
-def test_status_tells_what_is_queued_and_what_is_unknown(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """Queued trials with SLURM's reason; with slurmctld dead, unknown, and an answer within 15 s."""
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
-        ablate(*SUBMIT)
-        words = ("status", "s", "--recipe", "r.yaml")
-        view = json.loads(ablate(*words, "--json").stdout)
-        assert (view["queued"], view["finished"], view["planned"]) == (10, 0, 10)
-        assert "PartitionDown" in ablate(*words).stdout
-        cluster.kill("slurmctld")
-        began = time.monotonic()
-        assert "what is queued is unknown" in ablate(*words).stdout
-        assert time.monotonic() - began < 15
-    finally:
-        cluster.start("slurmctld")
-        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-
-
-def test_dry_run_shows_the_script_and_writes_nothing(tmp_path: Path, ablate: Ablate) -> None:
-    """--dry-run prints the batch script."""
-    shown = ablate(*SUBMIT, "--dry-run").stdout
-    assert "#SBATCH --partition=main" in shown
-    assert "slurm.submission.job" in shown
-    assert not (tmp_path / "runs").exists()

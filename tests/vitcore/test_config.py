@@ -98,6 +98,7 @@ def test_epochs_become_steps() -> None:
     """Epochs are passes over what is trained on: after the test fold, the validation part and the fraction."""
     config = Config(data="cifar10", epochs=2, batch=100, data_fraction=0.5, val_fraction=0.1)
     assert config.steps == 2 * 50_000 * 0.9 * 0.5 / 100
+    assert Config(data="digits", epochs=30, batch=32).steps == round(30 * 1437 * 0.9 / 32)
     assert merge({"steps": 100}, {"epochs": 3}) == {"epochs": 3}
     assert merge({"epochs": 3}, {"steps": 100}) == {"steps": 100}
 

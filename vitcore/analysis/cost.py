@@ -60,7 +60,7 @@ def remember(config: Config, cost: Mapping[str, Any]) -> None:
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """How each parameter is drawn, by name; None for a reference model. Allocates nothing."""
+    """Return how each parameter is initialized, by name; None for a reference model. Allocates nothing."""
     if (key := model_key(config)) not in drawings:
         drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]

@@ -199,7 +199,7 @@ def middle(grid: Grid) -> int:
 
 @torch.no_grad()
 def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | None:
-    """What the position adds to the patches (N, D) as they enter `layer`; None if nothing."""
+    """Return what the position adds to the patches (N, D) entering `layer`; None if nothing."""
     parameter = next(position.parameters(), None)
     nothing = torch.zeros(1, math.prod(grid), width, device=None if parameter is None else parameter.device)
     vectors = position.tokens(nothing, layer, grid)[0].double().cpu()

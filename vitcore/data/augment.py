@@ -118,8 +118,7 @@ class Crop(Drawn):
 
     numerics = 1
 
-    class Options(Shift):
-        """The options of the crop."""
+    Options = Shift
 
     def __init__(self, config: Config) -> None:
         self.shift = config.options_of(self.slot, self.Options)
@@ -219,8 +218,7 @@ class RandAugment(FullRange):
 
     numerics = 1
 
-    class Options(Strength):
-        """The options of the operations."""
+    Options = Strength
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -280,8 +278,7 @@ class RandomResizedCrop(Drawn):
     numerics = 1
     cuts = True
 
-    class Options(Piece):
-        """The options of the box."""
+    Options = Piece
 
     def __init__(self, config: Config) -> None:
         self.size = config.image_size

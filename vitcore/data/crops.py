@@ -20,13 +20,13 @@ GROUP = 64  # images resized at once on a GPU, for the memory that it takes
 
 
 class Window(NamedTuple):
-    """What evaluation sees of a stored image: its middle square of `crop` pixels, resized to `size`."""
+    """The center crop that evaluation sees: the middle square of `crop` pixels, resized to `size`."""
 
     crop: int
     size: int
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(B, C, S, S) to (B, C, size, size)."""
+        """Crop and resize images (B, C, S, S) to (B, C, size, size)."""
         first = round((images.shape[-1] - self.crop) / 2)  # as torchvision's center_crop
         middle = images[:, :, first : first + self.crop, first : first + self.crop]
         if self.crop == self.size:

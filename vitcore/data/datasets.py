@@ -69,7 +69,7 @@ class Raw:
 
 
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """The first class with too few images to split, and its count; "" if all have enough.
+    """Name the first class with too few images to split, and its count; "" if all have enough.
 
     Training and validation need an image of each class, or it would never be learned.
     """

@@ -73,7 +73,7 @@ def eight_bits(image: Image) -> Image:
 
 
 def is_grey(image: Image) -> bool:
-    """Whether an image has one channel."""
+    """Tell whether an image has one channel."""
     return image.mode in GREY
 
 

@@ -1,4 +1,4 @@
-"""What augmentations do to an image, on a batch of bytes at once: torchvision's functions, by an amount an image.
+"""Operations of augmentations on a batch of bytes: torchvision's functions, with an amount for each image.
 
 images (B, C, H, W), uint8, C = 1 or 3; amount (B,), float, on the same device. Geometry takes the nearest pixel, black
 outside. In grayscale images `colour` changes nothing, as in torchvision.
@@ -20,48 +20,28 @@ def identity(images: Tensor, amount: Tensor) -> Tensor:
     return images
 
 
-def shear_x(images: Tensor, amount: Tensor) -> Tensor:
-    """Rows move left, by `amount` pixels a row further down."""
-    return sample(images, x_sheared(images, amount))
-
-
-def shear_y(images: Tensor, amount: Tensor) -> Tensor:
-    """Columns move up, by `amount` pixels a column further right."""
-    return sample(images, y_sheared(images, amount))
-
-
-def translate_x(images: Tensor, amount: Tensor) -> Tensor:
-    """To the right, by whole pixels."""
-    return sample(images, x_translated(images, amount))
-
-
-def translate_y(images: Tensor, amount: Tensor) -> Tensor:
-    """Down, by whole pixels."""
-    return sample(images, y_translated(images, amount))
-
-
-def rotate(images: Tensor, amount: Tensor) -> Tensor:
-    """About the centre, anticlockwise, in degrees."""
-    return sample(images, rotated(images, amount))
-
-
 def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
+    """Return the matrices of a horizontal shear: rows move left, each by `amount` pixels more than the one above."""
     return affine(x=[one(amount), amount, amount * (images.shape[-2] / 2)])
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
+    """Return the matrices of a vertical shear: columns move up, each by `amount` pixels more than the one before."""
     return affine(y=[amount, one(amount), amount * (images.shape[-1] / 2)])
 
 
 def x_translated(images: Tensor, amount: Tensor) -> Tensor:
+    """Return the matrices of a translation to the right, by whole pixels."""
     return affine(x=[one(amount), 0 * amount, -amount.trunc()])
 
 
 def y_translated(images: Tensor, amount: Tensor) -> Tensor:
+    """Return the matrices of a translation downwards, by whole pixels."""
     return affine(y=[0 * amount, one(amount), -amount.trunc()])
 
 
 def rotated(images: Tensor, amount: Tensor) -> Tensor:
+    """Return the matrices of a counterclockwise rotation about the center, in degrees."""
     cos, sin = amount.deg2rad().cos(), amount.deg2rad().sin()
     return affine(x=[cos, -sin, 0 * cos], y=[sin, cos, 0 * cos])
 
@@ -71,14 +51,14 @@ def one(amount: Tensor) -> Tensor:
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """The matrices (B, 2, 3) of these rows; without one, x or y stays as it is."""
+    """Return the matrices (B, 2, 3) of these rows; a row that is not given leaves x or y unchanged."""
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
-    """Each pixel from where its `matrix` (B, 2, 3) says, in pixels from the centre of the image."""
+    """Resample images by matrices (B, 2, 3), which map output to input pixels, measured from the center."""
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
     points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
@@ -89,22 +69,22 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, amount: Tensor) -> Tensor:
-    """Away from black."""
+    """Scale the distance of each pixel from black."""
     return away_from(torch.zeros_like(images[:, :1, :1, :1]), images, amount)
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
-    """Away from the grayscale image."""
+    """Scale the distance of each pixel from the grayscale image."""
     return images if images.shape[1] == 1 else away_from(grayscale(images), images, amount)
 
 
 def contrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Away from the mean gray."""
+    """Scale the distance of each pixel from the mean gray."""
     return away_from(mean_gray(images), images, amount)
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
-    """Away from the blurred image, whose border is the image's own."""
+    """Scale the distance of each pixel from the blurred image, whose border is the image's own."""
     if min(images.shape[-2:]) <= 2:
         return images
     wide = images.to(torch.int16)
@@ -116,30 +96,30 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """From `origin` through the images and `amount` of the way further; back where it is below 0."""
+    """Scale the difference of the images and `origin` by 1 + `amount`, clamped to bytes."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
 
 def mean_gray(images: Tensor) -> Tensor:
-    """(B, 1, 1, 1)"""
+    """Return the mean gray of each image (B, 1, 1, 1)."""
     gray = images if images.shape[1] == 1 else grayscale(images)
     return gray.float().mean(dim=(1, 2, 3), keepdim=True)
 
 
 def grayscale(images: Tensor) -> Tensor:
-    """(B, 3, H, W) to (B, 1, H, W)."""
+    """Convert RGB (B, 3, H, W) to grayscale (B, 1, H, W)."""
     red, green, blue = images.unbind(dim=1)
     return (GRAY[0] * red + GRAY[1] * green + GRAY[2] * blue).to(torch.uint8)[:, None]
 
 
 def posterize(images: Tensor, amount: Tensor) -> Tensor:
-    """The lowest `amount` bits of every byte are 0."""
+    """Set the lowest `amount` bits of every byte to 0."""
     return images & (256 - 2**amount).to(torch.uint8).view(-1, 1, 1, 1)
 
 
 def solarize(images: Tensor, amount: Tensor) -> Tensor:
-    """Bytes from `amount` on are inverted."""
+    """Invert bytes of at least `amount`."""
     inverted = images >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
     return images ^ inverted.to(torch.uint8).neg()
 
@@ -191,12 +171,12 @@ def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Each channel from its darkest at 0 to its brightest at 255."""
+    """Stretch each channel to the range 0 to 255."""
     return stretched(images, images)
 
 
 def stretched(levels: Tensor, images: Tensor) -> Tensor:
-    """What becomes of `levels` (B, C, ...) where the darkest and the brightest of the images go to 0 and 255."""
+    """Map `levels` (B, C, ...) as stretching the range of each image's channel to 0 to 255 does."""
     low, high = (
         ends.float() for ends in (images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True))
     )
@@ -206,13 +186,13 @@ def stretched(levels: Tensor, images: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor, amount: Tensor) -> Tensor:
-    """Each channel's levels spread so that all are about as frequent, as PIL does."""
+    """Equalize the histogram of each channel as PIL does."""
     flat = images.flatten(2).long()  # (B, C, HW)
     return equalized(flat).gather(2, flat).view(images.shape)
 
 
 def equalized(flat: Tensor) -> Tensor:
-    """What becomes of each level (B, C, 256), of pixels (B, C, HW), int64."""
+    """Return the new value of each level (B, C, 256), given pixels (B, C, HW), int64."""
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
@@ -223,16 +203,16 @@ def equalized(flat: Tensor) -> Tensor:
 
 
 def every_level(images: Tensor) -> Tensor:
-    """0 .. 255 for each channel of each image: (B, C, 256), bytes."""
+    """Return the levels 0 to 255 for each channel of each image: (B, C, 256), bytes."""
     levels = torch.arange(LEVELS, device=images.device, dtype=torch.int32).to(torch.uint8)
     return levels.expand(*images.shape[:2], LEVELS)
 
 
 def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Apply to each image the operation of its choice (B,) by its amount (B,), in as many launches for any choices.
+    """Apply to each image its chosen operation (B,) by its amount (B,), with the same launches for any choices.
 
-    No value is read by the host, so a CUDA graph can hold it. All that samples is one sampling, all that maps levels
-    one look-up in a table (B, C, 256). Any other operation is applied to the whole batch.
+    The host reads no value, so a CUDA graph can hold it. All resampling is done at once, and all mapping of levels is
+    one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
     """
     B, C, H, W = images.shape
     flat = images.flatten(2).long()
@@ -256,7 +236,7 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
 
 
 def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The table of an operation that changes each byte by itself."""
+    """Return the function that makes the table of an operation on single bytes."""
 
     def table(images: Tensor, flat: Tensor, amount: Tensor) -> Tensor:
         return operation(every_level(images)[..., None], amount)[..., 0]
@@ -264,6 +244,13 @@ def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tens
     return table
 
 
+def sampled(matrix: Operation) -> Operation:
+    """Return the operation that samples images by their matrices."""
+    return lambda images, amount: sample(images, matrix(images, amount))
+
+
+shear_x, shear_y, rotate = map(sampled, (x_sheared, y_sheared, rotated))
+translate_x, translate_y = map(sampled, (x_translated, y_translated))
 MATRICES: dict[Operation, Operation] = {
     shear_x: x_sheared,
     shear_y: y_sheared,

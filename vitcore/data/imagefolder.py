@@ -148,7 +148,7 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
-    """One image as (C, size, size)."""
+    """Read one image as (C, size, size)."""
     try:
         with open_image(file) as image:
             pixels = squared(image, size, channels)

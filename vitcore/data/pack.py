@@ -62,7 +62,7 @@ class Shard(Options):
 
 
 class Begun(Options):
-    """What a pack was begun with: the options, and the digest of its source."""
+    """The options and the source's digest that a pack was begun with."""
 
     version: int = 1  # which did not say so
     name: str
@@ -269,7 +269,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def channels_last(pixels: Bytes) -> Bytes:
-    """(S, S) or (S, S, 3) to (S, S, C)."""
+    """Reshape (S, S) or (S, S, 3) to (S, S, C)."""
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
@@ -349,7 +349,7 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
 
 
 def damage(path: Path, shard: Shard, advance: Callable[[int], object]) -> str:
-    """What is wrong with a shard, or "". advance: called with its bytes, also for missing ones."""
+    """Describe what is wrong with a shard; "" if nothing. advance: called with its bytes, also for missing ones."""
     left = shard.bytes
 
     def count(size: int) -> None:

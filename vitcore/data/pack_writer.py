@@ -245,7 +245,7 @@ def stored(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_begun(folder: Path) -> Begun:
-    """What a pack was begun with. Raises FileNotFoundError; ConfigError for a damaged note."""
+    """Read the note of a begun pack. Raises FileNotFoundError; ConfigError if it is damaged."""
     try:
         return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
     except FileNotFoundError:

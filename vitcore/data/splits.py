@@ -60,7 +60,7 @@ class Images:
 
     @property
     def side(self) -> int:
-        """Of an image as it is kept, in pixels."""
+        """The side of an image as stored, in pixels."""
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
@@ -209,7 +209,7 @@ def statistics(raw: Raw) -> tuple[list[float], list[float]]:
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
-    """(M, C, H, W) bytes to (M, C, size, size), bilinear with antialiasing."""
+    """Resize bytes (M, C, H, W) to (M, C, size, size), bilinear with antialiasing."""
     return F.interpolate(torch.from_numpy(images), (size, size), mode="bilinear", antialias=True).numpy()
 
 

@@ -59,7 +59,7 @@ class Reference(nn.Module):
             return self.model(images)  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """What its last layer reads (B, D)."""
+        """Return the input of the last layer (B, D)."""
         return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator, no-any-return]
 
 
@@ -92,13 +92,13 @@ def classifier(config: Config) -> nn.Module:
 
 
 def dropping(module: nn.Module) -> bool:
-    """Whether it draws random numbers in training: PyTorch's dropouts have `p`, timm's `drop_prob`."""
+    """Tell whether a module draws random numbers in training: PyTorch's dropouts have `p`, timm's `drop_prob`."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def ties_images(model: nn.Module) -> bool:
-    """Whether it learns from a batch as a whole, as batch norm does: its parts are then another training."""
+    """Tell whether a model couples the images of a batch, as batch norm does: micro-batches change its training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 

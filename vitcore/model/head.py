@@ -28,7 +28,7 @@ class Head(Part):
         self.bias = nn.Parameter(torch.empty(config.classes))
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer reads (B, D), the paper's pre-logits: what is probed with few shots."""
+        """Return the input of the last layer (B, D), the paper's pre-logits, on which few-shot probes train."""
         return x
 
     def forward(self, x: Tensor) -> Tensor:

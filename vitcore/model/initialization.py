@@ -54,7 +54,7 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
-    """How each parameter of a model on the meta device is drawn.
+    """Return how each parameter of a model on the meta device is initialized.
 
     Parameters of one name that are drawn alike have the same initial values at the same seed: the generator's key is
     (seed, name), and what is done with it is written down here, operation by operation, without doing it. Where
@@ -110,7 +110,7 @@ class Initial(nn.Module):
 
 
 def rule_of(owner: nn.Module, name: str) -> Draw | None:
-    """How the layer `owner` draws its own parameter `name`; None for a bare table."""
+    """Return how the layer `owner` initializes its own parameter `name`; None for a bare table."""
     if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
         return ones if name == "weight" else zeros
     if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":

@@ -56,7 +56,7 @@ class FeedForward(Part):
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:
-        """(B, T, ups F) to (B, T, F)."""
+        """Apply the activation to (B, T, ups F); returns (B, T, F)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, keys: Keys = None) -> Tensor:

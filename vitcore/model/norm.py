@@ -43,5 +43,5 @@ NORM: dict[str, Callable[[Config, int], Norm]] = {"layer": LayerNorm, "rms": RMS
 
 
 def norm(config: Config, width: int) -> Norm:
-    """The norm that `config` chooses, over `width` channels."""
+    """Make the norm that `config` chooses, over `width` channels."""
     return NORM[config.norm](config, width)

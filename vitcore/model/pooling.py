@@ -35,7 +35,7 @@ class Pooling(Part):
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """What to keep of a layer's tokens (B, T, D), where those of every layer are read: all, unless less will do."""
+        """Reduce a layer's tokens (B, T, D) to those that the pooling reads, if it reads every layer; default: all."""
         return x
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:

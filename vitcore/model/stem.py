@@ -33,7 +33,7 @@ class Stem(Part):
 
     @classmethod
     def blocks(cls, config: Config) -> int:
-        """How many blocks of the encoder the stem takes the place of."""
+        """The number of encoder blocks that the stem replaces."""
         return 0
 
     @classmethod
@@ -223,7 +223,17 @@ class HMLPStem(Stem):
         return self.layers(images).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
 
 
-class ResNetStem(Stem):
+class ResidualStem(Stem):
+    """Base of stems with residual blocks, each of which starts as the identity (vit_jax/models_resnet.py)."""
+
+    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
+        if name.endswith("norm3.weight"):  # the scale of a block's last norm
+            zeros(values, generator)
+        else:
+            super().initial(name, values, generator)
+
+
+class ResNetStem(ResidualStem):
     """The paper's hybrid: a ResNet, then 1x1 patches of its feature map (arXiv 2010.11929, sections 3.1 and 4.1).
 
     The BiT ResNet (arXiv 1912.11370) of its code and of timm's hybrids, whose modules these are: weight-standardised
@@ -268,17 +278,11 @@ class ResNetStem(Stem):
         if config.patch not in (4, 8, 16, 32):
             raise ConfigError(f"patch={config.patch}: stem={config.stem} divides the side by 4, 8, 16 or 32")
 
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        if starts_branch_at_zero(name):
-            zeros(values, generator)
-        else:
-            super().initial(name, values, generator)
-
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.backbone(images)).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
 
 
-class SmallResNetStem(Stem):
+class SmallResNetStem(ResidualStem):
     """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
 
     As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks are timm's
@@ -321,19 +325,8 @@ class SmallResNetStem(Stem):
         super().check(config)
         need_halvings(cls.slot, config)
 
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        if starts_branch_at_zero(name):
-            zeros(values, generator)
-        else:
-            super().initial(name, values, generator)
-
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.stages(self.root(images))).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
-
-
-def starts_branch_at_zero(name: str) -> bool:
-    """Whether it is the scale of a block's last norm, which starts at zero (vit_jax/models_resnet.py)."""
-    return name.endswith("norm3.weight")
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -344,7 +337,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
-    """(channels, stride) of each 3x3 convolution; without `channels`, doubling ones of stride 2."""
+    """Return (channels, stride) of each 3x3 convolution; without `channels`, doubling widths at stride 2."""
     first = min(config.patch, 2)
     if not channels:
         return [(width, first) for width in doubling(config)]

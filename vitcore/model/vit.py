@@ -53,7 +53,7 @@ class ViT(Initial):
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """What the last layer reads (B, D), the paper's pre-logits: what is probed with few shots."""
+        """Return the input of the last layer (B, D), the paper's pre-logits, on which few-shot probes train."""
         return self.head.features(self.pooled(images))
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:

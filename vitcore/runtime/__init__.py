@@ -1,1 +1,1 @@
-"""Where and how a training computes: device, memory, kernels, compiled code."""
+"""The device, memory, kernels and compiled code of a training."""

@@ -40,7 +40,7 @@ def attending(config: Config, device: str) -> AbstractContextManager[Any]:
 
 
 def named(config: Config, device: str) -> str:
-    """What a trial's record says of it."""
+    """The name of the backend in a trial's record."""
     if (backends := pinned(config, device)) and not config.attention_dropout:
         return NAMES[backends[0]]
     if config.attention_dropout and not config.model:

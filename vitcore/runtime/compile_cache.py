@@ -23,7 +23,7 @@ LONG = 1_000  # steps, from which on a GPU earns the minute that compiling takes
 
 
 def compiles(config: Config, device: str) -> bool:
-    """Whether the model is compiled on `device`, cuda or cpu; by default on a GPU where there are many steps."""
+    """Tell whether the model is compiled on `device`, cuda or cpu; by default on a GPU for many steps."""
     if config.compile != "auto":
         return config.compile
     return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would be compiled

@@ -1,4 +1,4 @@
-"""Where a training computes, and in which precision."""
+"""The device and the precision of a training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def torch_device(config: Config) -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host, there; on a CPU itself. The host waits for no GPU.
+    """Copy a host tensor to the device without blocking; no-op on a CPU.
 
     A copy from pageable memory would wait for all that the GPU was given before; PyTorch's allocator keeps the block of
     pinned memory until the copy is through. Raises RuntimeError in a CUDA graph, which would read that block for ever.

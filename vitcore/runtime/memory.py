@@ -32,7 +32,7 @@ class OutOfMemory(RuntimeError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out, so that smaller pieces may help."""
+    """Tell whether an error means that memory ran out, so that smaller micro-batches may help."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without one there is always room for code

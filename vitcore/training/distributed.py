@@ -70,7 +70,7 @@ class Alone:
         return decide()
 
     def told(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """What rank 0 reads, on all ranks."""
+        """Call `read` on rank 0 and return its value on all ranks."""
         return read()
 
 
@@ -149,7 +149,7 @@ class Several(Alone):
         return content.numpy().tobytes()
 
     def first_says(self, number: int) -> int:
-        """Rank 0's value, sent over the host: no GPU is waited for."""
+        """Broadcast rank 0's value over the host, without waiting for a GPU."""
         said = torch.tensor(number)
         dist.broadcast(said, 0)
         return int(said)
@@ -184,7 +184,7 @@ class Distributed(Replica[Batch]):
             raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
 
     def tried(self, work: Callable[[int], Result], size: int) -> int:
-        """The largest halving of `size` that fits on every rank."""
+        """Return the largest size, `size` halved repeatedly, that fits on every rank."""
         while (fitting := self.ranks.least(largest(work, size))) < size:
             size = fitting
         return size
@@ -272,5 +272,5 @@ def refuse_tied(count: int, device: str) -> None:
 
 
 def exchange_failed(error: BaseException) -> bool:
-    """Whether an exception says that another rank is gone or hangs."""
+    """Tell whether an exception means that another rank is gone or hangs."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and bool(EXCHANGE.search(str(error))))

@@ -28,12 +28,12 @@ def checked(init_from: str) -> str:
 
 
 def is_trial(init_from: str) -> bool:
-    """Whether the value is the id of a trial in a run directory."""
+    """Tell whether the value is the id of a trial in a run directory."""
     return TRIAL.fullmatch(init_from) is not None
 
 
 def fingerprint(init_from: str) -> Any:
-    """What represents it in an identity: the trial's id or the file's sha256. Raises ConfigError if it is missing."""
+    """Return its part of an identity: the trial's id or the file's sha256. Raises ConfigError if it is missing."""
     if init_from == NONE or is_trial(init_from):
         return init_from
     try:

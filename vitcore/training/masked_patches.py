@@ -73,7 +73,7 @@ def corrupted(keys: Tensor, patches: int) -> Tensor:
 
 
 def of_places(x: Tensor, places: Tensor) -> Tensor:
-    """Of x (B, N, D) the rows at `places` (B, M): (B, M, D)."""
+    """Gather the rows of x (B, N, D) at `places` (B, M): (B, M, D)."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 

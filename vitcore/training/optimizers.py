@@ -101,8 +101,7 @@ class AdamW(Optimizer):
 
     numerics = 1
 
-    class Options(Moments):
-        """The options of Adam."""
+    Options = Moments
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
@@ -114,8 +113,7 @@ class Adam(Optimizer):
 
     numerics = 1
 
-    class Options(Moments):
-        """The options of Adam."""
+    Options = Moments
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:

@@ -1,4 +1,4 @@
-"""What a training writes to, and its outcome."""
+"""The interface that a training writes to, and its outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run(Protocol):
         """Called before a first step that compiles the model, which may take a minute."""
 
     def record(self, facts: dict[str, Any]) -> None:
-        """How steps are computed, once that is known: cuda_graph, compile, compile_seconds, compile_failed."""
+        """Record how steps are computed: cuda_graph, compile, compile_seconds, compile_failed."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended. `train_seconds` is of the steps alone: no evaluation, no loading.
+    """The end of a training. `train_seconds` counts steps only, without evaluation and loading.
 
     `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
     objective, with label smoothing and mixed images, averaged since the evaluation before); it is empty unless

@@ -32,7 +32,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
                     self.advance(parameter, parameter.grad, group)
 
     def advance(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """One step of one parameter."""
+        """Take one step of one parameter."""
         (beta1, beta2), lr = group["betas"], group["lr"]
         state = self.state[y] or self.begin(y)
         state["step"] += 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """Of step 0 .. steps - 1: linear warm-up to `lr`, then as the schedule says."""
+    """Return the rate of a step, 0 to steps - 1: linear warm-up to `lr`, then the schedule."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup
@@ -23,18 +23,18 @@ def learning_rate(step: int, config: Config) -> float:
 
 
 class Schedule(Variant):
-    """What becomes of the learning rate after the warm-up."""
+    """Decides the learning rate after the warm-up."""
 
     slot = "schedule"
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
-        """The share of `lr` once `done`, in [0, 1), of the steps after the warm-up are done."""
+        """Return the factor of `lr` after a share `done`, in [0, 1), of the steps that follow the warm-up."""
         raise NotImplementedError
 
 
 class Cosine(Schedule):
-    """Half a cosine that would reach 0 after the last step (arXiv 1608.03983)."""
+    """Decays by half a cosine that reaches 0 after the last step (arXiv 1608.03983)."""
 
     numerics = 1
 
@@ -44,7 +44,7 @@ class Cosine(Schedule):
 
 
 class Linear(Schedule):
-    """Down a line that would reach 0 after the last step (arXiv 2010.11929, Table 3)."""
+    """Decays linearly to 0 after the last step (arXiv 2010.11929, Table 3)."""
 
     numerics = 1
 
@@ -54,7 +54,7 @@ class Linear(Schedule):
 
 
 class Constant(Schedule):
-    """`lr` until the cooldown, which goes down a line (arXiv 2106.04560, section 3.5)."""
+    """Stays at `lr` until a linear cooldown to 0 (arXiv 2106.04560, section 3.5)."""
 
     numerics = 1
 
@@ -70,9 +70,9 @@ class Constant(Schedule):
 
 
 class WarmUpStableDecay(Schedule):
-    """`lr` until the cooldown, which falls as 1 - sqrt(x) of its share x (arXiv 2405.18392, section 3).
+    """Stays at `lr` until a cooldown by 1 - sqrt(x), where x is its share done (arXiv 2405.18392, section 3).
 
-    `constant` has the same with a line.
+    `constant` has a linear cooldown.
     """
 
     numerics = 1

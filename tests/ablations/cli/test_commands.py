@@ -345,20 +345,6 @@ def test_environment_without_torch_has_none(torchless: Path) -> None:
     assert "No module named 'torch'" in done.stderr
 
 
-def test_table_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -> None:
-    """The JSON of the design, key for key."""
-    status, output, _ = ablate("table", "s", "--recipe", "r.yaml", "--json", "--runs", str(finished / "runs"))
-    table = json.loads(output)
-    assert status == 0
-    assert {"study", "recipe", "metric", "baseline", "rows"} <= set(table)
-    assert (table["study"], table["recipe"], table["baseline"]) == ("s", "r", "position=1d")
-    assert set(table["rows"][0]) >= {
-        "arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "published",
-        "params", "flops", "baseline", "n_pairs", "delta_ci95_images", "diverged", "failed", "missing", "notes",
-    }  # fmt: skip
-    assert [row["n"] for row in table["rows"]] == [3, 3]
-
-
 def test_commands_that_print_paths_and_logs_print_json_too(finished: Path, tmp_path: Path, ablate: Ablate) -> None:
     """One object each, with the same paths as without --json; `clean` removes no more for it."""
     runs = tmp_path / "runs"

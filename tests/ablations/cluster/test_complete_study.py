@@ -79,7 +79,7 @@ def test_dry_run_of_a_new_study_writes_nothing(calls: Path, tmp_path: Path, monk
     status, output, errors = called(monkeypatch, *SUBMIT, "--dry-run")
     assert (status, errors) == (0, "")
     assert "# 2 trials in 1 tasks" in output
-    assert "#SBATCH --partition=main" in output
+    assert all(line in output for line in ("#SBATCH --partition=main", "slurm.submission.job"))
     assert files(tmp_path) == before
 
 

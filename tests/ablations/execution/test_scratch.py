@@ -2,10 +2,11 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import synthetic
+from outcomes import Quiet
 
 from ablations.execution import cleaning, runner, slots
 from ablations.execution.launch import Place
@@ -15,13 +16,6 @@ from results import store
 from results.store import lease
 from vitcore.config import Config
 from vitcore.identity import trial_id
-
-
-class Silent:
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
-    def idle(self, slot: int) -> None: ...
-    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
-    def say(self, text: str) -> None: ...
 
 
 def attempt_at(trial: store.Trial) -> store.Attempt:
@@ -109,12 +103,12 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     """By the workers: stopped at once, the checkpoint is there; run again, it is gone and the result is here."""
     one = job(1500)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
-    display = Silent()
+    display = Quiet()
     pool = runner.Pool([one], place, slots.make_slots([one], 1), display)
     display.running = lambda *_: setattr(pool, "stopping", True)  # type: ignore[method-assign]
     assert pool.run(lambda job: None, float("inf")).stopped
     assert list((tmp_path / "scratch" / one.id / "0001").rglob("*.safetensors"))
-    runner.run([one], place, Silent())
+    runner.run([one], place, Quiet())
     state = store.trial(place.runs, one.id).state()
     assert state.status == "finished"
     assert state.attempt is not None

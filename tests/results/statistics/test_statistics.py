@@ -160,15 +160,6 @@ def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
     assert inference.pooled_df([[five[:1]], []]) == 0
 
 
-def test_power_is_as_planned() -> None:
-    """At the resolvable difference, four studies of five reject in the first step of Holm."""
-    n, family = 5, 3
-    effect = inference.resolvable_difference(n, 1.0, family)
-    studies = np.random.default_rng(1).normal(effect, 1.0, (4000, n))
-    rejected = np.mean([(inference.mean(study).p or 1) < 0.05 / family for study in studies])
-    assert rejected == pytest.approx(0.8, abs=3 * math.sqrt(0.16 / 4000))
-
-
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
@@ -207,19 +198,6 @@ def test_what_images_share_is_never_negative() -> None:
     assert inference.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
 
 
-@pytest.mark.parametrize("n", [5, 7, 10, 20])
-def test_repeated_folds_keep_their_coverage(n: int) -> None:
-    """95% intervals hold the truth in 95% of studies; with whole repetitions and without."""
-    rng, studies = np.random.default_rng(n), 400
-    hits = 0
-    for _ in range(studies):
-        rows = folds(n, 400, rng)
-        shared = inference.shared_images_variance(rows, np.arange(n) // 5)
-        low, high = inference.mean(np.nanmean(rows, axis=1), shared).interval() or (0, 0)
-        hits += low <= 0 <= high
-    assert 0.91 <= hits / studies <= 0.99
-
-
 def test_crossed_interval_is_the_two_way_random_model() -> None:
     """SE^2 = s_seed^2/n + s_image^2/m - MSE/(nm), computed from the sums of squares."""
     rng = np.random.default_rng(3)
@@ -244,37 +222,7 @@ def test_crossed_interval_contains_that_of_the_seeds() -> None:
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
 
 
-def test_crossed_interval_covers_other_test_images() -> None:
-    """At least 95% of studies hold the truth, where intervals over seeds alone fail."""
-    rng, studies, hits, seeds_only = np.random.default_rng(5), 400, 0, 0
-    for _ in range(studies):
-        rows = rng.normal(0, 0.25, 300) + rng.normal(0, 0.003, (5, 1)) + rng.normal(0, 0.1, (5, 300))
-        low, high = inference.crossed_mean(rows).interval() or (0, 0)
-        hits += low <= 0 <= high
-        low, high = inference.mean(rows.mean(axis=1)).interval() or (0, 0)
-        seeds_only += low <= 0 <= high
-    assert hits / studies >= 0.93
-    assert seeds_only / studies < 0.8
-
-
 # -- whole studies -----------------------------------------------------------------------------------------------------
-
-
-def null_study(rng: np.random.Generator, arms: int, n: int, images: int) -> list[float]:
-    """Holm's p values of arms that equal their baseline, with unequal spreads and accuracies in steps of 1/images."""
-    seed = rng.normal(0, 0.01, n)  # what pairing shares
-    accuracy = 0.93 + seed + rng.normal(0, 1, (arms + 1, n)) * rng.uniform(0.003, 0.02, (arms + 1, 1))
-    discrete = np.round(accuracy * images) / images
-    p = [inference.mean(discrete[i] - discrete[0]).p for i in range(1, arms + 1)]
-    return [1.0 if value is None else value for value in inference.holm(p, arms)]
-
-
-@pytest.mark.parametrize("images", [360, 10000])
-def test_null_studies_are_rarely_called_different(images: int) -> None:
-    """At most 5% of studies without any true difference call one resolved, but for Monte Carlo error."""
-    rng, studies = np.random.default_rng(6), 2000
-    false = np.mean([min(null_study(rng, 3, 5, images)) < 0.05 for _ in range(studies)])
-    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -375,19 +323,6 @@ def test_simultaneous_level_of_one_contrast_is_that_of_the_t_interval() -> None:
         assert inference.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
 
 
-def test_simultaneous_intervals_hold_all_differences() -> None:
-    """In 95% of studies of seven arms, where marginal ones do in 72 to 77%."""
-    rng, studies, both = np.random.default_rng(8), 150, [0, 0]
-    for _ in range(studies):
-        arms = rng.normal(size=(8, 5))
-        differences = (arms[1:] - arms[0]).T
-        for i, level in enumerate((inference.simultaneous_level([differences]), 0.95)):
-            intervals = [inference.mean(one).interval(level) or (1, 1) for one in differences.T]
-            both[i] += all(low <= 0 <= high for low, high in intervals)
-    assert both[0] / studies >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
-    assert both[1] / studies < 0.85
-
-
 def test_one_value_far_from_the_others_lies_apart() -> None:
     """Of five or more, and only one; not where all samples vary as much."""
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
@@ -411,21 +346,6 @@ def test_partially_overlapping_samples_are_those_of_derrick() -> None:
     found = inference.overlapping(a, b, pairs)
     assert found.value == pytest.approx(b.mean() - a.mean())
     assert (found.se, found.df) == (pytest.approx(se), pytest.approx(df))
-
-
-@pytest.mark.parametrize("correlation", [0.0, 0.9])
-@pytest.mark.parametrize(("a", "b", "pairs"), [(5, 5, 2), (5, 10, 5), (4, 5, 4)])
-def test_partially_overlapping_samples_of_one_mean_are_rarely_called_different(
-    a: int, b: int, pairs: int, correlation: float
-) -> None:
-    """However few pairs there are and however they are correlated."""
-    rng, studies, false = np.random.default_rng(9), 1500, 0
-    for _ in range(studies):
-        shared = math.sqrt(correlation) * rng.normal(size=a + b)
-        own = math.sqrt(1 - correlation) * rng.normal(size=a + b)
-        second = np.concatenate([shared[:pairs], shared[a : a + b - pairs]]) + own[a:]
-        false += (inference.overlapping(shared[:a] + own[:a], second, pairs).p or 1) < 0.05
-    assert false / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
 
 
 def test_samples_that_are_the_same_or_shifted_have_no_interval() -> None:

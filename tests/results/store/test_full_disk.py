@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outcomes import Quiet
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -21,20 +22,6 @@ from vitcore.config import Config
 from vitcore.identity import trial_id
 
 MEGABYTES = 4
-
-
-class Said:
-    """A display that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
-    def idle(self, slot: int) -> None: ...
-    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 class Disk:
@@ -101,9 +88,9 @@ def test_disk_filled_again_and_again_leaves_no_trace(
 ) -> None:
     """Waited for, or interrupted and run again: the weights and curves of a disk that was never full."""
     one = job()
-    runner.run([one], Place(tmp_path / "calm", None), Said())
+    runner.run([one], Place(tmp_path / "calm", None), Quiet())
     monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
-    over, said = threading.Event(), Said()
+    over, said = threading.Event(), Quiet()
     filler = threading.Thread(target=storm, args=(disk, 4, 3.0, over))
     filler.start()
     try:
@@ -119,7 +106,7 @@ def test_disk_filled_again_and_again_leaves_no_trace(
         filler.join()
     assert ended(disk.folder / "runs", one) == ended(tmp_path / "calm", one)
     if patience == "60":
-        assert not any("interrupted" in line for line in said.lines)
+        assert not any("interrupted" in line for line in said.said)
 
 
 def test_run_on_a_full_disk_says_so_and_goes_on_later(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +122,12 @@ def test_run_on_a_full_disk_says_so_and_goes_on_later(disk: Disk, monkeypatch: p
 
     filler = threading.Thread(target=fill)
     filler.start()
-    said = Said()
+    said = Quiet()
     tally = runner.run([one], Place(runs, None), said)
     filler.join()
     assert (tally.done, tally.failed) == ([], {})
     assert "No space left on device" in tally.interrupted[one.id]
-    assert any("waits: no space left on device" in line for line in said.lines)
+    assert any("waits: no space left on device" in line for line in said.said)
     trial = store.trial(runs, one.id)
     assert trial.state().status == "interrupted"
     assert trial.checkpoints(), "the old checkpoint stays"

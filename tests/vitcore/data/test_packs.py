@@ -543,50 +543,35 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: p
     assert (status, errors.startswith("ablate: source nodir: "), "imagefolder" in errors) == (2, True, False)
 
 
+@pytest.mark.parametrize("given", [True, False])
 def test_where_data_lie_has_one_order(
-    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: bool, folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--data-dir, [data] of ablate.toml, the profile, ablate.toml, ABLATE_DATA: each pack gone, the next counts."""
-    monkeypatch.setenv("ABLATE_PACKS", "")
+    """--data-dir, [data] of ablate.toml, the profile, ablate.toml, ABLATE_DATA: each pack gone, the next counts.
+
+    given: a place without its pack is still named, and passed over, by processes too; else it is not named.
+    """
     places = [tmp_path / name for name in ("explicit", "named", "profile", "toml", "environment")]
     for size, place in enumerate(places, 12):
         packed(folder, place, "pets", size=size, crop=size)
-    (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n[data]\npets = "{places[1] / "pets"}"\n')
-    monkeypatch.chdir(tmp_path)
-    for size, place in enumerate(places, 12):
-        for name, value in (("ABLATE_DATA", str(places[4])), ("ABLATE_PACKS", "")):
-            monkeypatch.setenv(name, value)
-        explicit = places[0] if size < 14 else None
-        profile = str(places[2]) if size < 15 else None
-        if size == 14:
-            (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n')
-        if size == 16:
-            (tmp_path / "ablate.toml").unlink()
-        data_folder(explicit, profile)
-        assert describe("pets").image_size == size, place
-        assert named_data({"data": "pets"}, explicit) == {"data": "pets"}
-        shutil.rmtree(place)
-
-
-def test_a_place_without_the_pack_is_passed_over(
-    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All five are given, [data] as a folder that stays empty: the first that has the pack counts, to processes too."""
-    places = [tmp_path / name for name in ("explicit", "named", "profile", "toml", "environment")]
-    for size, place in enumerate(places, 12):
-        packed(folder, place, "pets", size=size, crop=size)
-    (tmp_path / "ablate.toml").write_text(f'data_dir = "{places[3]}"\n[data]\npets = "{places[1] / "pets"}"\n')
+    toml, data_dir = tmp_path / "ablate.toml", f'data_dir = "{places[3]}"\n'
+    toml.write_text(f'{data_dir}[data]\npets = "{places[1] / "pets"}"\n')
     monkeypatch.chdir(tmp_path)
     for size, place in enumerate(places, 12):
         for name, value in (("ABLATE_DATA", str(places[4])), ("ABLATE_PACKS", ""), ("ABLATE_MORE_DATA", "")):
             monkeypatch.setenv(name, value)
+        explicit = places[0] if given or size < 14 else None
+        profile = str(places[2]) if given or size < 15 else None
+        if size >= 14 and not given:
+            toml.write_text(data_dir if size < 16 else "")
         for _ in range(2):  # a command may ask twice
-            data_folder(places[0], str(places[2]))
+            data_folder(explicit, profile)
         assert describe("pets").image_size == size, place
-        assert named_data({"data": "pets"}, places[0]) == {"data": "pets"}
+        assert named_data({"data": "pets"}, explicit) == {"data": "pets"}
         shutil.rmtree(place / "pets")
         (place / "pets").mkdir()
-    with pytest.raises(ConfigError, match=", ".join(f"{places[at]}/pets: no manifest.json" for at in (1, 0, 2, 3, 4))):
+    named = (1, 0, 2, 3, 4) if given else (4,)
+    with pytest.raises(ConfigError, match=", ".join(f"{places[at]}/pets: no manifest.json" for at in named)):
         describe("pets")
 
 

@@ -109,12 +109,6 @@ def test_order_is_pinned() -> None:
 PINNED = [6, 2, 3, 7, 1, 0, 4, 5]
 
 
-def test_epochs_become_steps() -> None:
-    """Epochs count passes over what is trained on, after validation and fraction."""
-    assert digits(epochs=30, batch=32).steps == round(30 * 1437 * 0.9 / 32)
-    assert digits(epochs=30, batch=32, data_fraction=0.1).steps == round(30 * 1437 * 0.9 * 0.1 / 32)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -5,15 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore import Config, ViT
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
-from vitcore.model.pooling import POOLING
-from vitcore.model.position import POSITION, Context
-from vitcore.model.stem import STEM
+from vitcore.model.position import Context
 from vitcore.options import ConfigError
 
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
@@ -63,7 +60,6 @@ def test_gap_without_position_drops_exactly_its_parameters() -> None:
     assert count(Config(model="B/16", pool="gap", position="none", **IMAGENET)) == 86_415_592
 
 
-PARTS = {"position": POSITION, "pool": POOLING, "stem": STEM}
 SMALL = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
 
 
@@ -120,41 +116,6 @@ def test_2d_position_concatenates_column_and_row() -> None:
         row, column = divmod(patch, 4)
         expected = torch.cat([position.x_table[column], position.y_table[row]])
         assert torch.equal(added[patch], expected)
-
-
-@pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
-@pytest.mark.parametrize("patch", [1, 2, 4, 8, 16])
-def test_stem_divides_the_side_by_the_patch(stem: str, patch: int) -> None:
-    """Every stem gives (32 / patch)^2 tokens of the model's width."""
-    with torch.device("meta"):
-        model = ViT(Config(stem=stem, **(SMALL | {"patch": patch})))
-        assert model.stem(torch.empty(2, 3, 32, 32)).shape == (2, (32 // patch) ** 2, 48)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("stem", ["conv", "resnet-small"])
-def test_convolutional_stem_sees_each_image_alone(stem: str) -> None:
-    """No statistic of the batch enters an image's tokens."""
-    model = perturbed(Config(stem=stem, **SMALL)).train()
-    images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
-    torch.testing.assert_close(model(images)[:1], model(images[:1]))
-
-
-def test_initial_values_are_those_of_the_reference() -> None:
-    """Xavier bounds hold for each of q, k and v; biases and head are about 0; tables have deviation 1."""
-    model = ViT(Config(width=96, depth=1, heads=3, image_size=64, channels=3))
-    attention: Any = model.encoder.blocks[0].attention
-    for projection in attention.qkv.weight.chunk(3):
-        bound = math.sqrt(6 / (96 + 96))
-        assert 0.98 * bound < projection.abs().max() <= bound
-    mlp: Any = model.encoder.blocks[0].mlp
-    assert mlp.up.weight.abs().max() <= math.sqrt(6 / (96 + 384))
-    assert 0 < mlp.up.bias.abs().max() < 1e-5
-    assert not model.head.weight.any()
-    assert isinstance(model.class_token, nn.Parameter)
-    assert not model.class_token.any()
-    assert model.position.table.std().item() == pytest.approx(1.0, rel=0.02)
-    assert model.stem.weight.std().item() == pytest.approx(math.sqrt(1 / 48), rel=0.05)
 
 
 def test_flops_equal_the_closed_form() -> None:

@@ -142,19 +142,23 @@ def test_resnet_stem_equals_timm() -> None:
 
 
 @torch.no_grad()
-def test_resnet_stem_sees_each_image_alone() -> None:
+@pytest.mark.parametrize("stem", ["conv", "resnet", "resnet-small"])
+def test_stem_sees_each_image_alone(stem: str) -> None:
     """No statistic of the batch enters an image's tokens."""
-    stem = perturbed(Config(stem="resnet", width=48, depth=1, patch=8, image_size=32, channels=3)).stem.train()
+    tokens = perturbed(Config(stem=stem, width=48, depth=1, patch=8, image_size=32, channels=3)).stem.train()
     images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
-    torch.testing.assert_close(stem(images)[:1], stem(images[:1]))
+    torch.testing.assert_close(tokens(images)[:1], tokens(images[:1]))
 
 
-@pytest.mark.parametrize("patch", [4, 8, 16, 32])
-def test_resnet_stem_divides_the_side_by_the_patch(patch: int) -> None:
-    """It gives (64 / patch)^2 tokens of the model's width, cut after as many stages as that takes."""
+@pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small", "resnet"])
+@pytest.mark.parametrize("patch", [1, 2, 4, 8, 16, 32])
+def test_stem_divides_the_side_by_the_patch(stem: str, patch: int) -> None:
+    """It gives (64 / patch)^2 tokens of the model's width; the papers' ResNet does from patches of 4 on."""
+    if stem == "resnet" and patch < 4:
+        pytest.skip("test_resnet_stem_refuses_what_it_cannot_build")
     with torch.device("meta"):
-        stem = ViT(Config(stem="resnet", patch=patch, image_size=64, channels=3)).stem
-        assert stem(torch.empty(2, 3, 64, 64)).shape == (2, (64 // patch) ** 2, 192)
+        tokens = ViT(Config(stem=stem, patch=patch, image_size=64, channels=3)).stem
+        assert tokens(torch.empty(2, 3, 64, 64)).shape == (2, (64 // patch) ** 2, 192)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import safetensors.torch
 import synthetic
 import torch
 from in_process import called
+from outcomes import Quiet
 from torch import Tensor
 
 from ablations.cluster import bad_nodes
@@ -346,15 +347,6 @@ def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, mo
 
 
 # -- through the worker ------------------------------------------------------------------------------------------------
-
-
-class Quiet:
-    """A display that says nothing."""
-
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
-    def idle(self, slot: int) -> None: ...
-    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None: ...
-    def say(self, text: str) -> None: ...
 
 
 def job(**settings: Any) -> Job:

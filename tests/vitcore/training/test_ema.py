@@ -7,13 +7,11 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from vitcore import Config, train
+from vitcore import Config
 from vitcore.data.splits import load
 from vitcore.training.ema import Average
-from vitcore.training.loop import Training, under
-from vitcore.training.run import Memory
+from vitcore.training.loop import Training
 
 
 def tiny(**settings: Any) -> Config:
@@ -49,19 +47,6 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
     assert state["norm.weight"].tolist() == pytest.approx([expected] * 3, rel=1e-5)
     assert state["norm.num_batches_tracked"] == 299
     assert state["norm.running_mean"][0] == pytest.approx(expected * 10, rel=1e-4)
-
-
-def test_average_equals_torchs() -> None:
-    """After the warm-up it is torch.optim.swa_utils's exponential average."""
-    model = nn.Linear(4, 4)
-    average = Average(model, 0.5)
-    theirs = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
-    theirs.update_parameters(model)  # its first is a copy
-    for step in range(100, 110):
-        nn.init.normal_(model.weight)
-        average.update(average.share(step))
-        theirs.update_parameters(model)
-    torch.testing.assert_close(average.state_dict()["weight"], theirs.module.weight.detach())
 
 
 def test_first_steps_outweigh_the_initial_values() -> None:
@@ -103,14 +88,3 @@ def test_average_changes_no_step() -> None:
         without.advance()
     for one, other in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
         assert torch.equal(one, other)
-
-
-def test_average_is_in_the_checkpoint() -> None:
-    """Stopped at any step and started again: the file of a training never stopped."""
-    whole, halves = Memory(), Memory()
-    train(tiny(ema=0.99), whole)
-    left = iter(range(5))
-    train(tiny(ema=0.99), halves, stop=lambda: next(left, None) is None)
-    assert under("average.", safetensors.torch.load(halves.checkpoint() or b""))
-    train(tiny(ema=0.99), halves)
-    assert halves.weights == whole.weights

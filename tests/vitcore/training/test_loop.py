@@ -1,6 +1,5 @@
 """The loop: bit-exact resume, learning, divergence, schedule, groups."""
 
-import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from vitcore.data.splits import load
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
 from vitcore.training.loop import Training, evaluation_steps
 from vitcore.training.run import Memory
-from vitcore.training.schedules import learning_rate
 
 
 def tiny(**settings: Any) -> Config:
@@ -147,30 +145,10 @@ def test_sixty_images_are_learnt_by_heart() -> None:
     assert outcome.metrics["train_loss"] < 0.02
 
 
-def test_training_that_diverges_says_where() -> None:
-    """A loss that is no number ends the training with the step, and no metrics."""
-    outcome = train(tiny(lr=1e30, steps=20, evaluations=2))
-    assert outcome.status == "diverged"
-    assert outcome.metrics == {}
-    assert outcome.diverged_at_step is not None
-    assert 1 < outcome.diverged_at_step <= 10
-
-
 def test_seed_and_data_are_separate() -> None:
     """Another seed on the same data starts from other weights."""
     one, two = (ViT(tiny(seed=seed, data_seed=0)).encoder.blocks[0] for seed in (0, 1))
     assert not torch.equal(one.mlp.up.weight, two.mlp.up.weight)
-
-
-def test_learning_rate_warms_up_and_follows_a_cosine() -> None:
-    """Linear over the first tenth to lr, lr / 2 in the middle of the rest, almost 0 at the last step."""
-    config = tiny(steps=110, warmup=0.1, lr=1.0)
-    rates = [learning_rate(step, config) for step in range(110)]
-    assert rates[:11] == pytest.approx([(step + 1) / 11 for step in range(11)])
-    assert rates[11] == 1.0
-    assert rates[11 + 33] == pytest.approx(0.5 * (1 + math.cos(math.pi / 3)))
-    assert 0 < rates[-1] < 1e-3
-    assert learning_rate(0, tiny(steps=10, warmup=0.0, lr=1.0)) == 1.0
 
 
 def test_a_step_equals_adamw_written_out() -> None:

@@ -99,7 +99,7 @@ class Learned(Absolute):
 
     @classmethod
     def has_class_row(cls, config: Config) -> bool:
-        """Whether a class token gets a row: at the input, where its width is the position's."""
+        """Tell whether the class token gets a row: at the input, if it has the position's width."""
         options = config.options_of(cls.slot, cls.Options)
         return options.class_row and config.position_at == "input" and options.combine == "add"
 

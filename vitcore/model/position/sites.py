@@ -85,7 +85,7 @@ class Position(Part):
 
 @dataclass(frozen=True)
 class Context:
-    """What all layers of one forward pass share.
+    """The state that all layers of a forward pass share.
 
     grid: rows and columns of the images' patches. prefix: how many tokens stand before the patches. keys (B,): of the
     images, in training (vitcore.keyed_random). shared: what a layer leaves for those after it. The methods apply a site
