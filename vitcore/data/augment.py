@@ -349,14 +349,15 @@ class TrivialAugment(FullRange):
 
 
 class Jitter(Augment.Options):
-    """How far the colours are changed."""
+    """Whether images are flipped, and how far their colours are changed."""
 
+    flip: bool = True  #: Left and right exchanged with probability a half. Not for what has a left and a right.
     #: Brightness, contrast and colour are multiplied by factors of at most 1 plus and at least 1 minus this.
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
 
 
 class ThreeAugment(FullRange):
-    """Flipped with probability a half; gray, solarized or blurred; in other colours (DeiT III: arXiv 2204.07118).
+    """Flipped; gray, solarized or blurred; in other colours (DeiT III: arXiv 2204.07118, section 3).
 
     As `new_data_aug_generator` of https://github.com/facebookresearch/deit: each image has one of the three with equal
     probability, the blur with PIL's radius from 0.1 to 2. Then brightness, contrast and colour change in a random
@@ -370,7 +371,8 @@ class ThreeAugment(FullRange):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.jitter = config.options_of(self.slot, self.Options).jitter
+        options = config.options_of(self.slot, self.Options)
+        self.jitter, self.flips = options.jitter, options.flip
         none = torch.zeros(LEVELS)
         self.operations = [
             Operation(apply, none, False) for apply in (image_ops.gray, image_ops.solarize, image_ops.gaussian_blur)
@@ -384,7 +386,8 @@ class ThreeAugment(FullRange):
         return torch.cat([flips(keys), one, radius, order, decided(STEPS, keys, code("colours"), 3)], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        return super().apply(flip(images.clone(), choices[:, 0], fixed), choices[:, 1:], fixed)
+        images = flip(images.clone(), choices[:, 0], fixed) if self.flips else images
+        return super().apply(images, choices[:, 1:], fixed)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         one = choices[:, 0]
