@@ -86,6 +86,9 @@ class Config(Options):
     # the training
     objective: str = "classification"  #: What is learned.
     init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or a trial by its id.
+    #: A model to learn from as well (arXiv 2012.12877): a trial by its id, in a study a stage, or `timm/NAME:FILE` with
+    #: a `.safetensors` file. The options of `objective=classification` say how.
+    teacher: str = "none"
     steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Optimizer steps.
     batch: Many = 128  #: Images a step. Every batch is full.
     optimizer: str = "adamw"  #: How gradients become updates.

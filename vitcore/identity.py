@@ -14,6 +14,7 @@ from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
 from vitcore.sizes import of_architecture
 from vitcore.training.init_from import fingerprint
+from vitcore.training.teacher import identified
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
@@ -61,6 +62,7 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
     "precision": lambda config: "float32",
     "objective": lambda config: "classification",
     "init_from": lambda config: "none",
+    "teacher": lambda config: "none",
 }
 
 # Raised when a change alters what the rest of vitcore computes; 1 is neutral, as for a field.
@@ -77,6 +79,8 @@ def identity(config: Config) -> dict[str, Any]:
     fields["data"] = describe(config.data).fingerprint
     if "init_from" in fields:
         fields["init_from"] = fingerprint(config.init_from)
+    if "teacher" in fields:
+        fields["teacher"] = identified(config.teacher)
     versions = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
     if config.model:  # which has no part of ours, whatever the fields say
         fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
@@ -126,14 +130,19 @@ def unseeded(config: Config) -> dict[str, Any]:
 
 
 def trial_ids(
-    config: Config, seeds: Iterable[int], data_seed: int | None, starts: Mapping[int, str] | None = None
+    config: Config,
+    seeds: Iterable[int],
+    data_seed: int | None,
+    starts: Mapping[int, str] | None = None,
+    key: str = "init_from",
 ) -> Iterator[str]:
     """The ids of a trial with each of these seeds.
 
-    data_seed: if written in the config; None: equal to the seed, and so neutral. starts: seed -> trial to start from.
+    data_seed: if written in the config; None: equal to the seed, and so neutral. starts: seed -> the trial that the
+    setting `key` names.
     """
     shared = unseeded(config)
     for seed in seeds:
         own = {} if data_seed in (None, seed) else {"data_seed": data_seed}
-        start = {"init_from": starts[seed]} if starts else {}
+        start = {key: starts[seed]} if starts else {}
         yield digest({**shared, "seed": seed, **own, **start})

@@ -17,6 +17,7 @@ from vitcore.model.position import POSITION
 from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
+from vitcore.training import teacher
 from vitcore.training.distributed import check_ranks
 from vitcore.training.init_from import checked
 from vitcore.training.objectives import OBJECTIVE
@@ -38,6 +39,7 @@ def complete_parts(config: Config) -> None:
         check_sizes(config)
     check_fraction(config)
     set_field(config, "init_from", checked(config.init_from))
+    set_field(config, "teacher", teacher.checked(config.teacher))
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     check_names(config)
@@ -50,6 +52,7 @@ def complete_parts(config: Config) -> None:
     for slot, variant in chosen.items():
         config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
         variant.check(config)
+    teacher.check_teacher(config)
     if config.patch_dropout and not config.model:
         check_patch_dropout(config)
     if config.token_merging:

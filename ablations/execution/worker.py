@@ -36,6 +36,7 @@ from vitcore.options import ConfigError
 from vitcore.runtime import memory
 from vitcore.runtime.device import device_of, hardware
 from vitcore.runtime.memory import OutOfMemory
+from vitcore.training.distillation import Trained
 from vitcore.training.init_from import is_trial
 from vitcore.training.loop import train
 from vitcore.training.run import Outcome
@@ -184,22 +185,28 @@ class Worker:
                 config,
                 attempt,
                 data_dir=self.data_dir,
-                parent=self.parent_of(config),
+                parent=self.weights_of(config, "init_from"),
+                teacher=self.teacher_of(config),
                 stop=self.stop,
                 ranks=all_ranks,
             )
 
-    def parent_of(self, config: Config) -> bytes | None:
-        """The verified weights of the parent trial, if any. Raises ConfigError if they are missing."""
-        if not is_trial(config.init_from):
+    def weights_of(self, config: Config, key: str) -> bytes | None:
+        """The verified weights of the trial that a setting names, if any. Raises ConfigError if they are missing."""
+        if not is_trial(name := getattr(config, key)):
             return None
-        trial = store.trial(self.runs, config.init_from)
+        trial = store.trial(self.runs, name)
         if trial.state().status != "finished":
-            raise ConfigError(f"init_from={config.init_from}: no trial of that id has finished in {self.runs}")
+            raise ConfigError(f"{key}={name}: no trial of that id has finished in {self.runs}")
         try:
             return evaluations.winner_weights(trial)
         except ValueError as error:
-            raise ConfigError(f"init_from={config.init_from}: {error}") from None
+            raise ConfigError(f"{key}={name}: {error}") from None
+
+    def teacher_of(self, config: Config) -> Trained | None:
+        """The trial that teaches, if any. Raises ConfigError if its weights are missing."""
+        weights = self.weights_of(config, "teacher")
+        return Trained(store.trial(self.runs, config.teacher).config()["config"], weights) if weights else None
 
     def ensure_device(self, config: Config) -> None:
         """Refuse to fall back to the CPU. Raises NoGpu; RuntimeError if a GPU was there and is lost."""

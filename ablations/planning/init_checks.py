@@ -11,7 +11,8 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.identity import trial_id
 from vitcore.options import ConfigError
-from vitcore.training import init_from, transfer
+from vitcore.training import distillation, init_from, transfer
+from vitcore.training.teacher import parent_of
 
 GO_ON = ("finished", "interrupted", "running")  # states of trials that others may start from once they have finished
 
@@ -20,7 +21,7 @@ def check(config: Config, parent: Config | None) -> None:
     """Raises ConfigError if the weights of the parent trial, or of the file in init_from, do not fit."""
     if parent is not None:
         check_no_leak(config, parent)
-        transfer.check(config, parent)
+        (distillation if parent_of(config) == "teacher" else transfer).check(config, parent)
     elif config.init_from != init_from.NONE and not init_from.is_trial(config.init_from):
         transfer.check(config, read_shapes(config.init_from, init_from.fingerprint(config.init_from)["sha256"]))
 
@@ -36,7 +37,7 @@ def check_no_leak(config: Config, parent: Config) -> None:
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
         raise ConfigError(
-            f"data_seed={config.data_seed}: init_from={config.init_from} was trained on images that this tests: "
+            f"data_seed={config.data_seed}: {named_parent(config)} was trained on images that this tests: "
             f"{parent.data_seed}, as there"
         )
 
@@ -48,11 +49,11 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
     or cannot be started from.
     """
     found: list[Job] = []
-    while init_from.is_trial(config.init_from):
-        trial = store.trial(runs, config.init_from)
+    while link := parent_of(config):
+        trial = store.trial(runs, getattr(config, link))
         state = trial.state()
         if state.status not in GO_ON:
-            raise ConfigError(f"init_from={config.init_from}: {state.status} in {runs}: a finished trial, or a file")
+            raise ConfigError(f"{named_parent(config)}: {state.status} in {runs}: a finished trial, or a file")
         parent = Config(**trial.config()["config"])
         check(config, parent)
         found.insert(0, Job(trial.id, parent.model_dump(), "train", ""))
@@ -60,13 +61,18 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
             break
         if trial_id(parent) != trial.id:
             raise ConfigError(
-                f"init_from={trial.id}: its weights are not in {runs}, and today it would be another trial: its data "
+                f"{named_parent(config)}: its weights are not in {runs}, and today it would be another trial: its data "
                 "or the code of its parts changed"
             )
         config = parent
     else:
         check(config, None)
     return [replace(job, parents=parent_names(found[:place])) for place, job in enumerate(found)]
+
+
+def named_parent(config: Config) -> str:
+    """The setting that names its parent, with the trial's id."""
+    return f"{(link := parent_of(config))}={getattr(config, link)}"
 
 
 def parent_names(before: Sequence[Job]) -> dict[str, str]:

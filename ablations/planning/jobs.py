@@ -135,7 +135,7 @@ def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
                 found[key] = found[key].also(evals)
             elif key is not None:
                 parents = dependencies.parents(entry, stages, seed)
-                start = {"init_from": next(iter(parents))} if parents else {}
+                start = {dependencies.link(entry["config"]): next(iter(parents))} if parents else {}
                 config = entry["config"] | {"seed": seed} | start
                 found[key] = Job(key, config, entry["name"], plan["name"], evals, parents, recorded_cost(entry))
     return list(found.values())

@@ -16,7 +16,7 @@ from ablations.study.confounds import enlarged, footnotes, refuse_undeclared, si
 from ablations.study.contrasts import interactions, settled, tuned
 from ablations.study.design import Arm, Design, at
 from ablations.study.reading import claim_arms
-from ablations.study.stages import Stage, lineage
+from ablations.study.stages import LINKS, Stage, lineage
 from ablations.study.study import Study
 from results import store, units
 from results.names import FIGURES, METRICS
@@ -254,8 +254,8 @@ def departures(design: Design, entry: Arm | Stage) -> Json:
     except ConfigError:
         return {}
     plain["data"] = recipe.get("data", own["data"])
-    own |= {"init_from": entry.parent.name} if entry.parent else {}
-    written = ["steps" if key == "epochs" else key for key in (*entry.settings, "init_from")]
+    own |= {entry.parent.link: entry.parent.name} if entry.parent else {}
+    written = ["steps" if key == "epochs" else key for key in (*entry.settings, *LINKS)]
     mine, its = ({**config, **config["options"]} for config in (own, plain))
     return {key: mine[key] for key in written if key not in HOW_IT_RUNS and key in mine and mine[key] != its.get(key)}
 
@@ -315,17 +315,17 @@ def any_of(own: Any, wanted: Sequence[Any]) -> bool:
 def settings(arm: Arm | Stage) -> Json:
     """The resolved config of an arm or stage without seed (and without data_seed, unless it is written).
 
-    Without init_from if it starts from a stage: each trial starts from the stage's trial of its seed.
+    Without the setting that names a stage: each trial has the stage's trial of its seed.
     """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
-    left_out |= {"init_from"} if arm.parent else set()
+    left_out |= {arm.parent.link} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
 def trials(config: Config, settings: Json, seeds: Sequence[int], parent: Json | None = None) -> list[Json]:
     """The trials of a config, one per seed. parent: the entry that they start from."""
     before = {one["seed"]: one["id"] for one in parent["trials"]} if parent else None
-    ids = trial_ids(config, seeds, settings.get("data_seed"), before)
+    ids = trial_ids(config, seeds, settings.get("data_seed"), before, dependencies.link(settings))
     return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
 
 

@@ -16,6 +16,7 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.options import ConfigError
 from vitcore.training import init_from as origin
+from vitcore.training import teacher
 
 if TYPE_CHECKING:
     from ablations.study.design import Design
@@ -59,6 +60,8 @@ def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | Non
         weights = [*values_of_key(asked, "init_from"), *planned_values(old, "init_from")]
         files = {origin.checked(name) for name in weights if is_file(name)}
         starts = {name: origin.fingerprint(name) for name in sorted(files)}
+        teachers = {*values_of_key(asked, "teacher"), *planned_values(old, "teacher")}
+        starts |= {name: teacher.identified(teacher.checked(name)) for name in sorted(teachers) if is_file(name)}
     except (ConfigError, OSError):
         return ""  # building the plan will say what is wrong
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}

@@ -118,7 +118,8 @@ def started(arm: Arm, baseline: Arm) -> Iterator[str]:
     own = arm.parent.config
     on = f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
     learned = "" if own.objective == "classification" else f", objective {own.objective}"
-    yield f"starts from {arm.parent.name}: {on}{learned}{labels(own, arm.config)}"
+    does = "starts from" if arm.parent.link == "init_from" else "learns from"
+    yield f"{does} {arm.parent.name}: {on}{learned}{labels(own, arm.config)}"
 
 
 def labels(start: Config, own: Config) -> str:
@@ -132,7 +133,8 @@ def labels(start: Config, own: Config) -> str:
 def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
     """The share of the arm's initial weights that equals the baseline's at the same seed, if not all."""
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
-    if own is None or other is None or arm.parent or baseline.parent:
+    parents = (arm.parent, baseline.parent)
+    if own is None or other is None or any(parent and parent.link == "init_from" for parent in parents):
         return
     total = sum(count for count, _ in own.values())
     same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)

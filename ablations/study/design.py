@@ -9,7 +9,7 @@ from typing import Any
 from ablations.study import stages
 from ablations.study.budget import steps_of
 from ablations.study.naming import plan_name
-from ablations.study.reading import axes_of, claim_parts, without_recipe_arm
+from ablations.study.reading import axes_of, claim_parts, starts, without_recipe_arm
 from ablations.study.study import PLACE, RECIPE_ARM, Axis, Recipe, Study, Values
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed
@@ -73,7 +73,7 @@ class Design:
     overrides: Values
 
     def __post_init__(self) -> None:
-        if self.study.stages and stages.FINETUNE not in self.recipe.stages:
+        if self.fine_tunes and stages.FINETUNE not in self.recipe.stages:
             raise ValueError(
                 f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: add to it "
                 "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
@@ -201,7 +201,7 @@ class Design:
         """
         if self.of_a_stage(name):
             return [name, name.partition(".")[2]]
-        return [f"{stages.FINETUNE}.{name}", name] if self.study.stages else [name]
+        return [f"{stages.FINETUNE}.{name}", name] if self.fine_tunes else [name]
 
     @cached_property
     def new_sizes(self) -> list[int]:
@@ -234,18 +234,23 @@ class Design:
         return [f"patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
 
     @cached_property
+    def fine_tunes(self) -> bool:
+        """Whether arms start from stages, as the recipe's `finetune` has it; stages may also teach alone."""
+        return any(key == "init_from" and value in self.study.stages for key, value in starts(self.study))
+
+    @cached_property
     def base(self) -> Values:
         """Settings of all arms: defaults < recipe < its own arm < baseline < command line.
 
-        If there are stages, `finetune` comes before the recipe's arm. A plain setting of the command line applies to
-        all stages; a stage's own comes after it.
+        If arms start from stages, `finetune` comes before the recipe's arm. A plain setting of the command line applies
+        to all stages; a stage's own comes after it.
         """
         begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
             return merge(self.recipe.config, begun, self.study.baseline, self.overrides)
         said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
         rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
-        last = self.recipe.stages[stages.FINETUNE]
+        last = self.recipe.stages[stages.FINETUNE] if self.fine_tunes else {}
         return merge(self.recipe.config, last, begun, self.study.baseline, rest, mine)
 
     @cached_property
@@ -268,7 +273,7 @@ class Design:
     def on_its_data(self) -> bool:
         """Whether baseline and stages use the data that the recipe gives them."""
         config, said = self.recipe.config, self.recipe.stages
-        pairs = [(self.base, said[stages.FINETUNE] if self.study.stages else {})]
+        pairs = [(self.base, said[stages.FINETUNE] if self.fine_tunes else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
         return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
 

@@ -102,11 +102,12 @@ def written(study: Study) -> list[str]:
     return [key for layer in [*layers, *named_settings(study)] for key in layer]
 
 
-def starts(study: Study) -> list[Any]:
-    """All values of init_from in the study."""
+def starts(study: Study) -> list[tuple[str, Any]]:
+    """The settings that may name a stage, each with its values in the study."""
     layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
-    axes = [values for axis in axes_of(study) if isinstance(values := axis.get("init_from"), list)]
-    return [*itertools.chain(*axes), *(layer["init_from"] for layer in layers if "init_from" in layer)]
+    lists = [(key, axis[key]) for axis in axes_of(study) for key in stages.LINKS if isinstance(axis.get(key), list)]
+    found = [(key, value) for key, values in lists for value in values]
+    return [*found, *((key, layer[key]) for layer in layers for key in stages.LINKS if key in layer)]
 
 
 def named_settings(study: Study) -> list[Values]:

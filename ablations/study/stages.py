@@ -3,6 +3,7 @@
 stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of its children
 baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
 curves: {pretrain.data_fraction: axis}     a stage's setting may vary; each of its trials runs once
+baseline: {teacher: {stage: large}}        a stage may teach as well: it then has a model of its own, the recipe's
 
 On the command line `lr=1e-3` applies to arms and all stages, `pretrain.lr=1e-3` to that stage and `finetune.lr=1e-3`
 to the arms.
@@ -19,9 +20,11 @@ from typing import Any
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import of_architecture
-from vitcore.training.init_from import checked
+from vitcore.training import init_from, teacher
 
 Values = dict[str, Any]
+CHECKED = {"init_from": init_from.checked, "teacher": teacher.checked}
+LINKS = tuple(CHECKED)  # the settings that may name a stage
 FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages
 NAME = re.compile("[a-z][a-z0-9-]*")
 HEAD = ("head", "head_init")  # what a stage keeps to itself
@@ -31,7 +34,7 @@ HEAD = ("head", "head_init")  # what a stage keeps to itself
 class Stage:
     """A trial that others start from, before a seed is set. name: includes what the study varies in it.
 
-    own: the settings written for this stage alone.
+    own: the settings written for this stage alone. link: the setting by which its children name it.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Stage:
     settings: Values
     parent: Stage | None
     own: frozenset[str] = frozenset()
+    link: str = "init_from"
 
     def trial(self, seed: int) -> Config:
         """The config of one trial; it starts from its parent's trial of the same seed."""
@@ -57,7 +61,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
     """The config of one trial; it starts from its parent's trial of the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
-    start = {"init_from": trial_id(parent.trial(seed))} if parent else {}
+    start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
     return Config(**merge(settings, {"seed": seed}, start))
 
 
@@ -74,12 +78,12 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """The value of a setting, also of a stage's ('pretrain.lr'); of init_from the stage; None if not set."""
+    """The value of a setting, also of a stage's ('pretrain.lr'); the stage of one that names it; None if not set."""
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
         if stage.stage == name:
             return value(stage.config, stage.parent, rest)
-    if key == "init_from" and parent is not None:
+    if parent is not None and key == parent.link:
         return parent.stage
     return config.options.get(key) if "." in key else getattr(config, key)
 
@@ -105,25 +109,28 @@ class Stages:
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
-        name = mine.get("init_from")
-        if name not in self.own:
+        links = [key for key in LINKS if mine.get(key) in self.own]
+        if not links:
             return mine, None
+        name = str(mine[links[0]])
+        if len(links) > 1:
+            raise ValueError(f"init_from={name}, teacher={mine['teacher']}: one of both may be a stage")
         if name in after:
-            raise ValueError(f"stages: {' starts from '.join([*after, str(name)])}")
-        rest = {key: value for key, value in mine.items() if key != "init_from"}
-        return rest, self.stage(str(name), rest, written, (*after, str(name)))
+            raise ValueError(f"stages: {' starts from '.join([*after, name])}")
+        rest = {key: value for key, value in mine.items() if key != links[0]}
+        return rest, self.stage(name, links[0], rest, written, (*after, name))
 
-    def stage(self, name: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """The stage that a trial with the settings `child` starts from; it gets that trial's model."""
-        body = {key: value for key, value in child.items() if is_body(key)}
+    def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
+        """The stage that a trial with the settings `child` starts from, and gets that trial's model; or its teacher."""
+        body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
         changed = {key: value for key, value in of_stage(name, written)}
-        base = {key: value for key, value in self.base.items() if key != "init_from"}
+        base = {key: value for key, value in self.base.items() if key not in LINKS}
         settings, parent = self.start(merge(base, body, self.own[name], changed), written, after)
         said = {key: body[key] for key in self.varied if key in body and key not in changed}
         said |= {key: changed[key] for key, _ in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
         label = ",".join([name, *(f"{key}={value}" for key, value in said.items())])
         own = frozenset(changed) | (frozenset(self.own[name]) - frozenset(self.shared))
-        return Stage(label, name, settings, parent, own)
+        return Stage(label, name, settings, parent, own, link)
 
 
 def is_body(key: str) -> bool:
@@ -136,7 +143,7 @@ def reaches(key: str) -> bool:
 
     The model always comes from the stage's children.
     """
-    return key not in ("model", "init_from") and not is_body(key)
+    return key not in ("model", *LINKS) and not is_body(key)
 
 
 def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -159,10 +166,10 @@ def plain_starts(content: Any) -> Any:
     return [plain_starts(one) for one in content] if isinstance(content, list) else content
 
 
-def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[Any], path: object) -> None:
+def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tuple[str, Any]], path: object) -> None:
     """Check that stages have valid names and settings, and that what arms start from exists.
 
-    keys: all settings that the study writes; starts: all its values of init_from. Raises ValueError.
+    keys: all settings that the study writes; starts: those that may name a stage, with values. Raises ValueError.
     """
     reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
     for name in stages:
@@ -171,10 +178,10 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[An
     for key in keys:
         if key.partition(".")[0] in stages:
             check_setting(key, f"{path}: ")
-    for start in starts:
+    for key, start in starts:
         if start not in stages:
             try:
-                checked(str(start))
+                CHECKED[key](str(start))
             except ValueError as error:
                 known = f"; stages are {listed(stages)}" if stages else ""
                 raise ValueError(f"{path}: {error}{known}{nearest(start, stages)}") from None

@@ -29,7 +29,8 @@ class Study(Options):
     question: str  #: What the study asks. It is the title of its table and figure.
     source: str = ""  #: Where the question comes from.
     found: str = ""  #: What the source found.
-    #: Trials that arms start from by `init_from: {stage: NAME}`, as in `pretrain: {steps: 1000}`. Each is trained once.
+    #: Trials that arms start from by `init_from: {stage: NAME}`, as in `pretrain: {steps: 1000}`, or learn from by
+    #: `teacher: {stage: NAME}`. Each is trained once.
     stages: dict[str, Values] = {}
     baseline: Values  #: The settings that every arm is compared with, on top of the recipe's.
     recipe_arm: str = ""  #: The recipe's own arm that the baseline begins with.

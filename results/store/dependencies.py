@@ -139,6 +139,11 @@ def lineage(entry: Json, stages: Mapping[str, Json]) -> Iterator[Json]:
         entry = parent
 
 
+def link(config: Json) -> str:
+    """The setting by which trials with parents name the nearest one: the one that is left out of their config."""
+    return "teacher" if "init_from" in config else "init_from"
+
+
 def parents(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
     """The parents with this seed, nearest first: id -> name."""
     return {seeds(one)[seed]: one["name"] for one in lineage(entry, stages)}

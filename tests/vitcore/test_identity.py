@@ -55,6 +55,7 @@ def test_every_other_field_is_identity() -> None:
         "mix_prob": 0.5, "mix_switch_prob": 0.2,
         "ema": 0.99, "precision": "bf16", "position_at": "every-layer",
         "objective": "masked-patch", "init_from": "0123456789ab",
+        "teacher": "0123456789ab",
     }  # fmt: skip
     assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
     needed = {  # what they are settings of

@@ -62,6 +62,7 @@ TORCHVISION = {
 }
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
 TIMM_HAS = {
+    "objective.token": (False,),
     "position": ("none", "1d"),
     "position_at": ("", "input"),
     "position.combine": ("add",),
@@ -74,6 +75,7 @@ TIMM_HAS = {
     "token_merging": (0,),
 }
 TORCHVISION_HAS = {
+    "objective.token": (False,),
     "channels": (3,),
     "position": ("1d",),
     "position_at": ("input",),

@@ -78,14 +78,14 @@ class ViT(Initial):
         """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
         x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
         x = self.patch_dropout(x, context.keys)
-        prefix = []
-        if self.class_token is not None:
-            prefix.append(self.position.class_token(self.class_token))
-        if self.registers is not None:
-            prefix.append(self.registers)
-        if prefix:
+        if prefix := self.prefix_tokens():
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
         return self.dropout(x, context.keys)
+
+    def prefix_tokens(self) -> list[Tensor]:
+        """The tokens before the patches, each (1, n, D): class token, registers."""
+        class_token = [] if self.class_token is None else [self.position.class_token(self.class_token)]
+        return class_token if self.registers is None else [*class_token, self.registers]
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:

@@ -32,7 +32,7 @@ def is_trial(init_from: str) -> bool:
     return TRIAL.fullmatch(init_from) is not None
 
 
-def fingerprint(init_from: str) -> Any:
+def fingerprint(init_from: str, key: str = "init_from") -> Any:
     """Return its part of an identity: the trial's id or the file's sha256. Raises ConfigError if it is missing."""
     if init_from == NONE or is_trial(init_from):
         return init_from
@@ -40,7 +40,7 @@ def fingerprint(init_from: str) -> Any:
         about = os.stat(init_from)
         return {"sha256": sha256(init_from, about.st_size, about.st_mtime_ns)}
     except OSError as error:
-        raise ConfigError(f"init_from={init_from}: {error.strerror}") from None
+        raise ConfigError(f"{key}={init_from}: {error.strerror}") from None
 
 
 @cache  # once a file: a plan asks for every trial

@@ -32,6 +32,7 @@ from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
 from vitcore.training import checkpoint
+from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.run import Memory, Outcome, Run, Status
@@ -54,6 +55,7 @@ def train(
     *,
     data_dir: Path | None = None,
     parent: bytes | None = None,
+    teacher: Trained | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
     ranks: Alone = ALONE,
@@ -61,7 +63,7 @@ def train(
     """Train `config`, from the run's newest checkpoint if there is one, until the end or until `stop()`.
 
     run: receives metrics, checkpoints and weights; without one, only the outcome is kept.
-    parent: weights of the trial that `init_from` names, as safetensors.
+    parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
     checkpoint_seconds: time between checkpoints, stretched so that they take at most 2% of the time; 0 saves one
     before every step.
     ranks: the `config.gpus` processes that make this call together; `run` and `parent` of the first one count.
@@ -75,7 +77,7 @@ def train(
             check_memory(dict(config), measure(config), capacity(torch_device(config)))
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.told(lambda: parent))
-        make = partial(Training, config, data, start, ranks)
+        make = partial(Training, config, data, start, ranks, teacher_for(config, data, ranks, teacher))
         suspicion: Suspicion | None = None
         while True:
             training = begin(make, run, suspicion)
@@ -148,9 +150,16 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 class Training:
     """The state of a training and its step. A checkpoint holds the whole state."""
 
-    def __init__(self, config: Config, data: Data, start: Weights | None = None, ranks: Alone = ALONE) -> None:
+    def __init__(
+        self,
+        config: Config,
+        data: Data,
+        start: Weights | None = None,
+        ranks: Alone = ALONE,
+        teacher: Teacher | None = None,
+    ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
-        self.train_step = TrainStep(config, data, start, ranks)
+        self.train_step = TrainStep(config, data, start, ranks, teacher)
         self.goal, self.model = self.train_step.goal, self.train_step.model
         self.optimizer = self.train_step.optimizer
         self.part = ranks.part(config.batch)

@@ -6,15 +6,17 @@ Shapes: B images, C channels, P patch, N patches, M of them corrupted or masked.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import Keys, image_keys
+from vitcore.model.distilled import DistilledViT
 from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
@@ -92,14 +94,21 @@ class Classification(Objective):
         #: Binary cross-entropy treats each class separately; all classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
         loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
+        #: Of a `teacher`: the class that it gives, or its probabilities (arXiv 2012.12877, section 4).
+        distillation: Literal["hard", "soft"] = "hard"
+        alpha: Annotated[float, Field(ge=0, le=1)] = 0.5  #: Share of the teacher in the loss.
+        tau: Annotated[float, Field(gt=0)] = 1.0  #: Temperature of soft distillation. The paper's is 3, with alpha 0.1.
+        #: Whether a token of its own, with a head of its own, learns from the teacher. Evaluations average both heads.
+        #: Without a teacher it learns the labels: the paper's two class tokens.
+        token: bool = False
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.binary = config.options_of(self.slot, self.Options).loss == "binary-cross-entropy"
+        self.options = config.options_of(self.slot, self.Options)
 
     @classmethod
     def model(cls, config: Config) -> ViT:
-        return ViT(config)
+        return DistilledViT(config) if config.options_of(cls.slot, cls.Options).token else ViT(config)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,7 +118,22 @@ class Classification(Objective):
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        if not self.binary:
+        """Of both heads with their shares, where there are two: logits (B, 2, classes)."""
+        if logits.ndim == 2:
+            return self.label_loss(logits, targets)
+        own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
+        return own * (1 - self.options.alpha) + other * self.options.alpha
+
+    def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
+        """Of the labels, and of a teacher's logits (B, classes), which the second head learns where there are two."""
+        own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
+        options = self.options
+        taught = distillation_loss(other, teacher, options.distillation == "soft", options.tau)
+        return self.label_loss(own, targets) * (1 - options.alpha) + taught * options.alpha
+
+    def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Of the labels (B,), or of their shares (B, classes) in mixed images."""
+        if self.options.loss == "cross-entropy":
             return super().loss(logits, targets)
         present = F.one_hot(targets, self.config.classes) if targets.ndim == 1 else targets > 0
         smoothing = self.config.label_smoothing
@@ -118,6 +142,19 @@ class Classification(Objective):
 
     def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         return F.cross_entropy(answers, targets).item(), answers.argmax(dim=1) == targets
+
+
+def distillation_loss(logits: Tensor, teacher: Tensor, soft: bool, tau: float) -> Tensor:
+    """The mean over images of what a student's logits (B, classes) miss of its teacher's.
+
+    Hard: cross-entropy with the class that the teacher gives (arXiv 2012.12877, equation 3). Soft: tau^2 KL(teacher |
+    student) at temperature tau (equation 2, in the direction of arXiv 1503.02531 and facebookresearch/deit, which also
+    divides by the classes).
+    """
+    if not soft:
+        return F.cross_entropy(logits, teacher.argmax(dim=1))
+    student, wanted = (F.log_softmax(some / tau, dim=1) for some in (logits, teacher))
+    return F.kl_div(student, wanted, reduction="batchmean", log_target=True) * tau**2
 
 
 class MaskedPatch(Objective):

@@ -28,7 +28,7 @@ from vitcore.runtime.cuda_graph import aside, capture, without_waiting
 from vitcore.runtime.device import in_precision, sent
 from vitcore.runtime.memory import out_of_memory
 from vitcore.training.ema import Average
-from vitcore.training.objectives import OBJECTIVE
+from vitcore.training.objectives import OBJECTIVE, Classification
 from vitcore.training.optimizers import OPTIMIZER, optimizer, set_rate
 from vitcore.training.schedules import learning_rate
 from vitcore.training.transfer import Weights, take_over
@@ -36,6 +36,7 @@ from vitcore.training.transfer import Weights, take_over
 if TYPE_CHECKING:
     from vitcore.config import Config
     from vitcore.data.splits import Data
+    from vitcore.training.distillation import Teacher
     from vitcore.training.distributed import Alone
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
@@ -86,9 +87,11 @@ class TrainStep:
     facts: how steps are computed (compiled, graph or the reason against it), for `env.json`; the loop empties it.
     """
 
-    def __init__(self, config: Config, data: Data, start: Weights | None, ranks: Alone) -> None:
+    def __init__(
+        self, config: Config, data: Data, start: Weights | None, ranks: Alone, teacher: Teacher | None = None
+    ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
-        self.goal = OBJECTIVE[config.objective](config)
+        self.goal, self.teacher = OBJECTIVE[config.objective](config), teacher
         self.model: Model = ranks.prepared(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
@@ -223,7 +226,10 @@ class TrainStep:
     def objective(self, batch: Batch) -> Tensor:
         """Return the mean loss over the images of `batch`."""
         outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
-        return self.goal.loss(outputs, batch.targets)
+        if self.teacher is None:
+            return self.goal.loss(outputs, batch.targets)
+        assert isinstance(self.goal, Classification), "no other objective has a teacher"
+        return self.goal.distilled_loss(outputs, batch.targets, in_precision(self.config, self.teacher, batch.images))
 
     def move(self) -> None:
         """Clip the gradients' global norm; take the optimizer's step; average."""

@@ -110,6 +110,73 @@ def test_a_plan_says_where_arms_and_stages_are_not_as_the_recipe(tmp_path: Path)
     assert [stage["departures"] for stage in made["stages"]] == [{"steps": 7, "label_smoothing": 0.1}]
 
 
+TAUGHT = """
+question: Does a larger teacher help?
+stages: {large: {width: 24, steps: 6}}
+baseline: {teacher: none}
+arms:
+  hard: {teacher: {stage: large}}
+  token: {teacher: {stage: large}, pool: cls, objective.token: true}
+"""
+
+
+def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Path) -> None:
+    """The recipe's settings and its own, none of its students'; students have the recipe's, not `finetune`'s."""
+    made = plan(tmp_path, TAUGHT)
+    (large,) = made["stages"]
+    own = large["config"]
+    assert (large["name"], own["width"], own["steps"], own["pool"]) == ("large", 24, 6, "gap")
+    baseline, hard, token = made["arms"]
+    assert [arm["parent"] for arm in made["arms"]] == ["", "large", "large"]
+    assert (hard["config"]["optimizer"], hard["config"]["width"]) == ("adamw", 16)
+    assert (baseline["config"]["teacher"], "teacher" in hard["config"]) == ("none", False)
+    assert token["params"] - hard["params"] == 16 + 16 + (16 + 1) * 10 + 16  # two tokens, a row, a head
+    for job in (job for job in jobs_of([made]) if job.arm in ("hard", "token")):
+        teacher = Config(**{**own, "seed": job.config["seed"]})
+        assert (list(job.parents), job.config["teacher"]) == ([trial_id(teacher)], trial_id(teacher))
+        assert trial_id(Config(**job.config)) == job.id
+    assert hard["notes"][-1] == "learns from large: 6 steps of 16 images of digits at 8 px"
+    grown = planning.grown(made, planning.build(design(tmp_path, TAUGHT.replace("  hard:", "  harder:")), [0, 1, 2]))
+    left = next(arm for arm in grown["arms"] if arm["name"] == "hard")
+    assert left["trials"] == next(arm for arm in grown["arms"] if arm["name"] == "harder")["trials"]
+    assert len(left["trials"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{stage: large}, pool", "{stage: big}, pool", "teacher=big: none, the id of a trial.*stages are large"),
+        ("large: {width: 24", "large: {image_size: 16", "sees image_size=16, its student 8"),
+        ("large: {width: 24", "large: {objective: masked-patch", "was trained with objective=masked-patch"),
+        ("hard: {", "hard: {init_from: {stage: large}, ", "one of both may be a stage"),
+    ],
+)
+def test_teachers_that_cannot_be_are_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    """One line before anything trains."""
+    with pytest.raises(ValueError, match=said):
+        plan(tmp_path, TAUGHT.replace(old, new))
+
+
+def test_students_learn_from_their_seeds_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run` trains the teachers, then their students; `train teacher=ID` is a trial of the same kind."""
+    design(tmp_path, TAUGHT)
+    runs = ["--runs", str(tmp_path / "runs")]
+    words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), *runs]
+    code, _, errors = called(monkeypatch, "run", *words, "--seeds", "1")
+    assert code == 0, errors
+    made = store.read_json(tmp_path / "runs/studies/s@r/plan.json")
+    jobs = {job.arm: job for job in jobs_of([made])}
+    assert all(store.trial(tmp_path / "runs", job.id).state().status == "finished" for job in jobs.values())
+    alone = {key: value for key, value in jobs["token"].config.items() if key not in ("seed", "options")}
+    settings = [f"{key}={value}" for key, value in alone.items() if key not in ("model", "position_at", "data_seed")]
+    code, output, errors = called(monkeypatch, "train", *settings, "objective.token=true", *runs, "--json")
+    assert code == 0, errors
+    assert json.loads(output)["id"] == jobs["token"].id
+    code, _, errors = called(monkeypatch, "train", f"teacher={jobs['large'].id}", "seed=1", *runs, "--json")
+    assert code == 2
+    assert "data_seed=1: teacher=" in errors
+
+
 def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path) -> None:
     """A partial table is a balanced one, and nothing is asked for before what it starts from."""
     jobs = jobs_of([plan(tmp_path)])

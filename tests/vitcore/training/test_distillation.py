@@ -1,0 +1,226 @@
+"""Distillation against timm's task and the closed forms, DeiT's model against timm's, and training with a teacher."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torch.nn.functional as F
+from timm.task.token_distillation import TokenDistillationTask
+from torch import Tensor, nn
+
+from vitcore import Config, ViT, to_timm, train
+from vitcore.data.splits import load
+from vitcore.identity import identity, trial_id
+from vitcore.model.build import build
+from vitcore.options import ConfigError
+from vitcore.training.distillation import Trained, teacher_for
+from vitcore.training.distributed import ALONE
+from vitcore.training.loop import Training
+from vitcore.training.objectives import Classification
+from vitcore.training.run import Memory
+
+TEACHER = "0123456789ab"
+
+
+def tiny(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "steps": 4, "batch": 16}
+    return Config(**(defaults | {"evaluations": 2} | settings))
+
+
+def with_token(**settings: Any) -> Config:
+    return tiny(**{"objective.token": True}, **settings)
+
+
+def logits(*shape: int) -> Tensor:
+    return 3 * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+class Answers(nn.Module):
+    """A model of timm's kind that gives these logits to whatever images."""
+
+    pretrained_cfg = {"mean": (0.0,), "std": (1.0,)}
+    num_classes, in_chans, distilled_training = 10, 1, False
+
+    def __init__(self, given: Tensor | tuple[Tensor, Tensor]) -> None:
+        super().__init__()
+        self.given = given
+
+    def set_distilled_training(self, enable: bool = True) -> None:
+        self.distilled_training = enable
+
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        return self.given
+
+
+@pytest.mark.parametrize(("kind", "tau", "alpha"), [("hard", 1.0, 0.5), ("soft", 3.0, 0.1), ("soft", 1.0, 0.5)])
+def test_loss_of_both_heads_equals_timms(kind: str, tau: float, alpha: float) -> None:
+    """The class head learns the labels, the other the teacher; timm's TokenDistillationTask on the same logits."""
+    both, taught, labels = logits(6, 2, 10), logits(6, 10), torch.arange(6)
+    task = TokenDistillationTask(
+        Answers((both[:, 0], both[:, 1])), Answers(taught), nn.CrossEntropyLoss(), distill_type=kind, temperature=tau,
+        task_loss_weight=1 - alpha, distill_loss_weight=alpha, verbose=False,
+    )  # fmt: skip
+    options = {"objective.distillation": kind, "objective.tau": tau, "objective.alpha": alpha}
+    ours = Classification(with_token(**options)).distilled_loss(both, labels, taught)
+    torch.testing.assert_close(ours, task(torch.zeros(6, 1, 8, 8), labels)["loss"].double(), rtol=1e-6, atol=1e-6)
+
+
+def test_soft_distillation_is_its_closed_form() -> None:
+    """Without a token one head learns both: (1 - alpha) CE + alpha tau^2 sum p log(p / q), at temperature tau."""
+    own, taught, labels = logits(5, 10), logits(5, 10) + 1, torch.arange(5)
+    options = {"objective.distillation": "soft", "objective.tau": 2.0, "objective.alpha": 0.3}
+    expected = 0.0
+    for x, t, label in zip(own.tolist(), taught.tolist(), labels.tolist(), strict=True):
+        q, p = ([math.exp(v / 2) / sum(math.exp(w / 2) for w in some) for v in some] for some in (x, t))
+        cross_entropy = -(x[label] - math.log(sum(math.exp(v) for v in x)))
+        expected += 0.7 * cross_entropy + 0.3 * 4 * sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+    ours = Classification(tiny(**options)).distilled_loss(own, labels, taught)
+    assert ours.item() == pytest.approx(expected / 5, rel=1e-9)
+
+
+def test_without_a_teacher_two_class_tokens_learn_the_labels() -> None:
+    """Each with its share, also of mixed images and with binary cross-entropy."""
+    both, shares = logits(6, 2, 10), logits(6, 10).softmax(1)
+    for loss in ("cross-entropy", "binary-cross-entropy"):
+        goal = Classification(with_token(**{"objective.alpha": 0.2, "objective.loss": loss}))
+        expected = 0.8 * goal.loss(both[:, 0], shares) + 0.2 * goal.loss(both[:, 1], shares)
+        torch.testing.assert_close(goal.loss(both, shares), expected)
+
+
+@pytest.mark.parametrize("final_norm", ["before", "after"])
+def test_model_is_timms_distilled_one(final_norm: str) -> None:
+    """Both heads' logits in training, their mean in evaluation; timm's distillation token has a position of zero."""
+    config = with_token(final_norm=final_norm, image_size=8)
+    ours = build(config).double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.1)
+    theirs = timm.models.deit.VisionTransformerDistilled(
+        img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=16, depth=2, num_heads=2, weight_init="skip",
+        fc_norm=False,
+    ).double()  # fmt: skip
+    plain = ViT(tiny(final_norm="before")).double()
+    own = ours.state_dict()
+    plain.load_state_dict({name: own[name] for name in plain.state_dict()})
+    weights = to_timm(plain).state_dict()
+    row, *patches = weights["pos_embed"][0]
+    weights["pos_embed"] = torch.stack([row, torch.zeros_like(row), *patches])[None]
+    weights |= {"dist_token": own["objective.token"], "head_dist.weight": own["head.distillation.weight"]}
+    theirs.load_state_dict(weights | {"head_dist.bias": own["head.distillation.bias"]})
+    theirs.set_distilled_training(True)
+    for model in (ours, theirs):
+        for norm in (one for one in model.modules() if isinstance(one, nn.LayerNorm)):
+            norm.eps = 1e-6
+    images = torch.randn(3, 1, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(ours.train()(images), torch.stack(theirs.train()(images), dim=1))
+    torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    """A teacher: another model, trained on the same data."""
+    config, run = tiny(width=8, pool="gap", steps=30), Memory()
+    train(config, run)
+    assert run.weights is not None
+    return Trained(config.model_dump(), run.weights)
+
+
+def test_training_asks_the_teacher_about_the_mixed_images(trained: Trained) -> None:
+    """The loss of a step is that of its batch and of what the teacher says of the same images; it stays as it is."""
+    config = with_token(teacher=TEACHER, mixup=0.8, augment="crop", **{"augment.pad": 1, "objective.alpha": 0.7})
+    data = load(config)
+    training = Training(config, data, teacher=teacher_for(config, data, ALONE, trained))
+    batch = training.batch()
+    teacher = build(Config(**trained.config))
+    teacher.load_state_dict(safetensors.torch.load(trained.weights))
+    said = teacher.eval()(batch.images).argmax(dim=1)
+    own, other = training.model.train()(batch.images).unbind(1)
+    expected = 0.3 * F.cross_entropy(own, batch.targets) + 0.7 * F.cross_entropy(other, said)
+    training.advance()
+    assert training.losses[0].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert training.train_step.teacher is not None
+    for name, values in training.train_step.teacher.model.state_dict().items():
+        assert torch.equal(values, teacher.state_dict()[name])
+    assert not any("teacher" in name for name in training.state())
+
+
+@pytest.mark.parametrize("settings", [{"objective.token": True}, {"objective.distillation": "soft", "micro_batch": 5}])
+def test_distilled_training_resumes_bit_exactly(trained: Trained, settings: dict[str, Any]) -> None:
+    """Stopped in the middle and started again with the same teacher."""
+    config, once, twice, left = tiny(teacher=TEACHER, **settings), Memory(), Memory(), iter(range(2))
+    train(config, once, teacher=trained)
+    train(config, twice, teacher=trained, stop=lambda: next(left, None) is None)
+    train(config, twice, teacher=trained)
+    assert once.weights == twice.weights
+
+
+def test_evaluations_average_both_heads(trained: Trained) -> None:
+    """The test accuracy is that of the mean of both heads' logits."""
+    config, run = with_token(teacher=TEACHER, steps=20), Memory()
+    outcome = train(config, run, teacher=trained)
+    model, data = build(config), load(config)
+    assert run.weights is not None
+    model.load_state_dict(safetensors.torch.load(run.weights))
+    own, other = model.train()(data.standardise(data.test.pixels)).unbind(1)
+    right = (((own + other) / 2).argmax(1) == data.test.labels).float().mean().item()
+    assert outcome.metrics["test_accuracy"] == pytest.approx(right, abs=1e-6)
+
+
+def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
+    """It sees pixels from 0 to 1 with the mean and deviation of its own config; the file's hash is its identity."""
+    model = timm.create_model("test_resnet", num_classes=10, in_chans=1)
+    path = tmp_path / "weights.safetensors"
+    safetensors.torch.save_file(model.state_dict(), path)
+    config = tiny(teacher=f"timm/test_resnet:{path}")
+    data = load(config)
+    teacher = teacher_for(config, data, ALONE, None)
+    pixels = data.train.pixels[:4]
+    mean, std = (sum(model.pretrained_cfg[key]) / 3 for key in ("mean", "std"))
+    with torch.no_grad():
+        expected = model.eval()((pixels.float() / 16 - mean) / std)
+        assert teacher is not None
+        torch.testing.assert_close(teacher(data.standardise(pixels)), expected, rtol=1e-4, atol=1e-4)
+    before = trial_id(config)
+    assert identity(config)["teacher"]["model"] == "test_resnet"
+    model.get_parameter("fc.bias").data.add_(1)
+    safetensors.torch.save_file(model.state_dict(), path)
+    assert trial_id(config) != before
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(path.read_bytes())
+    assert trial_id(config) == trial_id(tiny(teacher=f"timm/test_resnet:{copy}"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"teacher": "big"}, "teacher=big: none, the id of a trial"),
+        ({"teacher": "timm/resnet18"}, "teacher=timm/resnet18: none, the id of a trial"),
+        ({"teacher": TEACHER, "objective": "masked-patch"}, "objective=masked-patch has no classes to teach"),
+        ({"teacher": TEACHER, "init_from": "ba9876543210"}, "init_from=ba9876543210 is a trial too: one of both"),
+        ({"objective.token": True, "pool": "layers"}, "pool=layers reads every layer's class token alone"),
+        ({"objective.alpha": 1.5}, "alpha=1.5"),
+    ],
+)
+def test_impossible_teachers_are_errors(settings: dict[str, Any], message: str) -> None:
+    """One line, before anything trains."""
+    with pytest.raises(ConfigError, match=message):
+        tiny(**settings)
+
+
+def test_missing_teachers_are_errors(tmp_path: Path) -> None:
+    """Weights that are not at hand, a model that timm has not, a file of another model."""
+    with pytest.raises(ConfigError, match="the weights of that trial are not at hand"):
+        train(tiny(teacher=TEACHER))
+    path = tmp_path / "w.safetensors"
+    safetensors.torch.save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(ConfigError, match="has no model resnet5"):
+        train(tiny(teacher=f"timm/resnet5:{path}"))
+    with pytest.raises(ConfigError, match="Missing key"):
+        train(tiny(teacher=f"timm/test_resnet:{path}"))
+    with pytest.raises(ConfigError, match=r"teacher=.*No such file"):
+        trial_id(tiny(teacher=f"timm/test_resnet:{tmp_path / 'none.safetensors'}"))

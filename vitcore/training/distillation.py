@@ -1,0 +1,98 @@
+"""The teacher of a training (arXiv 2012.12877, section 4): a frozen trial, or a frozen model of timm's."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from vitcore.data.lookup import describe
+from vitcore.interop.weight_files import read_tensor_file, read_tensors
+from vitcore.model.build import build
+from vitcore.options import ConfigError
+from vitcore.training.init_from import NONE, is_trial
+from vitcore.training.teacher import named
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+    from vitcore.data.splits import Data
+    from vitcore.training.distributed import Alone
+
+
+class Trained(NamedTuple):
+    """A trial that teaches: its config as it was recorded, and its weights, as safetensors."""
+
+    config: dict[str, Any]
+    weights: bytes
+
+
+class Teacher(nn.Module):
+    """A frozen model: images (B, C, H, W) as its student sees them to logits (B, classes)."""
+
+    def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self.model, self.scale, self.shift = model.eval().requires_grad_(False), scale, shift  # (1, C, 1, 1)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images * self.scale + self.shift)  # type: ignore[no-any-return]
+
+
+def teacher_for(config: Config, data: Data, ranks: Alone, trained: Trained | None) -> Teacher | None:
+    """The teacher of a training on the data's device. trained: the trial that `teacher` names, on the first rank.
+
+    Raises ConfigError if it is missing or does not fit.
+    """
+    if config.teacher == NONE:
+        return None
+    device, one = data.mean.device, torch.ones_like(data.mean)
+    if not is_trial(config.teacher):
+        model, mean, std = of_timm(config)
+        white = describe(config.data).levels - 1
+        theirs, width = (torch.tensor(own, device=device).view(1, -1, 1, 1) for own in (mean, std))
+        scale, shift = data.std / white / width, (data.mean / white - theirs) / width
+        return Teacher(model.to(device), scale, shift)
+    stated = ranks.told(lambda: json.dumps(trained.config).encode() if trained else None)
+    weights = ranks.told(lambda: trained.weights if trained else None)
+    if stated is None or weights is None:
+        raise ConfigError(f"teacher={config.teacher}: the weights of that trial are not at hand")
+    model = build(type(config)(**json.loads(stated)))
+    model.load_state_dict(read_tensors(weights))
+    return Teacher(model.to(device), one, torch.zeros_like(one))
+
+
+def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
+    """timm's model with the file's weights, and the mean and deviation that it wants of pixels from 0 to 1.
+
+    Raises ConfigError for an unknown model, and for a file that cannot be read or is of another one.
+    """
+    import timm  # late: takes seconds
+
+    name, path = named(config.teacher)
+    if not timm.is_model(name):
+        raise ConfigError(f"teacher={config.teacher}: timm {timm.__version__} has no model {name}")
+    with torch.random.fork_rng(devices=[]):
+        model = timm.create_model(name, num_classes=config.classes, in_chans=config.channels)
+    try:
+        model.load_state_dict(read_tensor_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise ConfigError(f"teacher={config.teacher}: {' '.join(str(error).split())}") from None
+    stated: dict[str, Any] = model.pretrained_cfg  # type: ignore[assignment]  # which nn.Module does not declare
+    mean, std = stated["mean"], stated["std"]
+    if len(mean) != config.channels:
+        mean, std = ((sum(own) / len(own),) for own in (mean, std))
+    return model, mean, std
+
+
+def check(config: Config, parent: Config) -> None:
+    """Raise ConfigError if a trial of `parent` cannot teach `config`. Allocates nothing."""
+    where = f"teacher={config.teacher}"
+    if parent.objective != "classification":
+        raise ConfigError(f"{where}: was trained with objective={parent.objective}, which names no class")
+    if describe(parent.data).fingerprint != describe(config.data).fingerprint:
+        raise ConfigError(f"{where}: was trained on data={parent.data}, its student on data={config.data}")
+    if parent.image_size != config.image_size:
+        raise ConfigError(f"{where}: sees image_size={parent.image_size}, its student {config.image_size}")
