@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcore.model.initialization import lecun_normal, zeros
+from vitcore.model.initialization import constant, lecun_normal, zeros
 from vitcore.model.part import Part
 
 if TYPE_CHECKING:
@@ -20,10 +20,19 @@ class Head(Part):
 
     slot = "head"
 
+    class Options(Part.Options):
+        """The last layer's bias."""
+
+        #: Where the logits start. Binary cross-entropy begins at the classes' frequency with -log(classes): from 0, all
+        #: logits first fall together, and short trainings learn nothing else (big_vision: `init_head_bias`).
+        bias: float = 0.0
+
     def __init__(self, config: Config) -> None:
         super().__init__()
+        bias = config.options_of(self.slot, self.Options).bias
         # At zero, as in the reference, or as flax's Dense: LeCun normal with bias zero.
-        self.draws = {"weight": zeros if config.head_init == "zeros" else lecun_normal, "bias": zeros}
+        self.draws = {"weight": zeros if config.head_init == "zeros" else lecun_normal}
+        self.draws["bias"] = constant(bias) if bias else zeros
         self.weight = nn.Parameter(torch.empty(config.classes, config.width))
         self.bias = nn.Parameter(torch.empty(config.classes))
 

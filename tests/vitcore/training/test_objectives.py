@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vitcore import Config, train
+from vitcore import Config, ViT, train, trial_id
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
@@ -178,3 +178,14 @@ def test_what_cannot_be_is_refused(settings: dict[str, object], said: str) -> No
         masked(**settings)
     with pytest.raises(ConfigError, match="model=timm/resnet18"):
         Config(model="timm/resnet18", data="cifar10", objective="masked-patch")
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_binary_cross_entropy_starts_at_the_frequency_of_a_class(head: str) -> None:
+    """With a bias of -log(K - 1) each class has the probability 1 / K: the loss is the entropy of that."""
+    bias = {"head.bias": -math.log(9), "objective.loss": "binary-cross-entropy"}
+    config = Config(width=16, depth=1, heads=2, pool="gap", patch=4, head=head, **bias)
+    logits = ViT(config)(torch.randn(10, 1, 8, 8))
+    loss = OBJECTIVE["classification"](config).loss(logits, torch.arange(10))
+    assert loss.item() == pytest.approx(-0.1 * math.log(0.1) - 0.9 * math.log(0.9), rel=1e-5)
+    assert trial_id(Config(head=head)) == trial_id(Config(head=head, **{"head.bias": 0}))
