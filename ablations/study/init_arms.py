@@ -23,10 +23,14 @@ def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str
     yield "all-smaller", smaller, "all dimensions at once"
     larger = {"width": width * 3 // 2, "depth": depth * 3 // 2, "patch": patches[0]}
     yield "all-larger", larger, "all dimensions at once"
+    yield "flexible", {"stem.patches": patches}, "those of the axis"
     yield "resnet", {"model": resnets[-1 if on_gpu else 0]}, "of timm, not pre-trained"
     for number, model in enumerate(resnets, start=1):
         yield f"ResNet-{number}", {"model": model}, "smallest first"
     yield "improved", {"augment": "randaugment", "mixup": 0.2}, "the baseline of plain-vit"
+    three = {"augment": "three-augment", "augment.flip": False}
+    yield "three-augment", three, "of recipe-deit3; no flips, as images may have a left and a right"
+    yield "simple-random-crop", {**three, "augment": "crop-three-augment"}, "as above, after a random crop"
     yield "no-randaugment-mixup", {"augment": "none", "mixup": 0.0}, "undoes it"
     yield "large-batch", {"batch": 4 * batch}, "the paper's 1,024 to 4,096"
     yield "original-randaugment-mixup", original, "all but the augmentation undone"
