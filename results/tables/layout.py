@@ -253,6 +253,9 @@ def caption(table: Table, columns: Sequence[str]) -> str:
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
         f"p after Holm over {families_text(table)}",
     ]
+    if "delta_ci95_images" in columns:
+        wider = "seeds x images the wider interval for other test images too"
+        parts.insert(3, f"its ± is over seeds on these test images, {wider}")
     if table.tuned:
         own = " and ".join(table.tuned)
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")

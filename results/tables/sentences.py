@@ -48,11 +48,14 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """State the largest difference inside the intervals, unless they bound nothing. source: whose intervals."""
+    """State the largest difference inside the intervals, rounded as in the table. source: whose intervals.
+
+    Says that there are too few trials where the intervals bound nothing.
+    """
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
-    return f"any difference is below {measure.bound(largest)}{source}"
+    return f"any difference is at most {measure.size(largest)}{source}"
 
 
 def images_text(row: Row) -> str:
@@ -194,14 +197,14 @@ def opening(table: Table) -> str:
 
 
 def setting(recipe: str, data: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> str:
-    """Name a setting: "digits", "digits with steps=60, batch=16", "pets (recipe digits)"."""
+    """Name a setting: "digits", "digits with steps=60, batch=16", "pets (recipe small)"."""
     place, *changed = setting_parts(recipe, data, overrides)
     return f"{place} with {', '.join(changed)}" if changed else place
 
 
 def setting_parts(recipe: str, data: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> list[str]:
     """List the data and recipe first, then overrides that this does not name already."""
-    named = data is not None and not data["of_recipe"]
+    named = data is not None and not (data["of_recipe"] and data["name"] == recipe)
     place = f"{data['name']} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
 

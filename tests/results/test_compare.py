@@ -340,7 +340,7 @@ def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
     unresolved, untested = published.compare_published([study]).claims
     assert unresolved.verdict == "not-resolved"
     largest = max(map(abs, unresolved.delta_ci95))
-    assert unresolved.notes == [f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points (95% CI)"]
+    assert unresolved.notes == [f"any difference is at most {100 * largest:.2f} points (95% CI)"]
     assert (untested.verdict, untested.notes) == (None, ["no arm position=x in the plan"])
 
 

@@ -96,6 +96,9 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     )
     table = study_table.table(study)
     assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds an arm")
+    of_their_recipe = dataclasses.replace(table, recipe="small", data={**plan["data"], "of_recipe": True}, overrides={})
+    assert sentences.answer(of_their_recipe).startswith("On pets (recipe small), n = 3")
+    assert sentences.answer(dataclasses.replace(of_their_recipe, recipe="pets")).startswith("On pets, n = 3")
     assert "all on the same 6 test images" in layout.render(table, "md")
     assert "pets (recipe digits), steps=20" in plots.caption(study)[0]
     page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))

@@ -127,6 +127,10 @@ def test_official_test_sets_have_a_second_interval() -> None:
         if row.delta is not None:
             outer, inner = row.delta_ci95_images, row.delta_ci95
             assert outer[0] <= inner[0] <= inner[1] <= outer[1]
+    both = "its ± is over seeds on these test images, seeds x images the wider interval"
+    found = table(synthetic.results(plan))
+    assert all(both in render(found, format) for format in ("md", "html"))
+    assert both not in render(found, "md", columns=["arm", "delta"])
 
 
 def test_repetitions_of_folds_widen_the_interval() -> None:
@@ -763,11 +767,11 @@ def test_sentences_say_what_the_verdict_allows() -> None:
     assert said(found, "position=1d") == "the baseline"
     low, high = of(found, "position=relative").delta_ci95
     bound = re.fullmatch(
-        r"not resolved against position=1d: any difference is below (\d\.\d\d) points \(95% CI\)",
+        r"not resolved against position=1d: any difference is at most (\d\.\d\d) points \(95% CI\)",
         said(found, "position=relative"),
     )
     assert bound is not None
-    assert float(bound[1]) >= 100 * max(-low, high) > float(bound[1]) - 0.01
+    assert bound[1] == f"{100 * max(-low, high):.2f}", "as the table's columns round it"
 
 
 def test_a_sentence_over_few_test_images_says_so() -> None:
@@ -776,7 +780,7 @@ def test_a_sentence_over_few_test_images_says_so() -> None:
     row = replace(of(found, "position=none"), delta_ci95_images=(-0.4, 0.1))
     assert sentences.sentence(row, found).endswith(" on these test images")
     row = replace(of(found, "position=none"), delta_ci95_images=(-0.3, 0.9), verdict="not-resolved")
-    assert sentences.sentence(row, found).endswith("any difference is below 90.00 points (95% CI)")
+    assert sentences.sentence(row, found).endswith("any difference is at most 90.00 points (95% CI)")
 
 
 def test_a_bound_that_says_nothing_is_not_told() -> None:
@@ -786,9 +790,11 @@ def test_a_bound_that_says_nothing_is_not_told() -> None:
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     assert sentences.sentence(row, found) == nothing
     assert sentences.sentence(replace(row, diverged=1), found) == f"{nothing}, and 1 of 5 trials diverged"
-    assert sentences.sentence(replace(row, delta_ci95=(-0.9999, 0.9)), found).endswith("is below 99.99 points (95% CI)")
+    assert sentences.sentence(replace(row, delta_ci95=(-0.9999, 0.9)), found).endswith(
+        "is at most 99.99 points (95% CI)"
+    )
     assert sentences.sentence(row, replace(found, metric="test_loss")).endswith(
-        "any difference is below 1.3707 (95% CI)"
+        "any difference is at most 1.3707 (95% CI)"
     )
 
 
@@ -824,7 +830,7 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     assert "; position=2d is equivalent to position=1d within 3.00 points." in text
     rows = [replace(row, verdict="not-resolved") if row.delta else row for row in found.rows]
     largest = max(abs(end) for row in rows for end in row.delta_ci95 or [])
-    bound = f"any difference is below {np.ceil(largest * 1e4) / 100:.2f} points, by the 95% CI of each"
+    bound = f"any difference is at most {100 * largest:.2f} points, by the 95% CI of each"
     listed = "position=none, position=2d, position=relative. "
     assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(replace(found, rows=rows))
 
