@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcore.interop.weight_files import read_tensor_file, read_tensors
+from vitcore.interop.weight_files import read_fitting, read_tensor_file
 from vitcore.model.build import Model, Reference, build
 from vitcore.options import ConfigError
 from vitcore.training.init_from import NONE, is_trial
@@ -41,7 +41,7 @@ def read(path: str) -> Weights:
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
     """The weights that a training starts from; None: initial values. parent: safetensors of the named trial.
 
-    Raises ConfigError if they are missing.
+    Raises ConfigError if they are missing or no safetensors.
     """
     if config.init_from == NONE:
         return None
@@ -49,7 +49,7 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
         return read(config.init_from)
     if parent is None:
         raise ConfigError(f"init_from={config.init_from}: the weights of that trial are not at hand")
-    return read_tensors(parent)
+    return read_fitting(parent, {}, f"init_from={config.init_from}")
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from vitcore.model.build import build
 from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
 from vitcore.training.run import Memory
-from vitcore.training.transfer import check, take_over
+from vitcore.training.transfer import check, take_over, weights_for
 
 SETTINGS = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "steps": 3, "batch": 8, "evaluations": 1}
 
@@ -189,6 +189,13 @@ def test_what_does_not_fit_is_named(parent: dict[str, object], child: dict[str, 
     """The parameter and both shapes, before anything is allocated."""
     with pytest.raises(ConfigError, match=said):
         check(config(init_from="0123456789ab", **child), config(**parent))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff" * 64, b"PK\x03\x04"])
+def test_a_parent_that_is_no_weights_is_one_line(payload: bytes) -> None:
+    """As a file is, though its checksum is the result's."""
+    with pytest.raises(ConfigError, match=r"\Ainit_from=0123456789ab: cannot be read: .*\Z"):
+        weights_for(Config(init_from="0123456789ab"), payload)
 
 
 def test_files_that_are_no_weights_are_one_line(tmp_path: Path) -> None:
