@@ -1,4 +1,4 @@
-"""Describing a plan's data, and its setting if the recipe describes other data."""
+"""Describing a plan's data and its setting."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -60,11 +60,13 @@ def told(data: Json) -> str:
 
 
 def description(design: "Design") -> str:
-    """Describe data, model and length of training, in place of the recipe's description."""
-    config = design.reference
-    seen = f"{told(data(design))}, seen at {config.image_size} x {config.image_size} pixels"
-    length = f"{config.steps:,} steps of {config.batch} images"
-    return f"{seen}. {model(config)}, {length}; all else as in the recipe {design.recipe.name}."
+    """Describe the data, in the recipe's words if they are its own, then what the config says of model and training."""
+    config, own = design.reference, design.stated.description
+    seen = f"seen at {config.image_size} x {config.image_size} pixels"
+    length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
+    if own:
+        return f"{own.strip().rstrip('.')}. {model(config)}, {seen}{length}."
+    return f"{told(data(design))}. {model(config)}, {seen}{length}; all else as in the recipe {design.recipe.name}."
 
 
 def model(config: "Config") -> str:

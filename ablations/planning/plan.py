@@ -50,7 +50,7 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
         "source": study.source,
         "published_of": study.published_of or study.source,
         "found": study.found,
-        "description": recipe.description or data_summary.description(design),
+        "description": data_summary.description(design),
         "data": data_summary.data(design),
         "departures": departures(design, main_baseline(design)),
         "metric": design.metric,

@@ -44,14 +44,14 @@ def choices(found: Survey, device: str) -> list[Choice]:
 
 def model(found: Survey, device: str) -> Iterator[Choice]:
     patch, size = patch_and_size(found.side, device)
-    grid = size // patch
-    width, depth = next(((w, d) for most, w, d in MODELS if found.train <= most), LARGE)
+    most, width, depth = next((one for one in MODELS if found.train <= one[0]), (MODELS[-1][0], *LARGE))
     size_reason = f"more is slow on {device}" if found.side > LARGEST[device] else "their own size, or just below"
     yield Choice("image_size", size, size_reason)
-    yield Choice("patch", patch, f"{grid} x {grid} = {grid * grid} tokens: positions matter, and steps are quick")
-    yield Choice("width", width, f"for {found.train:,} training images; larger ones learn them by heart")
+    yield Choice("patch", patch, "a power of two, for a grid on which positions matter and steps are quick")
+    few = f"{'up to' if found.train <= most else 'more than'} {most:,} training images"
+    yield Choice("width", width, f"for {few}; larger models learn them by heart")
     yield Choice("depth", depth, "as for the width")
-    yield Choice("heads", max(1, width // HEAD), f"of width {min(width, HEAD)} each")
+    yield Choice("heads", max(1, width // HEAD), f"width / {HEAD}, at least 1")
     yield Choice("position", "1d", "the paper's")
     yield Choice("pool", "gap", "no class token to train")
 
@@ -66,26 +66,18 @@ def patch_and_size(side: int, device: str) -> tuple[int, int]:
 
 def training(found: Survey, device: str) -> Iterator[Choice]:
     batch = next(size for size in (128, 64, 32, 16, 8) if found.train >= 16 * size or size == 8)
-    steps, why = length(found.train, batch, device)
+    low, high = STEPS[device]
+    steps = round_two(min(high, max(low, EPOCHS * 0.9 * found.train / batch)))
     yield Choice("augment", "crop", "small shifts; flip-crop where a mirrored image has the same class")
-    yield Choice("steps", steps, why)
+    yield Choice(
+        "steps", steps, f"by rule {EPOCHS} epochs, kept within {low:,} (below, verdicts are about speed) and {high:,}"
+    )
     yield Choice("batch", batch, "at least 16 steps an epoch" if batch > 8 else "few images")
     width = next(one.value for one in model(found, device) if one.key == "width")
-    yield Choice("lr", rate(width), f"AdamW's usual one for width {width}; --tune measures it")
+    yield Choice("lr", rate(width), f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
     yield Choice("warmup", 0.1, "of the steps")
     yield Choice("weight_decay", 0.05, "the usual one")
     yield Choice("label_smoothing", 0.1, "helps where images are few")
-
-
-def length(train: int, batch: int, device: str) -> tuple[int, str]:
-    """The steps, a round number, and why."""
-    low, high = STEPS[device]
-    wanted = EPOCHS * 0.9 * train / batch
-    steps = round_two(min(high, max(low, wanted)))
-    epochs = f"{steps * batch / (0.9 * train):.0f} epochs"
-    if wanted < low:
-        return steps, f"{epochs}: below {low:,} steps verdicts are about speed"
-    return steps, f"{epochs}" + (f"; {EPOCHS} would take {round_two(wanted):,} steps" if wanted > high else "")
 
 
 def rate(width: int) -> float:
@@ -104,7 +96,7 @@ def margin(found: Survey) -> Choice:
     return Choice(
         "margin",
         value,
-        f"{100 * value:g} points: {found.test:,} test images cannot show less, if equal arms differ on a tenth",
+        f"{found.test:,} test images cannot show less, if equal arms differ on a tenth",
     )
 
 
@@ -137,13 +129,11 @@ def rendered(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
     if settings["width"] % settings["heads"]:
         raise ValueError(f"heads={settings['heads']} does not divide width={settings['width']}")
     head = [
-        f"# A recipe for {found.name}, by `ablate init`; its rules are for {device}. Change whatever you know better."
+        f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",
+        f"# which init chose the value, for {device}.",
     ]
     head += [f"#   {line}" for line in found.told()]
-    description = (
-        f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes. A ViT of width "
-        f"{settings['width']} and depth {settings['depth']} on {settings['image_size']} pixels."
-    )
+    description = f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes."
     return "\n".join(
         [
             *head,

@@ -65,12 +65,12 @@ def recipe_name(name: str) -> str:
 
 def next_commands(target: Path) -> str:
     recipe = shlex.quote(str(target))
-    study = "position-embedding --arm 'position=[n12]*'"
     return "\n".join(
         [
             "go on with:",
-            f"  ablate plan position-embedding --recipe {recipe} --probe",
-            f"  ablate run {study} --recipe {recipe}",
-            f"  ablate report position-embedding --recipe {recipe}",
+            f"  ablate plan demo --recipe {recipe} --probe      # how long its arms take: positions none, 1d, 2d",
+            f"  ablate run demo --recipe {recipe}               # ends in a table with verdicts",
+            f"  ablate report demo --recipe {recipe}            # the same as a page",
+            f"  ablate run position-embedding --recipe {recipe}   # all 8 arms; those three are not trained again",
         ]
     )

@@ -9,6 +9,7 @@ import pytest
 from in_process import called
 from PIL import Image
 
+from ablations.planning.plan import build
 from ablations.study import init_recipe
 from ablations.study.design import Design
 from ablations.study.init_recipe import CPU, GPU, patch_and_size
@@ -45,9 +46,33 @@ def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, 
     for study in packaged("studies"):
         assert Design(read_study(study), recipe, {}).arms, study
     commands = [shlex.split(line) for line in output.splitlines() if line.startswith("  ablate ")]
-    assert [words[1] for words in commands] == ["plan", "run", "report"]
+    assert [words[1:3] for words in commands[:3]] == [["plan", "demo"], ["run", "demo"], ["report", "demo"]]
+    whole, some = (Design(read_study(words[2]), recipe, {}) for words in (commands[3], commands[1]))
+    assert {arm.key for arm in some.arms} < {arm.key for arm in whole.arms}, "not trained again"
+    assert not any("--arm" in words for words in commands), "a part of a plan has no verdicts"
     status, _, errors = called(monkeypatch, "init", "my photos")
     assert (status, "exists already" in errors) == (2, True)
+
+
+def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The setting is what was trained, and no comment repeats a value that somebody may change."""
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "pets")
+    assert called(monkeypatch, "init", "pets")[0] == 0
+    file = tmp_path / "pets.yaml"
+    edited = file.read_text()
+    for key, value in {"width": 32, "depth": 3, "image_size": 16, "steps": 400}.items():
+        edited, count = re.subn(rf"^  {key}: \d+ ", f"  {key}: {value} ", edited, count=1, flags=re.MULTILINE)
+        assert count == 1
+    file.write_text(edited)
+    plan = build(Design(read_study("demo"), read_recipe("pets.yaml"), {}), [0])
+    assert plan["description"] == (
+        "pets: 24 images of 2 classes. A ViT of width 32 and depth 3 with patches of 2 pixels, seen at 16 x 16 pixels, "
+        "400 steps of 8 images."
+    )
+    comments = re.findall(r"^  (?:width|depth|heads|patch|steps): \d+ +# (.*)$", edited, re.MULTILINE)
+    assert len(comments) == 5
+    assert not [text for text in comments if re.search(r"\d (tokens|epochs$|pixels)", text)]
 
 
 def test_broken_and_odd_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
