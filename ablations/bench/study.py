@@ -1,7 +1,6 @@
 """The step time and memory of each arm of a study beside its baseline's, measured in alternation."""
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ablations.bench import memory
@@ -12,6 +11,7 @@ from ablations.bench.timing import Seconds, interleaved, spread
 from ablations.planning import step_times
 from ablations.planning.measure_steps import with_steps
 from ablations.study.design import Arm, Design
+from ablations.study.naming import matching
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.runtime.device import computing
@@ -21,13 +21,10 @@ Json = dict[str, Any]
 WARM_UP = 5
 
 
-def chosen(design: Design, glob: str) -> list[Arm]:
-    """Return the arms of a study that match `glob`. Raises ValueError if none does."""
-    found = [arm for arm in design.arms if fnmatchcase(arm.name, glob)]
-    if not found:
-        names = ", ".join(arm.name for arm in design.arms)
-        raise ValueError(f"--arm {glob}: {design.name} has the arms {names}")
-    return found
+def chosen(design: Design, globs: Sequence[str]) -> list[Arm]:
+    """Return the arms of a study that match any glob. Raises ValueError for a glob that matches none."""
+    named = matching([arm.name for arm in design.arms], globs, design.name)
+    return [arm for arm in design.arms if arm.name in named]
 
 
 def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> Result:

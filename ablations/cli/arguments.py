@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablations.study import settings
-from ablations.study.naming import plan_name, stem
+from ablations.study.naming import ALL_ARMS, plan_name, stem
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
@@ -177,13 +177,13 @@ def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> lis
     return plans.plans(runs, plan_names(words, recipe_name, runs))
 
 
-def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arm: str = "*") -> list[str]:
+def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
     """The ids of the trials that a command names by id or study."""
     from ablations.planning.jobs import jobs
 
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
-    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arm)]
+    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arms)]
 
 
 def prepared(

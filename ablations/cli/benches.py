@@ -98,7 +98,7 @@ def step(
 def study(
     words: Annotated[list[str], typer.Argument(metavar="STUDY... [KEY=VALUE...]", help="Studies, and settings.")],
     recipe: options.RecipeName = "digits",
-    arm: options.ArmGlob = "*",
+    arm: options.ArmGlobs = options.ALL_ARMS,
     rounds: Rounds = 15,
     steps: Steps = 20,
     gpu: Gpu = False,

@@ -1,6 +1,7 @@
 """`ablate submit`, `cancel`: trials on a SLURM cluster."""
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +23,7 @@ def submit(
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     seeds: options.Seeds = None,
-    arm: options.ArmGlob = "*",
+    arm: options.ArmGlobs = options.ALL_ARMS,
     prune: options.Prune = False,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
@@ -65,7 +66,7 @@ def submit(
 
 
 def ensure_submittable(
-    plans: list[Json], arms: str, place: "Place", profile: "Profile", max_hours: float | None
+    plans: list[Json], arms: Sequence[str], place: "Place", profile: "Profile", max_hours: float | None
 ) -> None:
     """Raises ValueError, before anything is written, for what its jobs could not train, or in no more hours."""
     from ablations.cluster import submit as submitting

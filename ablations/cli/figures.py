@@ -148,7 +148,7 @@ def inspect(
         ),
     ],
     recipe: options.PlannedRecipe = None,
-    arm: options.ArmGlob = "*",
+    arm: options.ArmGlobs = options.ALL_ARMS,
     runs: options.Source = None,
     out: Annotated[
         Path | None,

@@ -108,9 +108,13 @@ Seeds = Annotated[
     int | None,
     typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds an arm.  [default: the recipe's]"),
 ]
-ArmGlob = Annotated[
-    str, typer.Option("--arm", "-a", metavar="GLOB", help="Only the arms whose name matches, as 'position=*'.")
+ArmGlobs = Annotated[
+    list[str],
+    typer.Option(
+        "--arm", "-a", metavar="GLOB", help="Only the arms whose name matches, as 'position=*'. May be given again."
+    ),
 ]
+ALL_ARMS = ["*"]
 Plugins = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file with parts of your own. May be given again."),

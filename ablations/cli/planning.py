@@ -26,7 +26,7 @@ def plan(
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     seeds: options.Seeds = None,
-    arm: options.ArmGlob = "*",
+    arm: options.ArmGlobs = options.ALL_ARMS,
     prune: options.Prune = False,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,

@@ -31,7 +31,7 @@ def run(
     recipe: options.RecipeName = "digits",
     runs: options.Runs = None,
     seeds: options.Seeds = None,
-    arm: options.ArmGlob = "*",
+    arm: options.ArmGlobs = options.ALL_ARMS,
     workers: options.Workers = None,
     prune: options.Prune = False,
     plugin: options.Plugins = None,
@@ -93,11 +93,11 @@ def warn_of_enlarged(configs: Iterable[Json]) -> None:
         print(f"ablate: {line}", file=sys.stderr)
 
 
-def publishing(plans: list[Json], arm: str, runs: Path) -> "Callable[[Job], None]":
+def publishing(plans: list[Json], arms: Sequence[str], runs: Path) -> "Callable[[Job], None]":
     """A callback for finished trials that prints and writes a study's table and figure once it is complete."""
     from ablations.planning import jobs
 
-    open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arm)} for planned in plans}
+    open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arms)} for planned in plans}
 
     def over(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
@@ -240,7 +240,7 @@ def retry(
     words: options.StudiesOrTrials,
     recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
-    arm: options.ArmGlob = "*",
+    arm: options.ArmGlobs = options.ALL_ARMS,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed: this is the default.")] = False,
     oom: Annotated[bool, typer.Option("--oom", help="Only those that ran out of memory.")] = False,
     diverged: Annotated[

@@ -27,6 +27,7 @@ from ablations.execution.launch import Place
 from ablations.execution.provenance import HOME, PACKAGES
 from ablations.planning.jobs import Job, jobs, read
 from ablations.planning.step_times import Device
+from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease
 from results.store.paths import refuse_links
@@ -54,7 +55,7 @@ class Campaign:
     data_dir: str | None
     checkpoints: str | None = None  # scratch space; it may be missing on other nodes
     keep_weights: Keep = "all"
-    arms: str = "*"  # a glob
+    arms: tuple[str, ...] = ALL_ARMS  # globs
 
     @property
     def runs(self) -> Path:
@@ -117,7 +118,12 @@ def device(profile: profiles.Profile) -> Device:
 
 
 def create(
-    runs: Path, plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "", arms: str = "*"
+    runs: Path,
+    plans: Sequence[str],
+    profile: profiles.Profile,
+    place: Place,
+    name: str = "",
+    arms: Sequence[str] = ALL_ARMS,
 ) -> Campaign:
     """Create a campaign's folder with a copy of the code: edits while jobs wait change nothing."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
@@ -140,7 +146,7 @@ def create(
         str(place.data_dir.absolute()) if place.data_dir else None,
         str(place.checkpoints) if place.checkpoints else None,
         place.keep_weights,
-        arms,
+        tuple(arms),
     )
     content = {
         "schema": store.SCHEMA,
@@ -150,7 +156,7 @@ def create(
         "data_dir": campaign.data_dir,
         "checkpoints": campaign.checkpoints,
         "keep_weights": campaign.keep_weights,
-        **({"arms": arms} if arms != "*" else {}),
+        **({"arms": arms if len(arms) > 1 else arms[0]} if campaign.arms != ALL_ARMS else {}),
     }
     store.write_json(staging / "campaign.json", content)
     store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
@@ -170,7 +176,7 @@ def load(folder: Path) -> Campaign:
         content["data_dir"],
         content.get("checkpoints"),
         content.get("keep_weights", "all"),
-        content.get("arms", "*"),
+        (arms,) if isinstance(arms := content.get("arms", ALL_ARMS), str) else tuple(arms),
     )
 
 

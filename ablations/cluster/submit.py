@@ -19,6 +19,7 @@ from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.durations import clock
 from ablations.study import strict_yaml
+from ablations.study.naming import ALL_ARMS
 from results.store import dependencies
 from results.store.schemas import NodeChecks
 from slurm.profiles import profile as profiles
@@ -37,7 +38,7 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def trials_to_submit(plans: Sequence[Json], place: Place, arms: str) -> list[Job]:
+def trials_to_submit(plans: Sequence[Json], place: Place, arms: Sequence[str]) -> list[Job]:
     """The trials that a submission would train."""
     return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
@@ -60,7 +61,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
         print(f"ablate: {warning}", file=sys.stderr)
 
 
-def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: str) -> str:
+def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """The script that a submission would hand to sbatch. Writes nothing."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
@@ -79,7 +80,7 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms
     return f"# {len(asked)} trials in {len(split)} tasks{after}, {total}\n{text}"
 
 
-def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: str) -> str:
+def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
     with campaigns.launcher_lock(place.runs):
         found = (
@@ -91,7 +92,9 @@ def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms:
     return "\n".join(filter(None, [submission_message(found, profile), published]))
 
 
-def continue_or_create(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: str) -> Reconciliation:
+def continue_or_create(
+    plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: Sequence[str]
+) -> Reconciliation:
     """Continue the newest submission of the same plans and arms, or create one."""
     names = [plan["name"] for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
@@ -124,10 +127,10 @@ def reconcile(campaign: Campaign) -> Reconciliation:
 
 
 def is_same_submission(
-    campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: str = "*"
+    campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: Sequence[str] = ALL_ARMS
 ) -> bool:
     """Whether a submission has the same plans, arms, profile and code, and can be continued."""
-    mine = (tuple(plans), arms, profile, *kept_settings(place))
+    mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
     theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place()))
     return (
         mine == theirs

@@ -1,12 +1,12 @@
 """Plans on disk and the jobs they ask for, as plain data: running them needs no torch in this process."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from ablations.study.naming import ALL_ARMS, matching
 from results import store
 from results.store import dependencies, lease
 from results.store.paths import refuse_links
@@ -114,17 +114,15 @@ class Job:
         return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))
 
 
-def jobs(plans: Iterable[Json], arms: str = "*") -> list[Job]:
-    """The jobs of all plans, each trial once. arms: a glob. Raises ValueError if it matches no arm of a plan.
+def jobs(plans: Iterable[Json], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
+    """The jobs of all plans, each trial once. arms: globs. Raises ValueError if one matches no arm of a plan.
 
     Jobs are ordered by study, then by seed, parents first: an unfinished table has balanced seeds.
     """
     found: dict[str, Job] = {}
     for plan in plans:
-        chosen = [arm for arm in plan["arms"] if fnmatchcase(arm["name"], arms)]
-        if not chosen:
-            there = ", ".join(arm["name"] for arm in plan["arms"])
-            raise ValueError(f"--arm {arms}: {plan['name']} has the arms {there}")
+        named = matching([arm["name"] for arm in plan["arms"]], arms, plan["name"])
+        chosen = [arm for arm in plan["arms"] if arm["name"] in named]
         stages = dependencies.by_name(plan)
         needed = {one["name"] for arm in chosen for one in dependencies.lineage(arm, stages)}
         entries = [*(stage for stage in stages.values() if stage["name"] in needed), *chosen]

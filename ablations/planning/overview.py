@@ -1,7 +1,6 @@
 """What a plan will do: trials, hours and their source, disk space, and what it can resolve."""
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from ablations.execution.machine import cores, default_workers, gpus
 from ablations.planning import cheaper, data_summary, estimate, past_trials, resolution
 from ablations.planning.jobs import jobs
 from ablations.planning.step_times import Device
+from ablations.study.naming import ALL_ARMS, matching
 from results import store, units
 from results.store import evals
 from results.store.planned import objective, trained
@@ -29,14 +29,14 @@ def overview(
     device: Device,
     keep: Keep = "all",
     workers: int | None = None,
-    arm: str = "*",
+    arms: Sequence[str] = ALL_ARMS,
 ) -> Json:
     """The JSON of `ablate plan`. earlier: plans of the same command whose trials this one shares.
 
     device: whose hours; keep: whose weights stay; workers: concurrent trials, by default as many as this machine runs.
     """
     before = {job.id for other in earlier for job in jobs([other])}
-    mine = jobs([plan], arm)
+    mine = jobs([plan], arms)
     ids, again = [job.id for job in mine], retry.lost_parents(runs, mine)
     finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
@@ -54,13 +54,14 @@ def overview(
         "disk": disk,
         "resolvable_difference": resolved["difference"],
         "resolution": resolved,
-        "confounds": {one["name"]: one["notes"] for one in chosen(plan, arm) if one["notes"]},
+        "confounds": {one["name"]: one["notes"] for one in chosen(plan, arms) if one["notes"]},
     }
 
 
-def chosen(plan: Json, arm: str) -> list[Json]:
-    """The arms that match a glob."""
-    return [one for one in plan["arms"] if fnmatchcase(one["name"], arm)]
+def chosen(plan: Json, arms: Sequence[str]) -> list[Json]:
+    """The arms that match any of the globs."""
+    named = matching([one["name"] for one in plan["arms"]], arms, plan["name"])
+    return [one for one in plan["arms"] if one["name"] in named]
 
 
 def peak_disk(plan: Json, ids: set[str], todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
@@ -77,12 +78,12 @@ def peak_disk(plan: Json, ids: set[str], todo: int, keep: Keep, workers: int | N
     }
 
 
-def render(view: Json, plan: Json, arm: str = "*") -> str:
-    """The overview as text. arm: a glob."""
+def render(view: Json, plan: Json, arms: Sequence[str] = ALL_ARMS) -> str:
+    """The overview as text. arms: globs."""
     trials = view["trials"]
     lines = [
         f"{plan['name']}: {plan['question']}",
-        f"  {arms_text(plan, arm)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
+        f"  {arms_text(plan, arms)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
         f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
         f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
@@ -92,15 +93,15 @@ def render(view: Json, plan: Json, arm: str = "*") -> str:
     lines += [f"  cheaper {line}" for line in cheaper.told(view, plan)]
     lines += [f"  note    {note}" for note in plan.get("notes", [])]
     lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
-    notes = {one["name"]: "; ".join(one["notes"]) for one in chosen(plan, arm)}
+    notes = {one["name"]: "; ".join(one["notes"]) for one in chosen(plan, arms)}
     width = max(map(len, notes))
     lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
     return "\n".join(lines)
 
 
-def arms_text(plan: Json, arm: str = "*") -> str:
+def arms_text(plan: Json, globs: Sequence[str] = ALL_ARMS) -> str:
     """The number of arms and stages as text."""
-    arms, stages = f"{len(chosen(plan, arm))} arms", len(plan.get("stages", []))
+    arms, stages = f"{len(chosen(plan, globs))} arms", len(plan.get("stages", []))
     return f"({stages} to start from + {arms})" if stages else arms
 
 

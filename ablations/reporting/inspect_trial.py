@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablations.execution.launch import Place
+from ablations.study.naming import matching
 from results import store
 from results.store import inspection_data as inside
 from results.store.inspection_data import Inspection
@@ -16,10 +16,12 @@ Json = dict[str, Any]
 Config = Mapping[str, Any]  # as a trial's config.json has it
 
 
-def select_trials(names: Mapping[str, str], plans: Iterable[Json], arm: str, ready: Callable[[str], bool]) -> list[str]:
+def select_trials(
+    names: Mapping[str, str], plans: Iterable[Json], globs: Sequence[str], ready: Callable[[str], bool]
+) -> list[str]:
     """The trials that words select: for a study, the first ready seed of each arm; else the word itself.
 
-    names: word -> plan name it may stand for; arm: a glob. Raises ValueError if a study has no ready trial.
+    names: word -> plan name it may stand for; globs: of arms. Raises ValueError if a study has no ready trial.
     """
     known = {plan["name"]: plan for plan in plans}
     found = []
@@ -27,11 +29,12 @@ def select_trials(names: Mapping[str, str], plans: Iterable[Json], arm: str, rea
         if name not in known:
             found.append(word)
             continue
-        arms = [one for one in known[name]["arms"] if fnmatchcase(one["name"], arm)]
+        named = matching([one["name"] for one in known[name]["arms"]], globs, name)
+        arms = [one for one in known[name]["arms"] if one["name"] in named]
         of_arms = [next(filter(ready, (trial["id"] for trial in one["trials"])), None) for one in arms]
         if not any(of_arms):
-            there = ", ".join(one["name"] for one in arms or known[name]["arms"])
-            raise ValueError(f"--arm {arm}: no trial of {name} to look at (arms: {there})")
+            there = ", ".join(one["name"] for one in arms)
+            raise ValueError(f"--arm {' --arm '.join(globs)}: no trial of {name} to look at (arms: {there})")
         found += filter(None, of_arms)
     return list(dict.fromkeys(found))
 
@@ -63,18 +66,18 @@ def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
 
 
 def inspect_in_folder(
-    place: Place, names: Mapping[str, str], arm: str, images: int | None
+    place: Place, names: Mapping[str, str], arms: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
     """Inspections and configs of the selected trials of a run directory. Raises ValueError."""
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    trials = [find_trial(place.runs, word) for word in select_trials(names, store.plans(place.runs), arm, finished)]
+    trials = [find_trial(place.runs, word) for word in select_trials(names, store.plans(place.runs), arms, finished)]
     return [(inspection_of(trial, place, images), trial.config()["config"]) for trial in trials]
 
 
-def read_from_export(file: Path, names: Mapping[str, str], arm: str) -> list[tuple[Inspection, Config]]:
+def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) -> list[tuple[Inspection, Config]]:
     """Inspections and configs of the selected trials of an exported file. Raises ValueError."""
     from results import export  # late: pulls in the Parquet reader
 
@@ -86,7 +89,7 @@ def read_from_export(file: Path, names: Mapping[str, str], arm: str) -> list[tup
     }
     carried = export.read_inspections(file)
     where = f"{file}: of {len(carried)} of its trials it holds what `ablate inspect` found"
-    words = select_trials(names, [study.plan for study in studies], arm, carried.__contains__)
+    words = select_trials(names, [study.plan for study in studies], arms, carried.__contains__)
     found = [carried[unique_match(word, sorted(carried), where)] for word in words]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 

@@ -1,10 +1,21 @@
 """Names of studies, recipes and plans."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from results import store
+
+ALL_ARMS = ("*",)
+
+
+def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
+    """The arms whose name matches any glob. Raises ValueError for a glob that matches none of `owner`."""
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise ValueError(f"--arm {glob}: {owner} has the arms {', '.join(names)}")
+    return {name for name in names if any(fnmatchcase(name, glob) for glob in globs)}
 
 
 def stem(name: str) -> str:

@@ -299,7 +299,7 @@ class Submission(Schema):
     data_dir: str | None
     checkpoints: str | None = None
     keep_weights: Literal["all", "baseline", "none"] = "all"
-    arms: str = "*"
+    arms: str | list[str] = ["*"]
 
 
 class Private(Schema):

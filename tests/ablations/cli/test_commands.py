@@ -521,6 +521,10 @@ def test_a_plan_of_some_arms_counts_those(finished: Path, monkeypatch: pytest.Mo
     output = called(monkeypatch, *words)[1]
     assert "1 arms x 5 seeds = 5 trials" in output
     assert "position=1d " not in output
+    both = json.loads(called(monkeypatch, *words, "--arm", "position=1*", "--json")[1])
+    assert (both["trials"]["planned"], both["trials"]["todo"]) == (10, 4), "given again: the union"
+    status, _, errors = called(monkeypatch, *words, "--arm", "position=3d")
+    assert (status, "--arm position=3d: s@r has the arms position=none, position=1d" in errors) == (2, True)
 
 
 def test_a_study_is_shown_with_its_last_answer(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,9 +140,9 @@ def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: 
     plans = [plan for plan in store.plans(runs) if plan["name"] == POSITION]
     monkeypatch.setattr(submit, "reconcile", lambda campaign: campaign.folder)
     theirs = submitted(runs, POSITION)
-    assert submit.continue_or_create(plans, Place(runs, None), TOY, "*") == theirs.folder
+    assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) == theirs.folder
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert submit.continue_or_create(plans, Place(runs, None), TOY, "*") != theirs.folder
+    assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) != theirs.folder
 
 
 # -- cancelling --------------------------------------------------------------------------------------------------------
@@ -231,14 +231,15 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
 def test_other_arms_are_another_submission(runs: Path) -> None:
     """Which holds the trials of its own arms, however often it is read from disk."""
     everything = submitted(runs, POSITION)
-    one = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms="position=[n]*")
+    one = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms=["position=[n]*"])
     read = campaigns.load(one.folder)
     assert {job.arm for job in read.jobs()} == {"position=none"} < {job.arm for job in everything.jobs()}
-    for campaign, arms in ((everything, "*"), (read, "position=[n]*")):
-        for asked in ("*", "position=[n]*"):
+    for campaign, arms in ((everything, ["*"]), (read, ["position=[n]*"])):
+        for asked in (["*"], ["position=[n]*"], ["position=[n]*", "position=1d"]):
             same = submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY, asked)
             assert same is (asked == arms)
-    assert "arms" not in store.read_json(everything.folder / "campaign.json")  # as earlier versions wrote it
+    both = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms=["position=[n]*", "position=1d"])
+    assert {job.arm for job in campaigns.load(both.folder).jobs()} == {"position=none", "position=1d"}
 
 
 def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

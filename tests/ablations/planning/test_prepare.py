@@ -253,7 +253,7 @@ def test_a_command_prints_the_table_of_its_own_plan(
     """Also where plan.json has become another one since."""
     runs = tmp_path / "runs"
     own = prepare(design(tmp_path), runs, None)
-    over = running.publishing([own], "*", runs)
+    over = running.publishing([own], ["*"], runs)
     expected = layout.render(study_table.table(load_plans(runs, [own])[0]), "md")
     other = STUDY.replace("none", "2d")
     jobs.write(runs, prepare(design(tmp_path, other), runs, None))

@@ -316,7 +316,7 @@ def test_a_study_means_the_first_seed_of_its_arms(
     ("words", "said"),
     [
         (["STUDY", "--arm", "position=none"], "--arm position=none: no trial of STUDY@digits to look at"),
-        (["STUDY", "--arm", "x"], "--arm x: no trial of STUDY@digits to look at (arms: position="),
+        (["STUDY", "--arm", "x"], "--arm x: STUDY@digits has the arms position="),
         (["all"], "no trial or study 'all' in all.parquet"),
         (["zzz"], "no trial or study 'zzz' in all.parquet: of 2 of its trials it holds what `ablate inspect` found"),
         (["", "--images", "5"], "--images 5: not of all.parquet, which holds what was computed before"),
