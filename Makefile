@@ -19,10 +19,12 @@ install: $(STAMP)
 
 # Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
 $(STAMP): pyproject.toml requirements.lock
+	@echo "installing into .venv: the versions of requirements.lock, about 6 GB; without a cache this takes 3 to 10 minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
+	@echo "installed: source .venv/bin/activate, then ablate demo"
 
 # After a change of dependencies, or of a version in constraints.txt. Needs uv.
 lock:

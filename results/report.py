@@ -106,9 +106,10 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def footnoted(grid: Grid) -> dict[str, Any]:
-    """The table, the footnotes that a reader needs, and the others with the number of the first."""
-    main = [note for note in grid.footnotes if not is_minor(note)]
-    return {"grid": grid, "footnotes": main, "minor": grid.footnotes[len(main) :], "minor_from": len(main) + 1}
+    """The table, the footnotes that a reader needs and the others, each with its number."""
+    numbered = list(enumerate(grid.footnotes, 1))
+    main, minor = ([one for one in numbered if is_minor(one[1]) == is_so] for is_so in (False, True))
+    return {"grid": grid, "footnotes": main, "minor": minor}
 
 
 def split_notes(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:

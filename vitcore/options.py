@@ -6,6 +6,19 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+OTHER_NAMES = {  # what settings are called in other code
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "num_classes": "classes",
+    "embed_dim": "width",
+    "hidden_size": "width",
+    "num_heads": "heads",
+    "num_layers": "depth",
+    "patch_size": "patch",
+    "img_size": "image_size",
+    "dataset": "data",
+}
+
 
 class ConfigError(ValueError):
     """An invalid setting: one line that names the key, the value and what is allowed."""
@@ -48,7 +61,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     known += getattr(model, "shorthands", ())
     match problem["type"]:
         case "extra_forbidden":
-            allowed = nearest(key, known) or (
+            allowed = nearest(OTHER_NAMES.get(key, key), known) or (
                 f": known are {listed(known)}" if known else ": this variant has no options"
             )
             return f"unknown key '{key}'{allowed}"

@@ -41,6 +41,7 @@ COMMANDS = {
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (checks.check,),
 }
+PRINTING = ("ablate table", "ablate compare")  # where --out is asked for in vain
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
@@ -111,7 +112,11 @@ def refuse_usage(error: Any) -> NoReturn:
         print(error.message, file=sys.stderr)
     else:
         told = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # a word of pydantic's
-        print(f"{asked}: {told} (see {asked} -h)", file=sys.stderr)
+        printed = asked in PRINTING and getattr(error, "option_name", "") in ("--out", "-o")
+        print(
+            f"{asked}: {told} ({'redirect what it prints with > FILE' if printed else f'see {asked} -h'})",
+            file=sys.stderr,
+        )
     sys.exit(BAD_INPUT)
 
 

@@ -1,6 +1,7 @@
 """`ablate plot`, `report`, `inspect`: results as pictures."""
 
 import mimetypes
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,8 @@ from ablations.cli.answer import show_json
 from ablations.cli.arguments import plan_names, split
 from ablations.cli.directories import make_place, source_path
 from ablations.cli.sources import found, styled
+
+EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
 
 
 class FigureFormat(StrEnum):
@@ -85,7 +88,11 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     from matplotlib.backend_bases import FigureCanvasBase
 
     kind, is_image = out.suffix[1:].lower(), (mimetypes.guess_type(out.name)[0] or "").startswith("image/")
-    if out.is_dir() or not (is_image or kind in FigureCanvasBase.get_supported_filetypes()):
+    if out.is_dir():
+        return False
+    if not (is_image or kind in FigureCanvasBase.get_supported_filetypes() or EXTENSION.fullmatch(kind)):
+        if out.exists():
+            raise ValueError(f"--out {out}: is a file: give a folder, or a file of .{', .'.join(FigureFormat)}")
         return False
     if kind not in {*FigureFormat}:
         raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FigureFormat)}")
@@ -127,6 +134,8 @@ def report(
     from results import report as reports
     from results.load import load_inspections
 
+    if out and out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies = found(runs, words, recipe)

@@ -27,11 +27,11 @@ Rate = Callable[[Json], float | None]
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # best first -> text
-    "past": "past trials of {count} arms on this device",
-    "probe": "a probe of {count} arms on this device (50 steps each)",
-    "others": "past trials of other arms on this device for {count} arms, in proportion to training FLOPs",
-    "recipe": "the recipe for {count} arms, in proportion to training FLOPs",
-    "flops": "nothing but training FLOPs for {count} arms: --probe measures them here",
+    "past": "past trials of {arms} on this device",
+    "probe": "a probe of {arms} on this device (50 steps each)",
+    "others": "past trials of other arms on this device for {arms}, in proportion to training FLOPs",
+    "recipe": "the recipe for {arms}, in proportion to training FLOPs",
+    "flops": "nothing but training FLOPs for {arms}: --probe measures them here",
 }
 
 
@@ -58,7 +58,8 @@ class Cost:
 
 def sources_text(sources: Mapping[str, Any]) -> str:
     """Say where the hours come from; sources: source -> number of arms."""
-    return "; ".join(said.format(count=sources[name]) for name, said in SOURCES.items() if name in sources)
+    arms = {name: f"{count} arm{'' if count == 1 else 's'}" for name, count in sources.items()}
+    return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
 def local_device(plans: Iterable[Json]) -> Device:

@@ -101,7 +101,8 @@ def render(view: Json, plan: Json, arms: Sequence[str] = ALL_ARMS) -> str:
 
 def arms_text(plan: Json, globs: Sequence[str] = ALL_ARMS) -> str:
     """The number of arms and stages as text."""
-    arms, stages = f"{len(chosen(plan, globs))} arms", len(plan.get("stages", []))
+    count, stages = len(chosen(plan, globs)), len(plan.get("stages", []))
+    arms = f"{count} arm{'' if count == 1 else 's'}"
     return f"({stages} to start from + {arms})" if stages else arms
 
 

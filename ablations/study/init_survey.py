@@ -13,6 +13,7 @@ from vitcore.data.pack import MANIFEST, manifest, read_index
 
 SMALLEST_CLASS = 2  # images to train and validate on
 NAMED = 5
+FEW = 0.02  # share of the images that can be outliers
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Survey:
     channels: int
     sides: Sequence[int]
     broken: Sequence[str]
+    odd: Sequence[str] = ()  # the few of quite another size than the others, with their shorter side
 
     @property
     def side(self) -> int:
@@ -48,6 +50,8 @@ class Survey:
             f"size     {low} to {high} pixels (shorter side); nine in ten have at least {self.side}",
             f"color    {'gray' if self.channels == 1 else 'RGB'}",
         ]
+        if self.odd:
+            lines.append(f"odd      {len(self.odd)} of quite another size than the others, as {self.odd[0]}")
         if self.broken:
             some = "; ".join(self.broken[:NAMED])
             lines.append(f"broken   {len(self.broken)} files, which `ablate run` refuses: remove them: {some}")
@@ -68,13 +72,15 @@ def of_pack(path: Path) -> Survey:
 
 
 def of_folder(path: Path) -> Survey:
+    if path.is_file():
+        raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     if not path.is_dir():
         raise ValueError(f"{path}: no such folder")
     own_split = (path / "train").is_dir()
     listing = list_parts(path) if own_split else list_flat(path)
     counts = np.bincount(listing.labels[listing.train], minlength=len(listing.classes)).tolist()
     classes = dict(zip(listing.classes, counts, strict=True))
-    refuse_small(path, classes)
+    refuse_small(path, classes, np.bincount(listing.labels).tolist(), own_split)
     with ThreadPoolExecutor() as pool:
         looked = dict(zip(listing.files, pool.map(look, listing.files), strict=True))
     broken = [f"{file.relative_to(path)}: {why}" for file, why in looked.items() if isinstance(why, str)]
@@ -94,16 +100,35 @@ def of_folder(path: Path) -> Survey:
         channels=channels,
         sides=list(sides.values()),
         broken=broken,
+        odd=[f"{file.relative_to(path)} ({side} pixels)" for file, side in outliers(sides).items()],
     )
 
 
-def refuse_small(path: Path, classes: dict[str, int]) -> None:
-    small = [f"{name} ({count})" for name, count in classes.items() if count < SMALLEST_CLASS]
+def outliers(sides: dict[Path, int]) -> dict[Path, int]:
+    """Return the images below half or above twice the median side; none where they are more than FEW of all."""
+    median = float(np.median(list(sides.values())))
+    found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
+    return found if len(found) <= FEW * len(sides) else {}
+
+
+def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
+    """Raises ValueError naming classes with too few images. classes: training images. in_all: and those to test on."""
+    counts = list(classes.values()) if own_split else in_all
+    small = [
+        f"{name} ({count})"
+        for (name, train), count in zip(classes.items(), counts, strict=True)
+        if train < SMALLEST_CLASS
+    ]
     if small:
         more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
+        needed = (
+            f"{SMALLEST_CLASS} in train/"
+            if own_split
+            else f"{SMALLEST_CLASS + 1} images in all, one of them to test on"
+        )
         raise ValueError(
-            f"{path}: too few training images in {len(small)} of {len(classes)} classes: "
-            f"{', '.join(small[:NAMED])}{more}; each needs {SMALLEST_CLASS}, one to train and one to validate on"
+            f"{path}: too few images in {len(small)} of {len(classes)} classes: {', '.join(small[:NAMED])}{more}; "
+            f"each needs {needed}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ablations.study import stages, strict_yaml
 from ablations.study.study import RECIPE_ARM, Axis, Recipe, Study, Values
 from vitcore.config import Config
-from vitcore.options import ConfigError, listed, nearest
+from vitcore.options import OTHER_NAMES, ConfigError, listed, nearest
 
 HERE = Path(__file__).parents[1]
 Record = TypeVar("Record", Study, Recipe)
@@ -22,10 +22,17 @@ def packaged(kind: str) -> list[str]:
 def find(kind: str, name: str) -> Path:
     """The file of a packaged name, or a given file. Raises ValueError with the nearest name."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        return path
     known = packaged(kind)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.exists():
+            beside = [str(one) for one in sorted(path.parent.glob("*.y*ml"))]
+            raise ValueError(f"{path}: no such file{nearest(path, [*beside, *known])}")
+        return path
     if name not in known:
+        if path.is_dir() and kind == "recipes":
+            raise ValueError(f"--recipe {name}: is a folder: `ablate init {name}` writes a recipe for its images")
+        if path.with_name(f"{path.name}.yaml").is_file():
+            raise ValueError(f"unknown name '{name}'; did you mean the file '{name}.yaml'?")
         single = {"studies": "study", "recipes": "recipe"}[kind]
         raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
     return HERE / kind / f"{name}.yaml"
@@ -43,14 +50,29 @@ def read_study(name: str) -> Study:
 def read_recipe(name: str) -> Recipe:
     path = find("recipes", name)
     recipe = typed(Recipe, path)
+    for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
+        for key in layer:
+            refuse_unknown(path, where, key)
     for axis, values in recipe.axes.items():
         refuse_duplicates(path, axis, values)
     return recipe
 
 
+def refuse_unknown(path: Path, where: str, key: str) -> None:
+    """Raises ValueError for what is neither a setting nor an option of a variant."""
+    known = [*Config.model_fields, *Config.shorthands]
+    if "." not in key and key not in (*known, RECIPE_ARM):
+        meant = nearest(OTHER_NAMES.get(key, key), known)
+        raise ValueError(f"{path}: {where}: unknown key '{key}'{meant or ': `ablate list --settings` names all'}")
+
+
 def typed(record: type[Record], path: Path) -> Record:
+    content = stages.plain_starts(strict_yaml.read(path))
+    for key in content.keys() - record.model_fields.keys():
+        if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:
+            raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")
     try:
-        return record(**{"name": path.stem, **stages.plain_starts(strict_yaml.read(path))})
+        return record(**{"name": path.stem, **content})
     except ConfigError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -100,6 +100,8 @@ def parse(text: str, name: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}, line {mark.line + 1}" if mark else name
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        if mark and "\t" in "".join(text.split("\n")[mark.line : mark.line + 1])[: mark.column + 1]:
+            problem += " (there is a tab: indent with spaces)"
         raise ValueError(f"{where}: {problem}") from None
 
 

@@ -93,7 +93,7 @@ def closing_lines(comparison: Comparison) -> list[str]:
     """Count the verdicts, state the sensitivity, and list what else differs."""
     counts = Counter(verdict_cell(row) for row in comparison.rows)
     summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
-    lines = [f"Of {len(comparison.rows)} arms: {summary}."]
+    lines = [f"Of {len(comparison.rows)} arm{'' if len(comparison.rows) == 1 else 's'}: {summary}."]
     if text := sensitivity_text(comparison):
         lines.append(f"{text[0].upper()}{text[1:]}.")
     for name, both in comparison.provenance.items():

@@ -17,7 +17,9 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
     directory.
     """
     if not runs.is_dir():
-        raise ValueError(f"{runs}: no such run directory or exported file")
+        raise ValueError(
+            f"{runs}: no such run directory or exported file: run a study first (`ablate run STUDY`), or give --runs"
+        )
     found = list(store.plans(runs))
     wanted = set(select(found, studies, runs))
     return sorted((plan for plan in found if plan["name"] in wanted), key=lambda plan: order(plan, studies))

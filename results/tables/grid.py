@@ -37,8 +37,11 @@ class Grid:
 
 
 def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Return the marks of each row and the footnotes, the important first. Equal notes share a number."""
-    texts = sorted(dict.fromkeys(note for row in notes for note in row), key=weight)
+    """Return the marks of each row and the footnotes, numbered as they appear. Equal notes share a number.
+
+    Within a row the important come first.
+    """
+    texts = list(dict.fromkeys(note for row in notes for note in sorted(row, key=weight)))
     return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
 
 

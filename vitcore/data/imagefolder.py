@@ -71,7 +71,7 @@ def check_images(root: Path, channels: int) -> None:
     with ThreadPoolExecutor() as pool:
         broken = list(filter(None, pool.map(lambda file: failure(file, channels), list_folder(root).files)))
     if broken:
-        more = f" ({len(broken) - 1} more files are broken)" if len(broken) > 1 else ""
+        more = {1: "", 2: " (1 more file is broken)"}.get(len(broken), f" ({len(broken) - 1} more files are broken)")
         raise ConfigError(f"{broken[0]}{more}")
 
 
@@ -121,7 +121,8 @@ def list_flat(root: Path) -> Listing:
 def class_names(folder: Path) -> tuple[str, ...]:
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:
-        refuse(folder, f"has {len(names)} class folders; at least 2 are needed")
+        there = f"only the class folder '{names[0]}'" if names else "no class folders"
+        refuse(folder, f"has {there}; at least 2 are needed, as in PATH/<class>/*.jpg or PATH/train/<class>/*.jpg")
     return tuple(names)
 
 

@@ -223,6 +223,7 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
     ax.margins(x=0.3)
     ax.xaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(axis="y", length=0, labelleft=False)
-    ax.set_xlabel(source, size=current().small, color=GREY)
+    # From the right edge to the left: the layout leaves no room for a label wider than its panel.
+    ax.set_xlabel(source, size=current().small, color=GREY, loc="right")
     ax.set_title("published in\nanother setting (%)", size=current().small, color=GREY, loc="left")
     return ax

@@ -20,6 +20,7 @@ from rich.console import Console
 from ablations.cli.arguments import counted
 from ablations.planning.jobs import Job
 from ablations.reporting.progress import Live
+from vitcore.config import Config
 
 RECIPE = """
     description: Small. For tests.
@@ -101,7 +102,7 @@ def drawn(display: Live) -> str:
 BAD = [
     ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
-    ("run missing.yaml --recipe r.yaml", "missing.yaml: cannot be read (No such file or directory)"),
+    ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("run s.yaml --recipe r.yaml heads=3", "heads=3 does not divide width=16: one of 1, 2, 4, 8, 16"),
     ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
@@ -130,7 +131,15 @@ BAD = [
     ("train s.yaml", "'s.yaml' is not key=value"),
     ("bench step widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("bench step --rounds 1", "Invalid value for '--rounds'"),
+    ("run s", "unknown name 's'; did you mean the file 's.yaml'?"),
+    ("plan ss.yml", "ss.yml: no such file; did you mean 's.yaml'?"),
+    ("run s.yaml --recipe .", "--recipe .: is a folder: `ablate init .` writes a recipe"),
     ("table", "runs: no such run directory"),
+    ("plot", "run a study first (`ablate run STUDY`), or give --runs"),
+    ("table --out t.tex", "redirect what it prints with > FILE"),
+    ("report --out rep.txt", "--out rep.txt: a report is a page: give a file that ends in .html"),
+    ("init r.yaml", "r.yaml: is a file: a folder of class folders is needed"),
+    ("run s.yaml --recipe r.yaml lr=2e9", "lr=2000000000.0: input should be less than or equal to 1000"),
     ("table --format pdf", "Invalid value for '--format' / '-f': 'pdf' is not one of"),
     ("compare a b", "a: no such run directory"),
     ("compare r.yaml r.yaml", "r.yaml"),
@@ -519,12 +528,24 @@ def test_a_plan_of_some_arms_counts_those(finished: Path, monkeypatch: pytest.Mo
     assert view["trials"] == {"planned": 5, "finished": 3, "shared": 0, "todo": 2}
     assert list(view["confounds"]) == ["position=none"]
     output = called(monkeypatch, *words)[1]
-    assert "1 arms x 5 seeds = 5 trials" in output
+    assert "1 arm x 5 seeds = 5 trials" in output
     assert "position=1d " not in output
     both = json.loads(called(monkeypatch, *words, "--arm", "position=1*", "--json")[1])
     assert (both["trials"]["planned"], both["trials"]["todo"]) == (10, 4), "given again: the union"
     status, _, errors = called(monkeypatch, *words, "--arm", "position=3d")
     assert (status, "--arm position=3d: s@r has the arms position=none, position=1d" in errors) == (2, True)
+
+
+def test_every_setting_is_listed_with_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each field of a config, with a sentence and its default."""
+    status, output, errors = called(monkeypatch, "list", "--settings")
+    assert (status, errors) == (0, "")
+    lines = dict(re.split(r"  +", line, maxsplit=1) for line in output.splitlines())
+    assert list(lines) == list(Config.model_fields)
+    assert all(text.endswith((".", ")")) for text in lines.values())
+    assert lines["depth"] == "[12] Blocks of the encoder."
+    assert lines["init"].startswith("[unit-positions] Initial values of bare tables")
+    assert json.loads(called(monkeypatch, "list", "--settings", "--json")[1])["settings"] == lines
 
 
 def test_a_study_is_shown_with_its_last_answer(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

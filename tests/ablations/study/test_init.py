@@ -86,6 +86,29 @@ def test_broken_and_odd_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (tmp_path / "runs").exists() is False
 
 
+def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
+    """One of them, with its side, and how many; where sizes vary anyway, none."""
+    folder = photos(tmp_path / "pets", count=50)
+    Image.new("RGB", (90, 80)).save(folder / "cat" / "7.png")
+    (line,) = (line for line in survey(folder).told() if line.startswith("odd"))
+    assert "1 of quite another size" in line
+    assert "cat/7.png (80 pixels)" in line
+    for number in range(20):
+        Image.new("RGB", (90, 80)).save(folder / "dog" / f"{number}.png")
+    assert not survey(folder).odd
+
+
+def test_a_folder_without_class_folders_is_told_the_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both layouts; of one class, its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flat").mkdir()
+    photos(tmp_path / "one", classes=("cat",))
+    for folder, there in (("flat", "no class folders"), ("one", "only the class folder 'cat'")):
+        errors = called(monkeypatch, "init", folder)[2]
+        assert there in errors
+        assert "PATH/<class>/*.jpg or PATH/train/<class>/*.jpg" in errors
+
+
 def test_every_class_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """At once, with its count, and nothing is written."""
     monkeypatch.chdir(tmp_path)
@@ -93,8 +116,7 @@ def test_every_class_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch,
     photos(folder, count=1, classes=("rare", "rarer"))
     status, _, errors = called(monkeypatch, "init", "pets")
     assert (status, errors.count("\n")) == (2, 1)
-    assert "rare (" in errors
-    assert "rarer (" in errors
+    assert "rare (1), rarer (1); each needs 3 images in all" in errors
     assert not (tmp_path / "pets.yaml").exists()
 
 

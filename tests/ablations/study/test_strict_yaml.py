@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ablations.study import strict_yaml
+from ablations.study.reading import read_recipe
 
 CORE = {  # of the tables and examples of section 10.3.2 of the specification
     "0": 0,
@@ -93,3 +94,29 @@ def test_a_file_is_regular_and_small(tmp_path: Path) -> None:
         why = "Larger than" if name == "huge" else "Not a regular file"
         with pytest.raises(ValueError, match=rf"{name}\.yaml: .*{why}"):
             strict_yaml.read(tmp_path / f"{name}.yaml")
+
+
+def test_a_tab_is_called_a_tab() -> None:
+    """The parser's own words do not say what a reader cannot see."""
+    with pytest.raises(ValueError, match=r"r\.yaml, line 2: .*there is a tab: indent with spaces"):
+        strict_yaml.parse("config:\n\tdata: digits\n", "r.yaml")
+    with pytest.raises(ValueError, match=r"r\.yaml") as failed:
+        strict_yaml.parse("a: [1\n", "r.yaml")
+    assert "tab" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("config: {learning_rate: 1}", "config: unknown key 'learning_rate'; did you mean 'lr'?"),
+        ("config: {zzz: 1}", "config: unknown key 'zzz': `ablate list --settings` names all"),
+        ("learning_rate: 1\nconfig: {}", "unknown key 'learning_rate'; did you mean 'lr' below 'config:'?"),
+    ],
+)
+def test_a_recipe_with_an_unknown_setting_is_named(text: str, said: str, tmp_path: Path) -> None:
+    """With the setting that is meant, not with all there are."""
+    file = tmp_path / "r.yaml"
+    file.write_text(f"description: d\nseeds: 2\n{text}\n")
+    with pytest.raises(ValueError, match="unknown key") as failed:
+        read_recipe(str(file))
+    assert str(failed.value) == f"{file}: {said}"

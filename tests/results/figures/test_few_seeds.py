@@ -112,10 +112,10 @@ def test_no_number_of_a_report_is_minus_zero() -> None:
     assert not MINUS_ZERO.findall(layout.render(study_table.table(study), "json"))
 
 
-def test_footnotes_that_matter_come_first() -> None:
-    """An interval that disagrees, then sizes, then how alike the initial weights are."""
+def test_footnotes_are_numbered_as_they_appear() -> None:
+    """From 1 on; in a row an interval that disagrees, then sizes, then how alike the initial weights are."""
     start, size = "99.7% of its initial weights are the baseline's", "parameters 5 against 4 (+25.0%)"
     disagrees = "the 95% interval excludes 0, but not after correction for 2 contrasts"
     marks, texts = grid.number_notes([[start, size], [start, disagrees]])
-    assert texts == [disagrees, size, start]
-    assert marks == [(2, 3), (1, 3)]
+    assert texts == [size, start, disagrees]
+    assert marks == [(1, 2), (2, 3)]

@@ -282,6 +282,8 @@ def test_out_may_be_the_file_of_one_figure(
         ("plot patch-size --out fig.jpg", "--out fig.jpg: no figure is drawn as .jpg"),
         ("plot patch-size --out fig.gif", "--out fig.gif: no figure is drawn as .gif: give one of png, pdf, svg"),
         ("plot patch-size --out fig.bmp", "--out fig.bmp: no figure is drawn as .bmp"),
+        ("plot patch-size --out fig.docx", "--out fig.docx: no figure is drawn as .docx"),
+        ("plot patch-size --out fig.tar.gz", "--out fig.tar.gz: no figure is drawn as .gz"),
         ("plot --out fig.png", "--out fig.png: one file for 2 studies"),
         ("inspect patch-size --out fig.png", "--out fig.png: several figures go to a folder"),
     ],
@@ -311,6 +313,16 @@ def test_intervals_are_those_of_scipy() -> None:
         assert mean == pytest.approx(seeds.mean())
         expected = stats.t.interval(0.95, len(seeds) - 1, seeds.mean(), stats.sem(seeds))
         assert list(bar) == pytest.approx(list(expected))
+
+
+def test_the_source_of_published_numbers_is_not_cut() -> None:
+    """The layout leaves no room for a label wider than its panel, here that of the packaged study."""
+    study = complete("intervals")
+    study.plan["published_of"] = "arXiv 2010.11929, appendix D.4, Table 8 (ViT-B/16, ImageNet 5-shot linear)"
+    figure = drawn(study, 7.0)
+    with style():
+        box = figure.axes[1].xaxis.label.get_window_extent()
+    assert 0 <= box.x0 <= box.x1 <= figure.bbox.x1
 
 
 def test_published_numbers_have_an_axis_of_their_own() -> None:
