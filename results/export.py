@@ -22,7 +22,7 @@ from results import store
 from results.store import correctness
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.record import Record
-from results.store.schemas import ExportHeader, TrialRow, problem
+from results.store.schemas import ExportHeader, Plan, TrialRow, problem, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import layout
 
@@ -74,7 +74,7 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
     for row in rows:
         row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
-    plans = [study.plan for study in studies]
+    plans = [store.plan_content(study.plan) for study in studies]
     header: Json = {"schema": store.SCHEMA, "plans": plans, "trials": fingerprint(rows)}
     header["checksum"] = store.checksum(header)
     metadata = {KEY: json.dumps(header, allow_nan=False)}
@@ -116,19 +116,18 @@ def read(path: Path) -> list[StudyResults]:
     """
     header = read_header(path)
     rows = read_rows(path)
-    if header["trials"] != fingerprint(rows):
+    if header.trials != fingerprint(rows):
         raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
     records = {row["id"]: row_to_record(row) for row in rows}
-    planned = {trial["id"] for plan in header["plans"] for arm in plan["arms"] for trial in arm["trials"]}
+    planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
     if missing := planned - records.keys():
         raise store.Broken(f"{path}: damaged (no row for trial {min(missing)})")
-    return [assemble(plan, records) for plan in header["plans"]]
+    return [assemble(plan, records) for plan in header.plans]
 
 
-def read_plans(path: Path) -> list[Json]:
+def read_plans(path: Path) -> list[Plan]:
     """Read only the plans of an export. Raises ValueError as `read` does."""
-    plans: list[Json] = read_header(path)["plans"]
-    return plans
+    return read_header(path).plans
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
@@ -151,7 +150,7 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
         raise ValueError(f"{path}: not a whole .parquet file ({why.splitlines()[0]})") from None
 
 
-def read_header(path: Path) -> Json:
+def read_header(path: Path) -> ExportHeader:
     """Read an export's metadata. Raises ValueError, Broken, NewerSchema."""
     with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
@@ -161,11 +160,9 @@ def read_header(path: Path) -> Json:
         header = store.parse_json(content, path)
         if header.get("checksum") != store.checksum(header):
             raise store.Broken("the checksum of its plans differs")
-        if wrong := problem(ExportHeader, header):
-            raise store.Broken(wrong)
+        return validated(ExportHeader, header)
     except store.Broken as error:
         raise store.Broken(f"{path}: damaged ({error})") from None
-    return header
 
 
 def read_rows(path: Path) -> list[Json]:

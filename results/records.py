@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from results.store.schemas import PlannedData, Schema, Split
+
 Interval = tuple[float, float]
 
 
@@ -117,12 +119,12 @@ class Table:
     besides: Sequence[str]
     objective: str
     overrides: Mapping[str, Any]
-    data: Mapping[str, Any] | None
+    data: PlannedData | None
     question: str
     source: str
     published_of: str
     seeds: Sequence[int]
-    split: Mapping[str, Any]
+    split: Split
     family: int
     points_family: int
     margin: float | None
@@ -281,6 +283,8 @@ class PublishedComparison:
 
 def json_object(record: Any) -> dict[str, Any]:
     """Return a record's fields by name, as `json.dumps` takes them for `default`."""
+    if isinstance(record, Schema):
+        return record.content()
     content = {one.name: getattr(record, one.name) for one in fields(record)}
     if isinstance(record, Row):
         content |= content.pop("measured")

@@ -20,6 +20,7 @@ from results.figures.theme import COLUMN, FULL
 from results.records import Claim, Table
 from results.statistics import claims, interaction
 from results.store.inspection_data import Inspection
+from results.store.schemas import Asked, Plan
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
@@ -49,7 +50,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
             section_view(study, uses, inside) | {"related": related_studies(study, studies)} for study in studies
         ],
         progress=progress_text(trials),
-        splits=any(study.plan["split"]["kind"] == "folds" for study in studies),
+        splits=any(study.plan.split.kind == "folds" for study in studies),
         cost=duration_text(sum(trial_seconds(studies).values())),
         provenance=provenance(trials),
     )
@@ -83,7 +84,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "slug": slug(study.name),
         "name": study.name,
         "plan": plan,
-        "found": plan.get("found", ""),  # plans written before the field existed
+        "found": plan.found,
         "table": table,
         "answer": sentences.answer(table),
         **split_notes(table.notes, mixed.provenance_notes(study.columns)),
@@ -126,7 +127,7 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
-        ways = ["the same question"] * (other.plan["study"] == study.plan["study"])
+        ways = ["the same question"] * (other.plan.study == study.plan.study)
         ways += [f"{shared} shared trial{'s' if shared > 1 else ''}"] * bool(shared)
         if other is not study and ways:
             found.append({"slug": slug(other.name), "name": other.name, "how": ", ".join(ways)})
@@ -136,20 +137,20 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
 def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
     """Yield the figures and layers of each arm whose first finished seed was inspected."""
     first = study.first_finished
-    for number, arm in enumerate(study.plan["arms"]):
-        seed, trial = first.get(arm["name"], (0, ""))
+    for number, arm in enumerate(study.plan.arms):
+        seed, trial = first.get(arm.name, (0, ""))
         if found := inside.get(trial):
             yield {
-                "arm": arm["name"],
+                "arm": arm.name,
                 "seed": seed,
-                "open": arm["name"] == study.plan["baseline"],
+                "open": arm.name == study.plan.baseline,
                 "notes": [site["note"] for site in found.facts["sites"] if not site["site"]],
                 "layers": inspection.layer_grid(found),
                 "figures": [
                     inline_svg(
                         inspection.picture(found, name, "svg", described=False),
                         f"{slug(study.name)}-{number}-{name}",
-                        f"{inspection.FIGURES[name][0]}, {arm['name']}",
+                        f"{inspection.FIGURES[name][0]}, {arm.name}",
                     )
                     for name in inspection.drawable_figures(found)
                 ],
@@ -159,9 +160,7 @@ def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Ite
 def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> list[str]:
     """Name each arm that cannot be shown inside, and why."""
     first = study.first_finished
-    reasons = {
-        arm["name"]: "not inspected" if arm["name"] in first else "no finished trial" for arm in study.plan["arms"]
-    }
+    reasons = {arm.name: "not inspected" if arm.name in first else "no finished trial" for arm in study.plan.arms}
     return [f"{arm} ({why})" for arm, why in reasons.items() if first.get(arm, (0, ""))[1] not in inside]
 
 
@@ -171,7 +170,7 @@ def figures(study: StudyResults) -> dict[str, Markup]:
         return {}
     return {
         kind: inline_svg(
-            plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan["question"]
+            plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan.question
         )
         for kind, width in (("wide", FULL), ("narrow", COLUMN))
     }
@@ -227,8 +226,8 @@ def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
 
 def stage_seconds(study: StudyResults) -> dict[str, float]:
     """Map trial id to training seconds for the study's stages."""
-    trials = [trial for stage in study.plan.get("stages", []) for trial in stage.get("trials", [])]
-    return {trial["id"]: trial["train_seconds"] for trial in trials if "train_seconds" in trial}
+    trials = [trial for stage in study.plan.stages for trial in stage.trials]
+    return {trial.id: trial.train_seconds for trial in trials if trial.train_seconds is not None}
 
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
@@ -271,15 +270,15 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def rerun_command(plan: Mapping[str, Any]) -> str:
+def rerun_command(plan: Plan) -> str:
     """Return the shell command that runs the study again."""
-    asked = plan.get("asked") or {"study": plan["study"], "recipe": plan["recipe"], "plugins": [], "data_dir": None}
-    settings = [f"{key}={setting_text(value)}" for key, value in plan["overrides"].items()]
-    settings += [f"margin={asked['margin']:g}"] if "margin" in asked else []
-    words = ["ablate", "run", asked["study"], *settings]
-    words += ["--recipe", asked["recipe"], "--seeds", str(len(plan["seeds"]))]
-    words += [word for plugin in asked["plugins"] for word in ("--plugin", plugin)]
-    return shlex.join([*words, *(["--data-dir", asked["data_dir"]] if asked["data_dir"] else [])])
+    asked = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
+    settings = [f"{key}={setting_text(value)}" for key, value in plan.overrides.items()]
+    settings += [f"margin={asked.margin:g}"] if asked.margin is not None else []
+    words = ["ablate", "run", asked.study, *settings]
+    words += ["--recipe", asked.recipe, "--seeds", str(len(plan.seeds))]
+    words += [word for plugin in asked.plugins for word in ("--plugin", plugin)]
+    return shlex.join([*words, *(["--data-dir", asked.data_dir] if asked.data_dir else [])])
 
 
 def setting_text(value: Any) -> str:

@@ -15,6 +15,7 @@ from results.names import MEASURES, METRICS
 from results.store import dependencies, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
+from results.store.schemas import Plan, PlannedTrial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,13 +30,13 @@ EVALUATION = ("arm", "seed", "id", *HISTORY)
 class StudyResults:
     """A study's plan and the results of its trials.
 
-    plan: the content of plan.json. columns: by name, one value per planned (arm, seed) in the plan's order. They are
+    columns: by name, one value per planned (arm, seed) in the plan's order. They are
     arm, seed, id, status, reason (why a trial is absent or damaged), metrics and measures (NaN where absent),
     provenance, weights_sha256, evals and config (JSON text, or ""). evaluations: rows in the order of EVALUATION, over
     all trials. correct: trial id -> index (images,) and correct (images,).
     """
 
-    plan: dict[str, Any]
+    plan: Plan
     columns: dict[str, list[Any]]
     evaluations: list[tuple[Any, ...]]
     correct: dict[str, Correct]
@@ -74,12 +75,12 @@ class StudyResults:
     @property
     def name(self) -> str:
         """The full name: study@recipe[+overrides]."""
-        return str(self.plan["name"])
+        return self.plan.name
 
 
-def load_plans(source: Path, plans: Sequence[dict[str, Any]], parts: Collection[str] = PARTS) -> list[StudyResults]:
+def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Load the results of these plans from a run directory; the plan.json there is not read. Raises NewerSchema."""
-    ids = {trial["id"] for plan in plans for arm in plan["arms"] for trial in arm["trials"]}
+    ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
     records = record.of_many(source, sorted(ids), parts)
     return [
         assemble(with_stage_seconds(plan, source), records | records_of_started(source, plan, records))
@@ -87,19 +88,19 @@ def load_plans(source: Path, plans: Sequence[dict[str, Any]], parts: Collection[
     ]
 
 
-def with_stage_seconds(plan: dict[str, Any], runs: Path) -> dict[str, Any]:
+def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
     """Add the training seconds of the stages' finished trials to the plan: they are part of a study's cost."""
-    if not plan.get("stages"):
-        return plan
 
-    def took(trial: dict[str, Any]) -> dict[str, Any]:
-        result = store.trial(runs, trial["id"]).state().result
-        return trial | ({"train_seconds": result["train_seconds"]} if result and "train_seconds" in result else {})
+    def took(trial: PlannedTrial) -> PlannedTrial:
+        result = store.trial(runs, trial.id).state().result
+        seconds = result and result.train_seconds
+        return trial if seconds is None else trial.model_copy(update={"train_seconds": seconds})
 
-    return plan | {"stages": [one | {"trials": [took(trial) for trial in one["trials"]]} for one in plan["stages"]]}
+    stages = [one.model_copy(update={"trials": [*map(took, one.trials)]}) for one in plan.stages]
+    return plan.model_copy(update={"stages": stages}) if stages else plan
 
 
-def records_of_started(runs: Path, plan: dict[str, Any], records: Mapping[str, Record]) -> dict[str, Record]:
+def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
     """Complete the records of trials that start from others: why they wait, or the metrics of what they start from.
 
     An eval `start` holds the metrics of the parent's evals as start_<metric>.
@@ -117,12 +118,12 @@ def records_of_started(runs: Path, plan: dict[str, Any], records: Mapping[str, R
     return found
 
 
-def assemble(plan: dict[str, Any], records: Mapping[str, Record]) -> StudyResults:
+def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     """Assemble the columns of a study, with a value for every planned (arm, seed)."""
-    cells = [(arm["name"], trial["seed"], trial["id"]) for arm in plan["arms"] for trial in arm["trials"]]
+    cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}
-    added = {name for metrics in later.values() for name in metrics} | {plan["metric"]}
+    added = {name for metrics in later.values() for name in metrics} | {plan.metric}
     numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}

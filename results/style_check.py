@@ -1,18 +1,16 @@
 """Warn about names in a style that no study has: a typo there would have no effect and stay unnoticed."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from results.did_you_mean import suggestion
 from results.names import METRICS
 from results.statistics import claims
 from results.store import evals
+from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
 
 MANY = 12  # names that are listed at most
-
-Plan = Mapping[str, Any]
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
@@ -22,7 +20,7 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
     """
     known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
-    unvaried = {key for plan in plans for arm in plan["arms"] for key in arm["config"]} - varied
+    unvaried = {key for plan in plans for arm in plan.arms for key in arm.config} - varied
     return "; ".join(
         f"{section}: {name} is in no study here{alternatives(name, known)}"
         for section in ("labels", "colours", "order")
@@ -33,13 +31,15 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
 
 def known_names(plan: Plan) -> Iterator[str]:
     """Yield every name that a style may use for this study."""
-    said = [arm for claim in plan["claims"] for arm in claims.parse_claim(claim)[::2]]
-    for arm in [*plan["arms"], *plan.get("tuned", [])]:
-        said += [arm["name"], arm.get("change", ""), arm.get("model_family", "")]
-        said += [f"{key}={value}" for key, value in arm["values"].items()]
+    said = [arm for claim in plan.claims for arm in claims.parse_claim(claim)[::2]]
+    said += [arm.model_family for arm in plan.arms]
+    arms: list[Arm | Tuned] = [*plan.arms, *plan.tuned]
+    for arm in arms:
+        said += [arm.name, arm.change]
+        said += [f"{key}={value}" for key, value in arm.values.items()]
     for name in said:
         yield from (name, *name.split(","))
-    yield from (*plan["factors"], *plan["curves"], *METRICS, *evals.FEW_SHOT, plan["metric"], "baseline", "all")
+    yield from (*plan.factors, *plan.curves, *METRICS, *evals.FEW_SHOT, plan.metric, "baseline", "all")
 
 
 def alternatives(name: str, known: Sequence[str]) -> str:

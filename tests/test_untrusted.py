@@ -356,7 +356,8 @@ def test_plot_of_a_colleagues_export_stays_in_its_folder(
     """The name of a study in an export is not taken for a path: refused in one line, nothing written."""
     (found,) = load_studies(published)
     for name in ("../../escaped", str(tmp_path / "escaped")):
-        export.write([dataclasses.replace(found, plan=found.plan | {"name": name})], tmp_path / "theirs.parquet")
+        plan = found.plan.model_copy(update={"name": name})
+        export.write([dataclasses.replace(found, plan=plan)], tmp_path / "theirs.parquet")
         (tmp_path / "here").mkdir(exist_ok=True)
         before = sorted(tmp_path.rglob("*"))
         monkeypatch.chdir(tmp_path / "here")
@@ -385,9 +386,9 @@ def test_result_that_names_no_attempt_is_broken(published: Path) -> None:
 
 def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
     """Its nonce is part of the path of checkpoints in scratch space."""
-    (tmp_path / "lease.json").write_text(json.dumps({**lease.holder(), "nonce": "../../../outside"}))
+    (tmp_path / "lease.json").write_text(json.dumps({**lease.holder().content(), "nonce": "../../../outside"}))
     assert lease.nonce(tmp_path) == ""
-    (tmp_path / "lease.json").write_text(json.dumps({**lease.holder(), "nonce": "0123456789abcdef" * 2}))
+    (tmp_path / "lease.json").write_text(json.dumps({**lease.holder().content(), "nonce": "0123456789abcdef" * 2}))
     assert lease.nonce(tmp_path) == "0123456789abcdef" * 2
 
 
@@ -456,5 +457,5 @@ def test_turns_are_not_swept_through_a_link(published: Path, tmp_path: Path) -> 
     (tmp_path / "years" / "2023").mkdir(parents=True)
     (folder / "turns").symlink_to(tmp_path / "years")
     with pytest.raises(ValueError, match="turns: is a link"):
-        jobs.write(published, store.read_json(folder / "plan.json"))
+        jobs.write(published, store.read_plan(folder / "plan.json"))
     assert (tmp_path / "years" / "2023").exists()

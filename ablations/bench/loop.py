@@ -152,8 +152,8 @@ class Study:
         """Return mean test accuracy, and the total training seconds of all trials."""
         states = [store.trial(self.runs, path.name).state() for path in sorted((self.runs / "trials").iterdir())]
         results = [state.result for state in states if state.result is not None]
-        accuracy = fmean(result["metrics"]["test_accuracy"] for result in results)
-        return accuracy, sum(result["train_seconds"] for result in results)
+        accuracy = fmean(result.metrics["test_accuracy"] or 0.0 for result in results)
+        return accuracy, sum(result.train_seconds or 0.0 for result in results)
 
     def theirs(self) -> float:
         """Return the mean test accuracy of the loop's trials."""

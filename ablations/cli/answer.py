@@ -1,12 +1,21 @@
 """How commands answer: exit statuses, JSON for programs."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
 
-Json = dict[str, Any]
+from results.store.schemas import Settings
+
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
-def show_json(results: list[Json]) -> None:
+def fields(record: object) -> Settings:
+    """A record's fields by name; counts by kind stand beside them."""
+    content: Settings = {}
+    for name, value in vars(record).items():
+        content |= value if name == "counts" else {name: value}
+    return content
+
+
+def show_json(results: Sequence[object]) -> None:
     """Print JSON: one object for one study, a list for several."""
-    print(json.dumps(results[0] if len(results) == 1 else results, indent=1, allow_nan=False))
+    print(json.dumps(results[0] if len(results) == 1 else results, default=fields, indent=1, allow_nan=False))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablations.study import settings
 from ablations.study.naming import ALL_ARMS, plan_name, stem
+from results.store import schemas
+from results.store.schemas import Plan, Settings
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from ablations.study.reading import Record
     from slurm.profiles.profile import Profile
 
-Json = dict[str, Any]
 MARGIN, RECIPE = "margin", "digits"
 
 
@@ -24,7 +25,7 @@ class Asked:
     """The studies and settings that a command's words name."""
 
     studies: list[str]
-    overrides: Json
+    overrides: Settings
     margin: float | None = None  # of the studies, as the command line declares it
 
 
@@ -81,9 +82,9 @@ def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]
     return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
 
 
-def named_data(config: Json, data_dir: Path | None = None) -> Json:
+def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
     """Settings with data=NAME replaced by the folder that ablate.toml names; packs keep their names."""
-    mapped: Json = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
+    mapped: Settings = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
     return mapped
 
 
@@ -102,7 +103,7 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
     ]
 
 
-def planned_name(study: str, recipe_name: str | None, overrides: Json, there: Sequence[str], source: Path) -> str:
+def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
     """The plan of a study: on the named recipe, else the default one, else the only one there is.
 
     Raises ValueError naming them if there are several.
@@ -113,13 +114,13 @@ def planned_name(study: str, recipe_name: str | None, overrides: Json, there: Se
     hashed = plan_name("", "", overrides).removeprefix("@")
     found = [name for name in there if name.startswith(f"{study}@") and name.endswith(hashed)]
     if len(found) > 1:
-        settings = {plan["name"]: plan["overrides"] for plan in plans_at(source)}
+        settings = {plan.name: plan.overrides for plan in plans_at(source)}
         named = [f"{name}{told(settings.get(name, {}))}" for name in found]
         raise ValueError(f"'{study}' was run {len(found)} times in {source}: name one: {', '.join(named)}")
     return found[0] if found else asked_for
 
 
-def told(overrides: Json) -> str:
+def told(overrides: Settings) -> str:
     """The settings that a plan's hash stands for, as text."""
     return f" ({', '.join(f'{key}={value}' for key, value in overrides.items())})" if overrides else ""
 
@@ -127,11 +128,11 @@ def told(overrides: Json) -> str:
 def names_at(source: Path) -> list[str]:
     """The plan names of a run directory or an exported file; empty if there are none."""
     if source.is_file():
-        return [plan["name"] for plan in plans_at(source)]
+        return [plan.name for plan in plans_at(source)]
     return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
 
 
-def plans_at(source: Path) -> list[Json]:
+def plans_at(source: Path) -> list[Plan]:
     """All plans of a run directory or an exported file."""
     from results import store
 
@@ -142,33 +143,33 @@ def plans_at(source: Path) -> list[Json]:
     return list(store.plans(source))
 
 
-def refuse_unplanned(plans: Iterable[Json], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
+def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
     """Raises ValueError for a study that was not run with these settings, and for a missing file."""
-    asked, there = split(words or []), {plan["name"]: plan for plan in plans}
+    asked, there = split(words or []), {plan.name: plan for plan in plans}
     with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
         study, said = stem(word), ", ".join(f"{key}={value}" for key, value in asked.overrides.items())
         base = plain_plan(there, study, recipe_name)
         if name not in there and base and said and "@" not in word:
             raise ValueError(f"{said}: nothing of '{study}' was run with it in {source}{varied(base, asked.overrides)}")
-        if study != word and not Path(word).exists() and study not in {plan["study"] for plan in there.values()}:
+        if study != word and not Path(word).exists() and study not in {plan.study for plan in there.values()}:
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
 
 
-def plain_plan(there: Mapping[str, Json], study: str, recipe_name: str | None) -> Json | None:
+def plain_plan(there: Mapping[str, Plan], study: str, recipe_name: str | None) -> Plan | None:
     """The plan of a study without overrides: on that recipe, else on any."""
     if recipe_name is not None:
         return there.get(plan_name(study, stem(recipe_name), {}))
-    return next((plan for plan in there.values() if plan["study"] == study and not plan["overrides"]), None)
+    return next((plan for plan in there.values() if plan.study == study and not plan.overrides), None)
 
 
-def varied(plan: Json, overrides: Json) -> str:
+def varied(plan: Plan, overrides: Settings) -> str:
     """A hint that the study varies the setting, and that its table has the value."""
-    own = [key for key in overrides if key in {**plan["factors"], **plan["curves"]}]
+    own = [key for key in overrides if key in {**plan.factors, **plan.curves}]
     return f": {' and '.join(own)} is what the study varies, its table has every value" if own else ""
 
 
-def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Json]:
+def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
     """The plans that a command names."""
     from results import store
     from results.store import planned as plans
@@ -188,7 +189,7 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 
 def prepared(
     asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
-) -> list[Json]:
+) -> list[Plan]:
     """The plans to run: the request merged with earlier plans of the same names.
 
     `asked` in a plan: the options that repeat the command.
@@ -197,7 +198,7 @@ def prepared(
 
     made = designs(asked, recipe_name, data_dir)
     plans = [prepare(design, place.runs, seeds, prune, place.code) for design in counted(made)]
-    shared: Json = {
+    shared: Settings = {
         "recipe": anywhere(recipe_name),
         "plugins": [str(path) for path in place.plugins],
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
@@ -205,7 +206,10 @@ def prepared(
     if asked.margin is not None:
         shared |= {MARGIN: asked.margin}
     names = map(anywhere, study_names(asked))
-    return [plan | {"asked": {"study": name, **shared}} for name, plan in zip(names, plans, strict=True)]
+    return [
+        plan.model_copy(update={"asked": schemas.Asked(study=name, **shared)})
+        for name, plan in zip(names, plans, strict=True)
+    ]
 
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":

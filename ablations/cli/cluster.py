@@ -2,19 +2,18 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablations.cli import guards, options
 from ablations.cli.arguments import planned, prepared, slurm_profile, split
 from ablations.cli.directories import found_at, make_place, runs_folder
+from results.store.schemas import Plan
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
     from slurm.profiles.profile import Profile
-
-Json = dict[str, Any]
 
 
 def submit(
@@ -60,13 +59,13 @@ def submit(
     guards.ensure_writable(place.runs)
     for plan in plans:
         jobs.write(place.runs, plan)
-    names = [plan["name"] for plan in plans]
+    names = [plan.name for plan in plans]
     print(submitting.submit(plans, place, chosen, arm))
     print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
 
 
 def ensure_submittable(
-    plans: list[Json], arms: Sequence[str], place: "Place", profile: "Profile", max_hours: float | None
+    plans: list[Plan], arms: Sequence[str], place: "Place", profile: "Profile", max_hours: float | None
 ) -> None:
     """Raises ValueError, before anything is written, for what its jobs could not train, or in no more hours."""
     from ablations.cluster import submit as submitting
@@ -94,5 +93,5 @@ def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: opt
     from ablations.cluster import submit as submitting
 
     folder = runs_folder(runs)
-    names = {plan["name"] for plan in planned(folder, words, recipe)}
+    names = {plan.name for plan in planned(folder, words, recipe)}
     print(submitting.cancel(folder, names))

@@ -74,7 +74,7 @@ def plot(
             own = own_figures(folder, study.name) if folder.is_dir() else Path("figures")
             path = plots.draw(study, file or (out or own) / plots.file_name(study, drawn_as, over), over)
             caption = [] if current().notes else plots.caption(study, over)
-            named = {"study": study.plan["study"], "recipe": study.plan["recipe"], "figure": str(path)}
+            named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
             drawn.append(named | ({"caption": caption} if caption else {}))
             if not as_json:
                 print(path)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,14 +11,13 @@ from ablations.cli.answer import show_json
 from ablations.cli.arguments import counted, designs, slurm_profile, split
 from ablations.cli.directories import make_place
 from ablations.study import settings
+from results.store.schemas import Plan
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
     from ablations.planning.step_times import Device
     from ablations.study.design import Design
     from slurm.profiles.profile import Profile
-
-Json = dict[str, Any]
 
 
 def plan(
@@ -105,7 +104,7 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
     return True
 
 
-def measure_paces(plans: list[Json], place: "Place") -> None:
+def measure_paces(plans: list[Plan], place: "Place") -> None:
     """Measure the step time of every arm, with one line each on standard error."""
     from ablations.planning.jobs import jobs
     from ablations.planning.measure_steps import measure_missing

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from ablations.cli import guards, options
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.arguments import named_data, prepared, split, trial_ids
 from ablations.cli.directories import make_place, runs_folder
+from results.store.schemas import Plan, Settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ablations.planning.jobs import Job
     from vitcore.config import Config
 
-Json = dict[str, Any]
 MANY = 3  # failed trials that are named one by one
 
 
@@ -68,7 +68,7 @@ def run(
     finish(summary, len(todo), plans)
 
 
-def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_hours: float | None) -> None:
+def ensure_trainable(jobs: "list[Job]", plans: list[Plan], place: "Place", max_hours: float | None) -> None:
     """Raises ValueError, before anything is written, for trials that cannot run here or exceed --max-hours."""
     from ablations.execution import retry as retrying
     from ablations.planning import estimate
@@ -84,7 +84,7 @@ def ensure_trainable(jobs: "list[Job]", plans: list[Json], place: "Place", max_h
         guards.ensure_scratch(place.checkpoints)
 
 
-def warn_of_enlarged(configs: Iterable[Json]) -> None:
+def warn_of_enlarged(configs: Iterable[Settings]) -> None:
     """Warn on standard error of images that are enlarged for the models."""
     from ablations.study.confounds import enlarged
 
@@ -93,11 +93,11 @@ def warn_of_enlarged(configs: Iterable[Json]) -> None:
         print(f"ablate: {line}", file=sys.stderr)
 
 
-def publishing(plans: list[Json], arms: Sequence[str], runs: Path) -> "Callable[[Job], None]":
+def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> "Callable[[Job], None]":
     """A callback for finished trials that prints and writes a study's table and figure once it is complete."""
     from ablations.planning import jobs
 
-    open_trials = {planned["name"]: {job.id for job in jobs.jobs([planned], arms)} for planned in plans}
+    open_trials = {planned.name: {job.id for job in jobs.jobs([planned], arms)} for planned in plans}
 
     def over(job: "Job") -> None:
         for name, ids in list(open_trials.items()):
@@ -107,7 +107,7 @@ def publishing(plans: list[Json], arms: Sequence[str], runs: Path) -> "Callable[
                 from results.study_results import load_plans
 
                 del open_trials[name]
-                own = next(planned for planned in plans if planned["name"] == name)
+                own = next(planned for planned in plans if planned.name == name)
                 print(publish(load_plans(runs, [own])[0], runs), end="\n\n", flush=True)
 
     return over
@@ -159,9 +159,9 @@ def train(
     tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:
-        show_json([state.result])
+        show_json([store.read_json(place.runs / "trials" / job.id / "result.json")])
     elif state.result is not None:
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result["metrics"].items())
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result.metrics.items())
         print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
     finish(tally, len(todo))
 
@@ -204,7 +204,7 @@ def train_here(
         return runner.run(jobs, place, display, workers, on_over)
 
 
-def finish(tally: "RunSummary", asked: int, plans: Sequence[Json] = ()) -> None:
+def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
     """Exit with status 0 only if everything asked for is done. plans: of the trials, if of studies."""
     if tally.stopped:
         left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
@@ -225,13 +225,13 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Json] = ()) -> None:
         raise typer.Exit(FAILED)
 
 
-def failures(failed: Mapping[str, str], plans: Sequence[Json]) -> str:
+def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
     """The number of failed trials, the most frequent cause, and the command that runs them again."""
     from ablations.planning import jobs
 
     cause, count = Counter(failed.values()).most_common(1)[0]
     of = cause if count == len(failed) else f"{count} of them: {cause}"
-    names = [shlex.quote(plan["name"]) for plan in plans if failed.keys() & {job.id for job in jobs.jobs([plan])}]
+    names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs.jobs([plan])}]
     again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
     return f"{len(failed)} trials failed ({of}): `ablate retry {again}` lets them run again"
 

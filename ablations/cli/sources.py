@@ -4,7 +4,7 @@ import contextlib
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablations.cli.arguments import plan_names, plans_at, refuse_unplanned
 from ablations.cli.directories import source_path
@@ -13,8 +13,6 @@ from results.safe_text import one_line
 
 if TYPE_CHECKING:
     from results.study_results import StudyResults
-
-Json = dict[str, Any]
 
 
 def found(
@@ -43,9 +41,9 @@ def found_on(
     named = bool(plan_names(words, asked[0], source_path(source)))
     wanted = asked if named else asked[:1]
     studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
-    meant = {study.name: study for study in studies if study.plan["recipe"] in asked}
-    order = list(dict.fromkeys(study.plan["study"] for study in meant.values()))
-    return sorted(meant.values(), key=lambda s: (order.index(s.plan["study"]), asked.index(s.plan["recipe"])))
+    meant = {study.name: study for study in studies if study.plan.recipe in asked}
+    order = list(dict.fromkeys(study.plan.study for study in meant.values()))
+    return sorted(meant.values(), key=lambda s: (order.index(s.plan.study), asked.index(s.plan.recipe)))
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ import contextlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,8 @@ from ablations.cli.arguments import planned, trial_ids
 from ablations.cli.directories import found_at, runs_folder
 from ablations.study import settings
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from ablations.reporting.status import StudyStatus
 
 
 def status(
@@ -38,12 +39,12 @@ def status(
     from results import store
 
     folder = runs_folder(runs)
-    names = [plan["name"] for plan in planned(folder, words, recipe)]
+    names = [plan.name for plan in planned(folder, words, recipe)]
     asker = statuses.RateLimitedAsker(folder)
 
-    def views() -> list[Json]:
+    def views() -> "list[StudyStatus]":
         seen = asker()
-        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan["name"] in names]
+        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan.name in names]
 
     def look() -> tuple[Any, bool]:
         now = views()

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ablations.execution.attempts import failed_node, read_or_empty
+from ablations.execution.attempts import failed_node, read_or_none
 from ablations.execution.faults import MACHINE
 from results import store
-from results.store.schemas import Environment, Failure, Result
+from results.store.schemas import Environment, Failure, Kind, Result
 
 FAULTS = 2
 SECONDS = 24 * 3600.0  # a repaired node is used again
@@ -28,16 +28,14 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
     """The nodes of recent attempts that ended with a machine fault or miscomputed."""
     for attempt in trial.attempts():
-        for name, schema in (("failure.json", Failure), ("result.json", Result)):
-            if is_recent(attempt / name) and is_fault(ended := read_or_empty(attempt / name, schema)):
-                node = failed_node(ended, read_or_empty(attempt / "env.json", Environment))
-                if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
-                    yield node
+        failure, result = recent(attempt / "failure.json", Failure), recent(attempt / "result.json", Result)
+        if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
+            node = failed_node(failure, read_or_none(attempt / "env.json", Environment))
+            if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
+                yield node
 
 
-def is_recent(path: Path) -> bool:
-    return path.exists() and time.time() - path.stat().st_mtime < SECONDS
-
-
-def is_fault(ended: store.Json) -> bool:
-    return ended.get("kind") == MACHINE or ended.get("suspect_hardware") is not None
+def recent(path: Path, schema: type[Kind]) -> Kind | None:
+    """The file's content; None if it is missing, broken or old."""
+    is_recent = path.exists() and time.time() - path.stat().st_mtime < SECONDS
+    return read_or_none(path, schema) if is_recent else None

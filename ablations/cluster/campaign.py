@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ablations.execution.cleaning import Keep
 from ablations.execution.launch import Place
@@ -31,12 +30,11 @@ from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease
 from results.store.paths import refuse_links
-from results.store.schemas import Private, Schema, Submission
+from results.store.schemas import Kind, Plan, Private, Submission
 from slurm.profiles import profile as profiles
 from slurm.submission.intent import Intent, was_taken
 from slurm.submission.intent import read as read_intent
 
-Json = dict[str, Any]
 PREFIX = "ablate"
 PRIVATE = {"environment", "setup"}  # fields of a profile that may hold tokens
 SHARE, LAST = "ablations.cluster.node:share", "ablations.cluster.node:last"
@@ -105,7 +103,7 @@ class Campaign:
             self.profile.trials_per_gpu,
         )
 
-    def read_plans(self) -> list[Json]:
+    def read_plans(self) -> list[Plan]:
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
 
     def jobs(self) -> list[Job]:
@@ -167,30 +165,30 @@ def create(
 def load(folder: Path) -> Campaign:
     """Read a campaign. Raises FileNotFoundError; Broken naming the file if it is not as `create` writes it."""
     content = checked(folder / "campaign.json", Submission)
-    profile = profiles.Profile.of(content["profile"] | read_private(folder), str(folder))
+    profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
     return Campaign(
         folder,
-        tuple(content["plans"]),
+        tuple(content.plans),
         profile,
-        tuple(content["plugins"]),
-        content["data_dir"],
-        content.get("checkpoints"),
-        content.get("keep_weights", "all"),
-        (arms,) if isinstance(arms := content.get("arms", ALL_ARMS), str) else tuple(arms),
+        tuple(content.plugins),
+        content.data_dir,
+        content.checkpoints,
+        content.keep_weights,
+        (content.arms,) if isinstance(content.arms, str) else tuple(content.arms),
     )
 
 
-def read_private(folder: Path) -> Json:
+def read_private(folder: Path) -> Private:
     """The private fields of the profile; empty for other users and for campaigns of earlier versions."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
-        return {}
+        return Private()
 
 
-def checked(path: Path, schema: type[Schema]) -> Json:
+def checked(path: Path, schema: type[Kind]) -> Kind:
     try:
-        return store.read_json(path, schema)
+        return store.read(path, schema)
     except store.Broken as error:  # which begins with the file's name
         raise store.Broken(f"{path.parent}/{error}") from None
 

@@ -6,7 +6,6 @@ runs/submissions/<campaign>/gave-up.json     after how many rounds, and the last
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import submitted_arrays
@@ -16,7 +15,6 @@ from results.store import evals
 from results.store.paths import no_follow
 from results.store.schemas import GaveUp, Round
 
-Json = dict[str, Any]
 ROUNDS = 5  # of shares without progress
 LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
@@ -73,6 +71,6 @@ def give_up_message(runs: Path, plan_name: str) -> str:
     """The message of the plan's newest submission if it gave up; else ""."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     try:
-        return str(store.read_json(mine[-1].folder / GAVE_UP, GaveUp)["said"]) if mine else ""
+        return str(store.read(mine[-1].folder / GAVE_UP, GaveUp).said) if mine else ""
     except (FileNotFoundError, store.Broken):
         return ""

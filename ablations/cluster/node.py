@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import job_outcomes, last_jobs, no_progress, reconciliation, staging
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import runner
+from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.output import plain_output
 from results import store
@@ -104,8 +104,8 @@ class Lines:
     def compiling(self, slot: int, job: Job) -> None:
         print(f"{store.now()} {job.id} compiling the first step", flush=True)
 
-    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
-        print(f"{store.now()} {job.id} {event} {detail.get('cause', '')}", flush=True)
+    def over(self, job: Job, end: Ended) -> None:
+        print(f"{store.now()} {job.id} {end.kind} {end.cause}", flush=True)
 
     def say(self, text: str) -> None:
         print(f"{store.now()} {text}", flush=True)

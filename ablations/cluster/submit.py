@@ -21,13 +21,12 @@ from ablations.reporting.durations import clock
 from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
 from results.store import dependencies
-from results.store.schemas import NodeChecks
+from results.store.schemas import NodeChecks, Plan
 from slurm.profiles import profile as profiles
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
 from slurm.submission import arrays
 
-Json = dict[str, Any]
 VISIBLE_SECONDS = 15.0  # until a file written on a node is visible here, and a job in the queue
 
 
@@ -38,7 +37,7 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profi
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
-def trials_to_submit(plans: Sequence[Json], place: Place, arms: Sequence[str]) -> list[Job]:
+def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
     """The trials that a submission would train."""
     return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
@@ -61,7 +60,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
         print(f"ablate: {warning}", file=sys.stderr)
 
 
-def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
+def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """The script that a submission would hand to sbatch. Writes nothing."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
@@ -71,7 +70,7 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms
     apart = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     split = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
-    campaign = Campaign(folder.parent.parent, tuple(plan["name"] for plan in plans), profile, (), None)
+    campaign = Campaign(folder.parent.parent, tuple(plan.name for plan in plans), profile, (), None)
     parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label)
     tasks = shares.share_tasks(campaign, split)
     text = arrays.script(folder, tasks, parameters, campaign.code)
@@ -80,7 +79,7 @@ def preview(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms
     return f"# {len(asked)} trials in {len(split)} tasks{after}, {total}\n{text}"
 
 
-def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
+def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
     with campaigns.launcher_lock(place.runs):
         found = (
@@ -93,23 +92,23 @@ def submit(plans: Sequence[Json], place: Place, profile: profiles.Profile, arms:
 
 
 def continue_or_create(
-    plans: Sequence[Json], place: Place, profile: profiles.Profile, arms: Sequence[str]
+    plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]
 ) -> Reconciliation:
     """Continue the newest submission of the same plans and arms, or create one."""
-    names = [plan["name"] for plan in plans]
+    names = [plan.name for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
     campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place, arms=arms)
     no_progress.reset(campaign)
     return reconcile(campaign)
 
 
-def publish_pending(runs: Path, plans: Sequence[Json]) -> str:
+def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
     """Write tables and report if they are out of date; return a message, '' if not."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
 
-    publish_all(runs, [plan["name"] for plan in plans])
+    publish_all(runs, [plan.name for plan in plans])
     return f"tables and report written: {runs / 'report.html'}"
 
 
@@ -198,9 +197,9 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
     """The campaign's other plans that still have trials to do."""
     place = campaign.place()
     return [
-        plan["name"]
+        plan.name
         for plan in campaign.read_plans()
-        if plan["name"] not in names
+        if plan.name not in names
         and any(runner.trial_outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan], campaign.arms))
     ]
 
@@ -251,7 +250,7 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
     began = in_queue = time.monotonic()
     while True:
         with suppress(FileNotFoundError):
-            found: dict[str, str] = campaigns.checked(campaign.folder / "probe.json", NodeChecks)["found"]
+            found: dict[str, str] = campaigns.checked(campaign.folder / "probe.json", NodeChecks).found
             return found
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue

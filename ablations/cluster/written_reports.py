@@ -1,18 +1,16 @@
 """Whether the tables and the report of a submitted study are up to date."""
 
 from pathlib import Path
-from typing import Any
 
 from results import store
 from results.store.planned import trained
+from results.store.schemas import Plan
 
-Json = dict[str, Any]
 
-
-def is_pending(runs: Path, plan: Json) -> bool:
+def is_pending(runs: Path, plan: Plan) -> bool:
     """Whether tables or report are missing or older than a result."""
-    files = [store.study_folder(runs, plan["name"]) / "tables" / "table.md", runs / "report.html"]
-    trials = [store.trial(runs, trial["id"]).path for entry in trained(plan) for trial in entry["trials"]]
+    files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
+    trials = [store.trial(runs, trial.id).path for entry in trained(plan) for trial in entry.trials]
     newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
     return min(map(modified_at, files)) < newest
 

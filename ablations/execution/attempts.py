@@ -8,13 +8,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from results import store
 from results.store import lease
-from results.store.schemas import Environment, Failure, Schema
+from results.store.schemas import Environment, Failure, Kind
 
-Json = dict[str, Any]
 WITHOUT_PROGRESS = 3  # attempts ended by a machine fault without a newer checkpoint
 EXCEPTIONS = 3  # attempts that ended with different exceptions
 PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the first machine fault
@@ -46,29 +44,32 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 
 def failure_of(path: Path, code: str) -> EndedAttempt | None:
     """How an attempt failed; None if it was stopped on request, published a result, or ran other code."""
-    env, failure = read_or_empty(path / "env.json", Environment), read_or_empty(path / "failure.json", Failure)
-    if env.get("code", code) != code or failure.get("code", code) != code:
+    env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
+    if any(one is not None and one.code not in ("", code) for one in (env, failure)):
         return None
-    step = (env.get("resumed_from") or {}).get("step")
+    step = env.resumed_from.step if env and env.resumed_from else None
     if failure:
-        place, node = tuple(failure.get("where", ())), failed_node(failure, env)
-        return EndedAttempt(failure.get("kind") == "machine", str(failure.get("cause")), step, place, node)
+        return EndedAttempt(
+            failure.kind == "machine", failure.cause, step, tuple(failure.where), failed_node(failure, env)
+        )
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():
         return None
     return EndedAttempt(True, KILLED, step)
 
 
-def failed_node(ended: Json, env: Json) -> str:
+def failed_node(failure: Failure | None, env: Environment | None) -> str:
     """SLURM's name of the node that failed: the failed rank's if recorded, else the attempt's."""
-    return str(ended.get("node", env.get("node", "")))
+    if failure is not None and failure.node is not None:
+        return failure.node
+    return env.node if env else ""
 
 
-def read_or_empty(path: Path, schema: type[Schema]) -> Json:
-    """The file's content; empty if it is missing or broken."""
+def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
+    """The file's content; None if it is missing or broken."""
     try:
-        return store.read_json(path, schema)
+        return store.read(path, schema)
     except (FileNotFoundError, store.Broken):
-        return {}
+        return None
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:

@@ -4,14 +4,14 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from results import store
 from results.store import evals, lease
 from results.store.paths import refuse_links
 from results.store.planned import evals_of, trained
+from results.store.schemas import Arm, Plan
 
-Json = dict[str, Any]
 Keep = Literal["all", "baseline", "none"]
 
 
@@ -24,34 +24,34 @@ class Waste:
     why: str
 
 
-def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Json]) -> bool:
+def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
     """Whether a trial's weights are kept. Weights that others start from always are."""
     return keep == "all" or trial_id in trials_with_kept_weights(keep, plans)
 
 
-def trials_with_kept_weights(keep: Keep, plans: Iterable[Json]) -> set[str]:
+def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
     """The ids of the trials whose weights are kept under `baseline` or `none`."""
     known = list(plans)
     return stage_trials(known) | (baseline_trials(known) if keep == "baseline" else set())
 
 
-def stage_trials(plans: Iterable[Json]) -> set[str]:
+def stage_trials(plans: Iterable[Plan]) -> set[str]:
     """The ids of the trials that others start from."""
-    return {trial["id"] for plan in plans for stage in plan.get("stages", []) for trial in stage["trials"]}
+    return {trial.id for plan in plans for stage in plan.stages for trial in stage.trials}
 
 
-def baseline_trials(plans: Iterable[Json]) -> set[str]:
+def baseline_trials(plans: Iterable[Plan]) -> set[str]:
     """The ids of the trials of all baselines."""
-    return {trial["id"] for plan in plans for arm in plan["arms"] if is_baseline(arm) for trial in arm["trials"]}
+    return {trial.id for plan in plans for arm in plan.arms if is_baseline(arm) for trial in arm.trials}
 
 
-def find_waste(runs: Path, plans: Sequence[Json], keep: Keep, scratch: Path | None = None) -> list[Waste]:
+def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
     """Find removable files: unkept weights of finished trials, and leftovers of superseded attempts."""
     owed: dict[str, list[str]] = {}
     for plan in plans:
         for entry in trained(plan):
-            for planned in entry["trials"]:
-                owed.setdefault(planned["id"], []).extend(evals_of(entry, plan))
+            for planned in entry.trials:
+                owed.setdefault(planned.id, []).extend(evals_of(entry, plan))
     found, stay = list[Waste](), trials_with_kept_weights(keep, plans)
     for path in store.listed(runs / "trials"):
         trial = store.Trial(path, scratch)
@@ -72,8 +72,8 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
         shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
 
 
-def is_baseline(arm: Json) -> bool:
-    return bool(arm["name"] == arm["baseline"])
+def is_baseline(arm: Arm) -> bool:
+    return bool(arm.name == arm.baseline)
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:

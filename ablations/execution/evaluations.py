@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from results import store
 from results.store import evals
 from results.store.files import MEMORY, read_bytes
+from results.store.schemas import Settings
 from vitcore.analysis.evaluate import TESTS, restored, seen_by
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
@@ -16,8 +16,7 @@ from vitcore.config import Config
 from vitcore.model.build import Model, Reference
 from vitcore.runtime.device import computing
 
-Json = dict[str, Any]
-Computed = tuple[Json, evals.Arrays | None]  # metrics, notes, details; arrays, if any
+Computed = tuple[Settings, evals.Arrays | None]  # metrics, notes, details; arrays, if any
 Compute = Callable[[Model, Path | None], Computed]  # model, data_dir -> what was computed
 
 
@@ -26,7 +25,7 @@ def evaluate(trial: store.Trial, name: str, data_dir: Path | None, code: str, co
 
     Raises ValueError if weights or data are missing, or if the model does not accept the images.
     """
-    config = Config(**trial.config()["config"])
+    config = Config(**trial.config())
     payload = winner_weights(trial)
     with computing(config):
         content, arrays = (compute or eval_function(name))(restored(config, payload), data_dir)
@@ -43,7 +42,7 @@ def winner_weights(trial: store.Trial) -> bytes:
         payload = read_bytes(path, MEMORY)
     except FileNotFoundError:
         raise ValueError(f"trial {trial.id}: its weights were not kept, and they are needed ({path})") from None
-    if hashlib.sha256(payload).hexdigest() != state.result["weights_sha256"]:
+    if hashlib.sha256(payload).hexdigest() != state.result.weights_sha256:
         raise ValueError(f"{path}: damaged (its checksum is not the result's): remove it, as if it had been lost")
     return payload
 

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ablations.execution import provenance
 from ablations.execution.cleaning import Keep
 from ablations.execution.machine import cores, default_workers, gpus, nodes
+from ablations.execution.messages import WorkerSettings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -40,7 +41,7 @@ class Place:
 def start_worker(place: Place, own: Environment, on_cpu: bool) -> Process:
     """Start a worker that runs this process's code, with additional environment variables `own`."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "ablations.execution.worker", json.dumps(worker_settings(place, on_cpu))],
+        [sys.executable, "-P", "-m", "ablations.execution.worker", json.dumps(asdict(worker_settings(place, on_cpu)))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -51,16 +52,16 @@ def start_worker(place: Place, own: Environment, on_cpu: bool) -> Process:
     )
 
 
-def worker_settings(place: Place, on_cpu: bool) -> dict[str, object]:
+def worker_settings(place: Place, on_cpu: bool) -> WorkerSettings:
     """The settings on a worker's command line."""
-    return {
-        "runs": str(place.runs),
-        "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
-        "plugins": [str(path) for path in place.plugins],
-        "gpu": place.gpu and not on_cpu,
-        "checkpoints": str(place.checkpoints) if place.checkpoints else None,
-        "keep_weights": place.keep_weights,
-    }
+    return WorkerSettings(
+        runs=str(place.runs),
+        data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
+        plugins=[str(path) for path in place.plugins],
+        gpu=place.gpu and not on_cpu,
+        checkpoints=str(place.checkpoints) if place.checkpoints else None,
+        keep_weights=place.keep_weights,
+    )
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:

@@ -19,18 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ablations.execution import faults
 from ablations.execution.faults import MACHINE, Fault, RankLost
 from ablations.execution.machine import nodes
+from results.store.schemas import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
 from vitcore.training.distributed import ALONE, Alone, TCPStore, exchange_failed, joined
 
-Json = dict[str, Any]
 READY, WORD = "ready", "word"  # keys of the store: READY/rank, WORD/number in the order of reports
 BEAT = "beat"  # BEAT/rank: how often the rank has reported
 FOLLOWED = 4  # exit status of a rank that ended because another rank was lost
@@ -86,7 +85,7 @@ class RankOrder:
     tasks: the settings serve all tasks of an srun; the first of them has rank `rank`.
     """
 
-    config: Json
+    config: Settings
     plugins: Sequence[str]
     data_dir: str | None
     accelerator: str

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ablations.execution.attempts import read_or_empty
+from ablations.execution.attempts import read_or_none
 from ablations.execution.runner import trial_outcome
 from ablations.planning.jobs import Job
 from results import store
@@ -27,7 +27,8 @@ def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
 def failure_kind(trial: store.Trial) -> str:
     """The kind of the newest failure (ablations.execution.faults); "" if unknown."""
     newest = trial.attempts()[-1:]
-    return str(read_or_empty(newest[0] / "failure.json", Failure).get("kind", "")) if newest else ""
+    failure = read_or_none(newest[0] / "failure.json", Failure) if newest else None
+    return failure.kind if failure else ""
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:

@@ -4,7 +4,6 @@ What is done is decided by the disk alone. A worker that dies is replaced and it
 run holds is waited for; a failed trial stops no other.
 """
 
-import json
 import math
 import queue
 import signal
@@ -14,11 +13,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
-from ablations.execution import launch
+from ablations.execution import launch, messages
 from ablations.execution.launch import Place, Process, close_stdin
 from ablations.execution.machine import oom_kills
 from ablations.execution.slots import Slot, all_on_cpu, group_by_ranks, make_slots
@@ -26,7 +25,8 @@ from ablations.planning.jobs import Job
 from results import store
 from results.store import dependencies, evals
 
-Json = dict[str, Any]
+Standing = Literal["over", "failed", "blocked", "todo"]
+PoolEvent = messages.Event | messages.Said | messages.Died
 FAILED_STARTS = 3
 KILLED_STARTS = 20
 DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
@@ -47,7 +47,7 @@ class Display(Protocol):
         """The first step takes as long as the compiler."""
 
     def idle(self, slot: int) -> None: ...
-    def over(self, job: Job, event: str, detail: Json) -> None: ...
+    def over(self, job: Job, end: messages.Ended) -> None: ...
     def say(self, text: str) -> None: ...
 
 
@@ -65,8 +65,10 @@ class RunSummary:
 # -- what is left ------------------------------------------------------------------------------------------------------
 
 
-def trial_outcome(runs: Path, job: Job, code: str | None, look: dependencies.Look | None = None) -> tuple[str, str]:
-    """('over' | 'failed' | 'blocked' | 'todo', why): a failure counts only against the code it happened under.
+def trial_outcome(
+    runs: Path, job: Job, code: str | None, look: dependencies.Look | None = None
+) -> tuple[Standing, str]:
+    """(standing, why): a failure counts only against the code it happened under.
 
     look: what many that start from the same trials share.
     """
@@ -96,7 +98,7 @@ class Pool:
         self.display = display
         self.waiting: deque[Job] = deque(jobs)
         self.held: dict[str, tuple[float, Job]] = {}  # id -> when to look again
-        self.events: queue.Queue[tuple[Slot, Process, Json]] = queue.Queue()
+        self.events: queue.Queue[tuple[Slot, Process, PoolEvent]] = queue.Queue()
         self.tally = RunSummary()
         self.warned: set[str] = set()
         self.deaths: Counter[str] = Counter()  # trial id -> workers that died before its attempt began
@@ -167,8 +169,7 @@ class Pool:
         """
         state, reason = trial_outcome(self.place.runs, job, self.place.code)
         if state != "todo":
-            kind = "finished" if state == "over" else state
-            self.finish(job, kind, {"cause": reason, "elsewhere": True})
+            self.finish(job, messages.Ended("finished" if state == "over" else state, reason, elsewhere=True))
             return False
         start = dependencies.begin(
             self.place.runs, job.id, job.parents, dependencies.on_disk(self.place.runs, self.place.code)
@@ -201,10 +202,10 @@ class Pool:
         errors.start()
         for line in process.stdout:
             if line.endswith("\n"):  # a killed worker's last line may be torn
-                self.events.put((slot, process, json.loads(line)))
+                self.events.put((slot, process, messages.read_event(line)))
         process.stdout.close()
         errors.join(1.0)  # not longer: a process of the worker's own may keep the pipe open
-        self.events.put((slot, process, {"event": "died", "code": process.wait()}))
+        self.events.put((slot, process, messages.Died(process.wait())))
 
     def read_errors(self, slot: Slot, process: Process) -> None:
         """Turn the lines of a worker's standard error into events (one thread per worker)."""
@@ -212,13 +213,13 @@ class Pool:
         with process.stderr as lines:
             for line in lines:
                 if line.strip():
-                    self.events.put((slot, process, {"event": "said", "line": line.rstrip()}))
+                    self.events.put((slot, process, messages.Said(line.rstrip())))
 
     def send(self, slot: Slot, job: Job) -> None:
         assert slot.process is not None
         assert slot.process.stdin is not None
         with suppress(OSError):  # it died: the event is on its way
-            slot.process.stdin.write(json.dumps(asdict(job)) + "\n")
+            slot.process.stdin.write(messages.job_line(job))
             slot.process.stdin.flush()
 
     def listen(self, seconds: float) -> None:
@@ -230,35 +231,34 @@ class Pool:
         if process is slot.process:
             self.handle(slot, event)
 
-    def handle(self, slot: Slot, event: Json) -> None:
+    def handle(self, slot: Slot, event: PoolEvent) -> None:
         """Update the slot and the display for an event of its worker."""
-        job, kind = slot.job, event["event"]
-        if kind != "said":  # a child process of the worker may write it too
+        job = slot.job
+        if not isinstance(event, messages.Said):  # a child process of the worker may write it too
             slot.silent = 0.0
-        if kind == "ready":
-            slot.ready, slot.failed_starts = True, 0
-        elif kind == "said":
-            self.hear(slot, event["line"])
-        elif kind == "alive":
-            pass
-        elif kind == "note":
-            self.warn_once(event["text"])
-        elif kind == "died":
-            self.bury(slot, event["code"])
-        elif job is not None and kind == "progress":
-            self.display.running(slot.number, job, event["step"], event["accuracy"])
-        elif job is not None and kind == "compiling":
-            self.display.compiling(slot.number, job)
-        elif job is not None and kind == "waiting":
-            self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event['cause'].lower()}")
-        elif job is not None and kind == "started":
-            del self.deaths[job.id]
-            self.display.running(slot.number, job, None, None)
-        elif job is not None:
-            slot.job = None
-            slot.ready = slot.ready and not event.get("leaving")
-            self.display.idle(slot.number)
-            self.settle(job, event)
+        match event:
+            case messages.Ready():
+                slot.ready, slot.failed_starts = True, 0
+            case messages.Said():
+                self.hear(slot, event.line)
+            case messages.Note():
+                self.warn_once(event.text)
+            case messages.Died():
+                self.bury(slot, event.code)
+            case messages.Progress() if job is not None:
+                self.display.running(slot.number, job, event.step, event.accuracy)
+            case messages.Compiling() if job is not None:
+                self.display.compiling(slot.number, job)
+            case messages.Waiting() if job is not None:
+                self.warn_once(f"{job.arm} seed {job.config['seed']} waits: {event.cause.lower()}")
+            case messages.Started() if job is not None:
+                del self.deaths[job.id]
+                self.display.running(slot.number, job, None, None)
+            case messages.Ended() if job is not None:
+                slot.job = None
+                slot.ready = slot.ready and not event.leaving
+                self.display.idle(slot.number)
+                self.settle(job, event)
 
     def end_silent(self) -> None:
         """Kill workers that have been silent for too long, as stopped processes are. Their end frees the trial."""
@@ -285,21 +285,21 @@ class Pool:
             self.warned.add(text)
             self.display.say(text)
 
-    def settle(self, job: Job, event: Json) -> None:
-        """Act on the event that ended a worker's job."""
-        match event["event"]:
+    def settle(self, job: Job, end: messages.Ended) -> None:
+        """Act on the end of a worker's job."""
+        match end.kind:
             case "held":
                 self.hold(job, HELD_SECONDS)
             case "stopped":
                 self.waiting.append(job)
             case "again":
-                when = f" in {pause:.0f} s" if (pause := event["pause"]) else ""
-                self.display.say(f"{job.arm} seed {job.config['seed']}: {event['cause']}; trying again{when}")
+                when = f" in {pause:.0f} s" if (pause := end.pause) else ""
+                self.display.say(f"{job.arm} seed {job.config['seed']}: {end.cause}; trying again{when}")
                 self.hold(job, pause)
             case "interrupted":
-                self.interrupt(job, event["cause"])
-            case kind:
-                self.finish(job, kind, event)
+                self.interrupt(job, end.cause)
+            case _:
+                self.finish(job, end)
 
     def hold(self, job: Job, seconds: float) -> None:
         """Let a job wait without a worker for a while."""
@@ -310,15 +310,15 @@ class Pool:
         self.tally.interrupted[job.id] = cause
         self.display.say(f"{job.arm} seed {job.config['seed']} interrupted: {cause}; what it saved stays")
 
-    def finish(self, job: Job, kind: str, detail: Json) -> None:
+    def finish(self, job: Job, end: messages.Ended) -> None:
         """Record how a job ended, and let its children begin."""
-        if kind == "failed":
-            self.tally.failed[job.id] = detail.get("cause", "unknown")
-        elif kind == "blocked":
-            self.tally.blocked[job.id] = detail["cause"]
+        if end.kind == "failed":
+            self.tally.failed[job.id] = end.cause
+        elif end.kind == "blocked":
+            self.tally.blocked[job.id] = end.cause
         else:
             self.tally.done.append(job.id)
-        self.display.over(job, kind, detail)
+        self.display.over(job, end)
         self.on_over(job)
         for key, (_, waiting) in list(self.held.items()):
             if job.id in waiting.parents:  # check it now
@@ -398,7 +398,7 @@ def run(
                 settled.done.append(job.id)
             else:
                 (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
-                display.over(job, state, {"cause": reason, "elsewhere": True})
+                display.over(job, messages.Ended(state, reason, elsewhere=True))
             on_over(job)
     pools = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_by_ranks(todo)]
     for group, places in pools:

@@ -13,17 +13,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
-from ablations.execution import attempts, evaluations, faults, heartbeat, machine, provenance, rank_processes
-from ablations.execution.cleaning import Keep, keeps_weights
+from ablations.execution import attempts, evaluations, faults, heartbeat, machine, messages, provenance, rank_processes
+from ablations.execution.cleaning import keeps_weights
 from ablations.execution.faults import RankLost
 from ablations.execution.logs import output_to_file
+from ablations.planning.jobs import Job
 from ablations.study import plugins
 from results import store
 from results.store import evals, lease
@@ -42,7 +43,6 @@ from vitcore.training.loop import train
 from vitcore.training.run import Outcome
 from vitcore.training.step import ASKED, NONE
 
-Json = dict[str, Any]
 REPORT_SECONDS = 0.5
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
@@ -51,17 +51,14 @@ EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals o
 class Worker:
     """The state that all trials of a worker process share."""
 
-    def __init__(self, order: Json, channel: TextIO) -> None:
-        self.runs = Path(order["runs"])
-        self.data_dir = Path(order["data_dir"]) if order["data_dir"] else None
-        self.scratch = Path(order["checkpoints"]) if order["checkpoints"] else None
-        self.keep: Keep = order["keep_weights"]
-        self.gpu: bool = order["gpu"]
+    def __init__(self, order: messages.WorkerSettings, channel: TextIO) -> None:
+        self.order = order
+        self.runs = Path(order.runs)
         self.channel = channel
         self.turn = threading.Lock()  # the heartbeat writes to the channel too
-        self.plugins = plugins.load([Path(file) for file in order["plugins"]])
+        self.plugins = plugins.load([Path(file) for file in order.plugins])
         self.broken = False  # this process cannot train any more
-        self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit("waiting", cause=why))
+        self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
         self.parent = os.getppid()
         self.told_to_stop = False
@@ -70,30 +67,26 @@ class Worker:
     def stop(self) -> bool:
         return self.told_to_stop or os.getppid() != self.parent
 
-    def emit(self, event: str, **content: object) -> None:
+    def emit(self, event: messages.Event) -> None:
         with self.turn, contextlib.suppress(BrokenPipeError):
-            self.channel.write(json.dumps({"event": event, **content}) + "\n")
+            self.channel.write(messages.event_line(event))
             self.channel.flush()
 
     def report(self, step: int, accuracy: float | None) -> None:
         if time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = time.monotonic()
-            self.emit("progress", step=step, accuracy=accuracy)
+            self.emit(messages.Progress(step, accuracy))
 
-    def announce(self, facts: Json) -> None:
+    def announce(self, facts: Mapping[str, Any]) -> None:
         """Tell why steps are not computed as they are by default; the pool shows each reason once."""
         if why := facts.get("compile_failed"):
-            self.emit("note", text=f"the model cannot be compiled here, so it is trained uncompiled: {why}")
+            self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
         if (graph := facts.get("cuda_graph", "")).startswith(NONE) and not graph.endswith(ASKED):
-            self.emit("note", text=f"a step is not one CUDA graph: {graph.removeprefix(NONE)}")
+            self.emit(messages.Note(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}"))
 
-    def serve(self, job: Json) -> None:
-        """Run one trial and emit the event of its end.
-
-        Events: finished, diverged, failed; again: to be tried once more; stopped on request; held by another attempt;
-        interrupted: the run directory cannot be written.
-        """
-        trial = store.trial(self.runs, job["id"], self.scratch)
+    def serve(self, job: Job) -> None:
+        """Run one trial and emit the event of its end."""
+        trial = store.trial(self.runs, job.id, self.order.scratch)
         try:
             if (attempt := self.claimed(job, trial)) is None:
                 return self.evaluate(job, trial)
@@ -101,23 +94,25 @@ class Worker:
                 if (past := self.past(trial, attempt)) is not None:
                     self.attempt(job, trial, attempt, past)
         except (OSError, ValueError) as error:  # the run directory has no attempt of it, or none that can be written
-            self.emit("interrupted", cause=reason_with_file(error))
+            self.emit(messages.Ended("interrupted", reason_with_file(error)))
 
-    def claimed(self, job: Json, trial: store.Trial) -> store.Attempt | None:
+    def claimed(self, job: Job, trial: store.Trial) -> store.Attempt | None:
         """Claim a new attempt; None if the trial is over or held by another process."""
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
-            attempt.keep_weights = bool(job["evals"]) or keeps_weights(self.keep, trial.id, store.plans(self.runs))
+            attempt.keep_weights = bool(job.evals) or keeps_weights(
+                self.order.keep_weights, trial.id, store.plans(self.runs)
+            )
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
         """The failed attempts before this one; None if they leave no further attempt, and the trial fails."""
-        self.emit("started", attempt=attempt.path.name)
+        self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
             attempt.fail(cause, "", self.code, kind=faults.MACHINE)
-            self.emit("failed", cause=cause)
+            self.emit(messages.Ended("failed", cause))
             return None
         return past
 
@@ -125,7 +120,7 @@ class Worker:
     def code(self) -> str:
         return provenance.code_digest(self.plugins)
 
-    def attempt(self, job: Json, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
+    def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
         with self.guarded(trial, attempt, past):
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
@@ -138,19 +133,19 @@ class Worker:
         try:
             yield
         except store.Superseded as error:
-            self.emit("held", cause=reason_with_file(error))
+            self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
 
-    def prepared(self, job: Json, trial: store.Trial, attempt: store.Attempt) -> Config:
+    def prepared(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write config and environment of the attempt. Raises ValueError if the id is not the planned one."""
-        config = Config(**job["config"])
-        if trial_id(config) != job["id"]:
+        config = Config(**job.config)
+        if trial_id(config) != job.id:
             raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
-        if job.get("cost"):
-            remember(config, job["cost"])
+        if job.cost:
+            remember(config, job.cost)
         self.ensure_device(config)
         content = {"config": config.model_dump(), "identity": identity(config)}
         self.patience(lambda: trial.create(content))
@@ -158,19 +153,19 @@ class Worker:
         before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
         attempt.write_env(provenance.environment_record(config, device, accelerator, self.plugins) | before)
         attempt.on_progress = self.report
-        attempt.on_compiling = lambda: self.emit("compiling")
+        attempt.on_compiling = lambda: self.emit(messages.Compiling())
         attempt.on_record = self.announce
         return config
 
-    def conclude(self, job: Json, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
+    def conclude(self, job: Job, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
         """Publish the result of a training that ended, and compute the evals that the trial owes."""
         if outcome.micro_batch:
             attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
         if outcome.status != "stopped":
             attempt.publish(asdict(outcome))
-        if outcome.status == "finished" and job["evals"]:
+        if outcome.status == "finished" and job.evals:
             return self.evaluate(job, trial, outcome.train_seconds)
-        self.emit(outcome.status, **summary(outcome))
+        self.emit(messages.Ended(outcome.status, "", outcome.metrics.get("test_accuracy"), outcome.train_seconds))
 
     def train(
         self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
@@ -180,11 +175,11 @@ class Worker:
         def hung(lost: RankLost) -> None:
             self.fail(lost, trial, attempt, past)
 
-        with rank_processes.joined_ranks(config, self.plugins, self.data_dir, hung) as all_ranks:
+        with rank_processes.joined_ranks(config, self.plugins, self.order.data_path, hung) as all_ranks:
             return train(
                 config,
                 attempt,
-                data_dir=self.data_dir,
+                data_dir=self.order.data_path,
                 parent=self.weights_of(config, "init_from"),
                 teacher=self.teacher_of(config),
                 stop=self.stop,
@@ -206,11 +201,11 @@ class Worker:
     def teacher_of(self, config: Config) -> Trained | None:
         """The trial that teaches, if any. Raises ConfigError if its weights are missing."""
         weights = self.weights_of(config, "teacher")
-        return Trained(store.trial(self.runs, config.teacher).config()["config"], weights) if weights else None
+        return Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
 
     def ensure_device(self, config: Config) -> None:
         """Refuse to fall back to the CPU. Raises NoGpu; RuntimeError if a GPU was there and is lost."""
-        if self.gpu and config.device != "cpu" and device_of(config) != "cuda":
+        if self.order.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":
             require_gpu()
@@ -229,7 +224,7 @@ class Worker:
             trace = error.trace or trace
             elsewhere = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
-            origin, node = attempt.env.get("resumed_from", {}), attempts.failed_node(elsewhere, attempt.env)
+            origin, node = attempt.env.get("resumed_from", {}), str({**attempt.env, **elsewhere}.get("node", ""))
             past = [*past, attempts.EndedAttempt(True, cause, origin.get("step"), node=node)]
             spent, pause, left = (
                 attempts.no_progress_reason(trial, past),
@@ -240,32 +235,31 @@ class Worker:
         self.broken |= fault.fatal
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:
-            return self.emit(
-                "interrupted", cause=f"{cause}, twice on {left}: it goes on elsewhere", leaving=self.broken
-            )
-        self.emit("again" if again else "failed", cause=cause, leaving=self.broken, pause=pause)
+            cause = f"{cause}, twice on {left}: it goes on elsewhere"
+            return self.emit(messages.Ended("interrupted", cause, leaving=self.broken))
+        self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
-    def evaluate(self, job: Json, trial: store.Trial, seconds: float = 0.0) -> None:
+    def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
         """Compute the evals that a trial owes and emit the event of its end. seconds: of training, to report."""
         result = trial.state().result
         if result is None:
-            return self.emit("held")
+            return self.emit(messages.Ended("held"))
         name = ""
         try:
             with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), output_to_file(evals.folder(trial) / "log"):
-                for name in evals.left(trial, job["evals"], result):
+                for name in evals.left(trial, job.evals, result):
                     if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
-                    evaluations.evaluate(trial, name, self.data_dir, self.code)
-            self.emit(result["status"], accuracy=result["metrics"].get("test_accuracy"), seconds=seconds)
+                    evaluations.evaluate(trial, name, self.order.data_path, self.code)
+            self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
         except TimeoutError as error:
-            self.emit("held", cause=reason_with_file(error))
+            self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:  # record the cause, so that the others go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
             evals.fail(trial, name, cause, traceback.format_exc(), self.code)
-            self.emit("failed", cause=cause)
+            self.emit(messages.Ended("failed", cause))
 
 
 class NoGpu(ConfigError):
@@ -287,18 +281,14 @@ def require_gpus(number: int) -> None:
         raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 
 
-def summary(outcome: Outcome) -> Json:
-    return {"accuracy": outcome.metrics.get("test_accuracy"), "seconds": outcome.train_seconds}
-
-
 def main() -> None:
-    parent, order = os.getppid(), json.loads(sys.argv[1])
+    parent, order = os.getppid(), messages.WorkerSettings(**json.loads(sys.argv[1]))
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
         worker = Worker(order, channel)
-        if order["gpu"]:
+        if order.gpu:
             require_gpu()
     except ValueError as error:
         sys.exit(str(error))
@@ -307,10 +297,10 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    heartbeat.start(parent, lambda: worker.emit("alive"))
-    worker.emit("ready")
+    heartbeat.start(parent, lambda: worker.emit(messages.Alive()))
+    worker.emit(messages.Ready())
     for line in sys.stdin:
-        worker.serve(json.loads(line))
+        worker.serve(messages.read_job(line))
         memory.release()
         if worker.stop() or worker.broken:
             break

@@ -1,35 +1,32 @@
 """What would make an expensive plan cheaper: the one setting of its baseline that saves the most."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from ablations.planning.estimate import CORE_HOURS
+from results.store.schemas import Plan, Settings
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError
 
-Json = dict[str, Any]
 DAY = 24.0
 MANY = {CORE_HOURS: DAY}  # hours from which a plan is called expensive; of GPUs ten days
 GPU_MANY = 10 * DAY
 SAVES = 0.7  # a setting is named where it leaves at most this share
 
 
-def told(view: Json, plan: Json) -> list[str]:
+def told(hours: float, unit: str, plan: Plan) -> list[str]:
     """What the hours come to in days, and what would take fewer; nothing where they are few."""
-    hours, unit = view["hours"], view["hours_from"]["unit"]
     if hours < MANY.get(unit, GPU_MANY):
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days of one {unit.partition('-')[0]}"
-    baseline = next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
-    best = min(shares(Config(**baseline["config"]), varied(plan)), default=None)
+    best = min(shares(Config(**plan.baseline_arm.config), varied(plan)), default=None)
     if best is None or best[0] > SAVES:
         return [days]
     share, setting = best
     return [f"{days}; with {setting} about {share * hours:,.0f} {unit}"]
 
 
-def varied(plan: Json) -> set[str]:
-    return {*plan["factors"], *plan["curves"], *plan["tune"]}
+def varied(plan: Plan) -> set[str]:
+    return {*plan.factors, *plan.curves, *plan.tune}
 
 
 def shares(config: Config, taken: set[str]) -> Iterator[tuple[float, str]]:
@@ -48,7 +45,7 @@ def shares(config: Config, taken: set[str]) -> Iterator[tuple[float, str]]:
         yield measure(other)["flops"] * other.steps / whole, named
 
 
-def candidates(config: Config) -> Iterator[Json]:
+def candidates(config: Config) -> Iterator[Settings]:
     if config.model:
         yield {"image_size": max(1, config.image_size // 2)}
     else:

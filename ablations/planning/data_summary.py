@@ -1,8 +1,9 @@
 """Describing a plan's data and its setting."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from results.store.schemas import Plan, PlannedData
 from results.units import unit
 from vitcore.data.lookup import FOLDER, describe
 
@@ -10,22 +11,19 @@ if TYPE_CHECKING:
     from ablations.study.design import Design
     from vitcore.config import Config
 
-Json = dict[str, Any]
 
-
-def data(design: "Design") -> Json:
-    """The facts about the baseline's data for plan.json. of_recipe: whether the recipe describes these data."""
+def data(design: "Design") -> PlannedData:
     about = describe(design.data)
-    return {
-        "name": called(design.data),
-        "train": about.train_size,
-        "test": about.test_size,
-        "folds": about.folds,
-        "classes": about.classes,
-        "image_size": about.image_size,
-        "channels": about.channels,
-        "of_recipe": design.on_its_data,
-    }
+    return PlannedData(
+        name=called(design.data),
+        train=about.train_size,
+        test=about.test_size,
+        folds=about.folds,
+        classes=about.classes,
+        image_size=about.image_size,
+        channels=about.channels,
+        of_recipe=design.on_its_data,
+    )
 
 
 def called(name: str) -> str:
@@ -33,30 +31,28 @@ def called(name: str) -> str:
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
-def seen(plan: Json) -> str:
+def seen(data: PlannedData, plan: Plan) -> str:
     """Train, validation and test images of a trial, classes, native and trained size, tokens of the models."""
-    data = plan["data"]
-    baseline = next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
-    config, tokens = baseline["config"], sorted({arm["tokens"] for arm in plan["arms"] if arm.get("tokens")})
-    validation = round(config["val_fraction"] * data["train"])
-    train = round(config["data_fraction"] * (data["train"] - validation))
-    folds = f" (one of {data['folds']} folds)" if data["folds"] else ""
+    config, tokens = plan.baseline_arm.config, sorted({arm.tokens for arm in plan.arms if arm.tokens})
+    validation = round(config["val_fraction"] * data.train)
+    train = round(config["data_fraction"] * (data.train - validation))
+    folds = f" (one of {data.folds} folds)" if data.folds else ""
     counted = f"{' to '.join(map(str, (tokens[0], tokens[-1])[: len(tokens)]))} tokens" if tokens else ""
     parts = [
-        f"{data['name']}: about {train:,} images to train, {validation:,} to validate, {data['test']:,} to test{folds}",
-        f"{data['classes']:,} classes",
-        f"{data['image_size']} pixels wide, seen at {config['image_size']}",
+        f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}",
+        f"{data.classes:,} classes",
+        f"{data.image_size} pixels wide, seen at {config['image_size']}",
         counted,
     ]
     return ", ".join(filter(None, parts))
 
 
-def told(data: Json) -> str:
+def told(data: PlannedData) -> str:
     """The data as text: "pets: 240 images to train on and 60 to test on, 10 classes"."""
-    images = f"{data['train']:,} images to train on and {data['test']:,} to test on"
-    if data["folds"]:
-        images = f"{data['train'] + data['test']:,} images in {data['folds']} folds"
-    return f"{data['name']}: {images}, {data['classes']:,} classes"
+    images = f"{data.train:,} images to train on and {data.test:,} to test on"
+    if data.folds:
+        images = f"{data.train + data.test:,} images in {data.folds} folds"
+    return f"{data.name}: {images}, {data.classes:,} classes"
 
 
 def description(design: "Design") -> str:

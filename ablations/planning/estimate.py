@@ -8,22 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ablations.execution import machine, retry
 from ablations.planning import past_trials, step_times
 from ablations.planning.jobs import Job
-from ablations.planning.past_trials import ranks, training_flops
+from ablations.planning.past_trials import training_flops
 from ablations.planning.step_times import Device
 from results import store
 from results.store.planned import trained
+from results.store.schemas import Entry, Plan
 from vitcore.runtime.processor import processor
 
-Json = dict[str, Any]
 START_SECONDS = 5.0  # to start a worker and load its data
 # Training FLOPs per second of a worker, cautiously: a core in `ablate bench`, a tenth of an A100.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
-Rate = Callable[[Json], float | None]
+Rate = Callable[[Entry], float | None]
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # best first -> text
@@ -56,15 +55,15 @@ class Cost:
         return GPU_HOURS if self.device.gpu else CORE_HOURS
 
 
-def sources_text(sources: Mapping[str, Any]) -> str:
+def sources_text(sources: Mapping[str, int]) -> str:
     """Say where the hours come from; sources: source -> number of arms."""
     arms = {name: f"{count} arm{'' if count == 1 else 's'}" for name, count in sources.items()}
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
-def local_device(plans: Iterable[Json]) -> Device:
+def local_device(plans: Iterable[Plan]) -> Device:
     """The device of this machine that the plans' first arm would run on."""
-    asked = next(arm["config"] for plan in plans for arm in plan["arms"])
+    asked = next(arm.config for plan in plans for arm in plan.arms)
     if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
         return Device(False, processor())
     from vitcore.config import Config
@@ -74,7 +73,7 @@ def local_device(plans: Iterable[Json]) -> Device:
     return Device(device_of(config) == "cuda", hardware(config))
 
 
-def check_max_hours(most: float, plans: Sequence[Json], wanted: Iterable[Job], runs: Path, device: Device) -> None:
+def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
     """Raises ValueError if training the wanted jobs that have no result would take more than `most` hours.
 
     Lost parents, which have to be trained again, count too.
@@ -91,56 +90,51 @@ def check_max_hours(most: float, plans: Sequence[Json], wanted: Iterable[Job], r
         )
 
 
-def seconds(plans: Iterable[Json], runs: Path, device: Device) -> dict[str, float]:
+def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
     """Trial id -> estimated seconds, including the start of a worker."""
     return {
-        trial["id"]: START_SECONDS + guess.seconds
+        trial: START_SECONDS + guess.seconds
         for plan in plans
         for arm, guess in estimate_arms(plan, runs, device, trained(plan))
-        for trial in arm["trials"]
+        for trial in arm.ids.values()
     }
 
 
-def cost(plans: Iterable[Json], runs: Path, device: Device, wanted: set[str]) -> Cost:
+def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
     """The cost of training the wanted trials, each counted once."""
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        entries = [arm for arm in trained(plan) if left & trial_ids_of(arm)]
+        entries = [arm for arm in trained(plan) if left & {*arm.ids.values()}]
         for arm, guess in estimate_arms(plan, runs, device, entries):
             sources[guess.source] += 1
-            total += guess.seconds * ranks(arm["config"]) * len(left & trial_ids_of(arm))
-        left.difference_update(*map(trial_ids_of, entries))
+            total += guess.seconds * arm.ranks * len(left & {*arm.ids.values()})
+        left.difference_update(*(arm.ids.values() for arm in entries))
     return Cost(total / 3600, device, sources)
 
 
-def trial_ids_of(arm: Json) -> set[str]:
-    return {trial["id"] for trial in arm["trials"]}
-
-
-def estimate_arms(plan: Json, runs: Path, device: Device, arms: Iterable[Json]) -> Iterable[tuple[Json, Estimate]]:
+def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterable[tuple[Entry, Estimate]]:
     """Pair each arm with its estimate."""
     measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
-    stated = plan.get("cost") or {}
-    own = stated.get("gpu" if device.gpu else "cpu")
-    as_stated = own["seconds"] / stated["work"] if own else None
+    took = plan.cost.of(device.gpu) if plan.cost else None
+    as_stated = took.seconds / plan.cost.work if plan.cost and took else None
     return [(arm, estimate_arm(arm, runs, device, measured, rate, as_stated)) for arm in arms]
 
 
 def estimate_arm(
-    arm: Json, runs: Path, device: Device, measured: Mapping[str, float], rate: Rate, stated: float | None
+    arm: Entry, runs: Path, device: Device, measured: Mapping[str, float], rate: Rate, stated: float | None
 ) -> Estimate:
     """Estimate an arm from the best source.
 
-    measured: step_times.key -> seconds per step; rate: config -> seconds per FLOP of other arms; stated: seconds per
+    measured: step_times.key -> seconds per step; rate: arm -> seconds per FLOP of other arms; stated: seconds per
     FLOP in the recipe.
     """
-    config, flops = arm["config"], training_flops(arm["flops"], arm["config"])
+    config, flops = arm.config, training_flops(arm)
     if (took := past_trials.mean_seconds(arm, runs, device)) is not None:
         return Estimate(took, "past")
     if (pace := measured.get(step_times.key(config))) is not None:
         return Estimate(config["steps"] * pace, "probe")
-    if (of_others := rate(config)) is not None:
+    if (of_others := rate(arm)) is not None:
         return Estimate(flops * of_others, "others")
     if stated is not None:
         return Estimate(flops * stated, "recipe")

@@ -54,7 +54,7 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
         state = trial.state()
         if state.status not in GO_ON:
             raise ConfigError(f"{named_parent(config)}: {state.status} in {runs}: a finished trial, or a file")
-        parent = Config(**trial.config()["config"])
+        parent = Config(**trial.config())
         check(config, parent)
         found.insert(0, Job(trial.id, parent.model_dump(), "train", ""))
         if state.status == "finished" and state.weights.exists():

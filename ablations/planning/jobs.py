@@ -4,27 +4,19 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ablations.study.naming import ALL_ARMS, matching
 from results import store
 from results.store import dependencies, lease
 from results.store.paths import refuse_links
 from results.store.planned import evals_of
+from results.store.schemas import Arm, Entry, Plan, Settings
 
-Json = dict[str, Any]
 TURN_SECONDS = 30.0
-BASE = "base"  # in an unwritten plan: the digest of the plan on disk that it extends
-COST = (
-    "params",
-    "flops",
-    "tokens",
-    "class_token",
-    "attention_bias",
-)  # fields of vitcore.analysis.cost.Cost, which loads torch
+COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # vitcore.analysis.cost.Cost, which loads torch
 
 
-def read(runs: Path, plan_name: str) -> Json | None:
+def read(runs: Path, plan_name: str) -> Plan | None:
     """The plan of that name; None if there is none."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
@@ -32,60 +24,54 @@ def read(runs: Path, plan_name: str) -> Json | None:
         return None
 
 
-def write(runs: Path, plan: Json) -> None:
+def write(runs: Path, plan: Plan) -> None:
     """Write the plan if plan.json is still the one that it extends (compare and swap).
 
     Raises ValueError if another run has changed it: the same command, given again, extends the new one.
     """
-    folder = store.study_folder(runs, plan["name"])
+    folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
-    content = {key: value for key, value in plan.items() if key != BASE}
     with lease.turn(folder / "turns", TURN_SECONDS):
-        there = read(runs, plan["name"])
-        if there == content:
+        there = read(runs, plan.name)
+        if there is not None and there.content() == plan.content():
             return
-        if digest(there) != plan.get(BASE, ""):
+        if digest(there) != plan.extends:
             assert there is not None, "plans are never deleted"
-            if not content.get("pruned"):
-                check_same_table(there, content)
-            raise ValueError(f"{plan['name']}: another run changed its plan meanwhile: give the command again")
-        store.write_plan(folder / "plan.json", content)
+            if not plan.pruned:
+                check_same_table(there, plan)
+            raise ValueError(f"{plan.name}: another run changed its plan meanwhile: give the command again")
+        store.write_plan(folder / "plan.json", plan)
 
 
-def digest(plan: Json | None) -> str:
+def digest(plan: Plan | None) -> str:
     """The checksum of a plan on disk; "" if there is none."""
-    return "" if plan is None else store.checksum(plan)
+    return "" if plan is None else store.checksum(store.plan_content(plan))
 
 
-def check_same_table(old: Json, new: Json) -> None:
+def check_same_table(old: Plan, new: Plan) -> None:
     """Raises ValueError if two plans of one name differ in baseline or metric: they cannot share a table."""
-    for key in ("baseline", "metric"):
-        if old[key] != new[key]:
+    for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
+        if before != now:
             raise ValueError(
-                f"{old['name']} was planned with {key} {old[key]}, now it is {new[key]}: give the study another name, "
+                f"{old.name} was planned with {key} {before}, now it is {now}: give the study another name, "
                 "or plan it anew with --prune (results stay)"
             )
-    before, after = baseline_arm(old), baseline_arm(new)
-    if before["key"] != after["key"]:
-        changed = describe_difference(settings_with_stages(before, old), settings_with_stages(after, new))
+    if old.baseline_arm.key != new.baseline_arm.key:
+        changed = describe_difference(settings_of_baseline(old), settings_of_baseline(new))
         raise ValueError(
-            f"{old['name']} was planned with another baseline ({changed}): "
+            f"{old.name} was planned with another baseline ({changed}): "
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
 
 
-def baseline_arm(plan: Json) -> Json:
-    return next(arm for arm in plan["arms"] if arm["name"] == plan["baseline"])
+def settings_of_baseline(plan: Plan) -> Settings:
+    """The baseline's settings, and those of its stages as 'pretrain.lr'."""
+    lineage = dependencies.lineage(plan.baseline_arm, dependencies.by_name(plan))
+    above = {f"{one.stage}.{key}": value for one in lineage for key, value in one.config.items()}
+    return {**plan.baseline_arm.config, **above}
 
 
-def settings_with_stages(arm: Json, plan: Json) -> Json:
-    """An arm's settings, and those of its stages as 'pretrain.lr'."""
-    lineage = dependencies.lineage(arm, dependencies.by_name(plan))
-    above = {f"{one['stage']}.{key}": value for one in lineage for key, value in one["config"].items()}
-    return {**arm["config"], **above}
-
-
-def describe_difference(old: Json, new: Json) -> str:
+def describe_difference(old: Settings, new: Settings) -> str:
     """Name the first three settings in which two configs differ."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
@@ -97,12 +83,12 @@ class Job:
     """A trial to run, as plain data that can be sent to a worker."""
 
     id: str
-    config: Json
+    config: Settings
     arm: str
     study: str
     evals: tuple[str, ...] = ()  # evals that it owes besides its result
     parents: dict[str, str] = field(default_factory=dict)  # trials that it starts from, nearest first: id -> name
-    cost: Json | None = None  # fields of vitcore.analysis.cost.Cost, if the plan has them
+    cost: Settings | None = None  # fields of vitcore.analysis.cost.Cost, if the plan has them
 
     @property
     def ranks(self) -> int:
@@ -114,31 +100,36 @@ class Job:
         return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))
 
 
-def jobs(plans: Iterable[Json], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
+def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     """The jobs of all plans, each trial once. arms: globs. Raises ValueError if one matches no arm of a plan.
 
     Jobs are ordered by study, then by seed, parents first: an unfinished table has balanced seeds.
     """
     found: dict[str, Job] = {}
     for plan in plans:
-        named = matching([arm["name"] for arm in plan["arms"]], arms, plan["name"])
-        chosen = [arm for arm in plan["arms"] if arm["name"] in named]
+        chosen = matching_arms(plan, arms)
         stages = dependencies.by_name(plan)
-        needed = {one["name"] for arm in chosen for one in dependencies.lineage(arm, stages)}
-        entries = [*(stage for stage in stages.values() if stage["name"] in needed), *chosen]
-        ids = [dependencies.seeds(entry) for entry in entries]
-        for seed, (entry, own) in itertools.product(plan["seeds"], zip(entries, ids, strict=True)):
+        needed = {one.name for arm in chosen for one in dependencies.lineage(arm, stages)}
+        entries: list[Entry] = [*(stage for stage in stages.values() if stage.name in needed), *chosen]
+        ids = [entry.ids for entry in entries]
+        for seed, (entry, own) in itertools.product(plan.seeds, zip(entries, ids, strict=True)):
             evals = tuple(evals_of(entry, plan))
             if (key := own.get(seed)) in found:
                 found[key] = found[key].also(evals)
             elif key is not None:
                 parents = dependencies.parents(entry, stages, seed)
-                start = {dependencies.link(entry["config"]): next(iter(parents))} if parents else {}
-                config = entry["config"] | {"seed": seed} | start
-                found[key] = Job(key, config, entry["name"], plan["name"], evals, parents, recorded_cost(entry))
+                start = {dependencies.link(entry.config): next(iter(parents))} if parents else {}
+                config = entry.config | {"seed": seed} | start
+                found[key] = Job(key, config, entry.name, plan.name, evals, parents, recorded_cost(entry))
     return list(found.values())
 
 
-def recorded_cost(entry: Json) -> Json | None:
+def recorded_cost(entry: Entry) -> Settings | None:
     """The recorded cost of an arm's or stage's model; None in plans of earlier versions."""
-    return {name: entry[name] for name in COST} if entry.keys() >= set(COST) else None
+    return {name: getattr(entry, name) for name in COST} if entry.model_fields_set >= {*COST} else None
+
+
+def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
+    """The arms that match any of the globs. Raises ValueError for one that matches none."""
+    named = matching([arm.name for arm in plan.arms], globs, plan.name)
+    return [arm for arm in plan.arms if arm.name in named]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -11,41 +10,35 @@ from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
 from results.store.planned import trained
+from results.store.schemas import Plan, StepTime
 from vitcore.config import Config, merge
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import computing, device_of, hardware
 from vitcore.training.loop import Training
 
-Json = dict[str, Any]
 WARM_UP, STEPS = 5, 50
 
 
 def measure_missing(
-    plans: Iterable[Json], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
+    plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
 ) -> None:
     """Measure the step times that are missing for this device; write each at once, so that an interruption loses none.
 
     Raises ValueError for an arm on several GPUs.
     """
     for arm in [arm for plan in plans for arm in trained(plan)]:
-        config = Config(**arm["config"])
+        config = Config(**arm.config)
         if config.gpus > 1:
-            raise ValueError(f"--probe measures steps of one process, and {arm['name']} has gpus={config.gpus}")
+            raise ValueError(f"--probe measures steps of one process, and {arm.name} has gpus={config.gpus}")
         device = Device(device_of(config) == "cuda", hardware(config))
-        key = step_times.key(arm["config"])
+        key = step_times.key(arm.config)
         if key in step_times.read(runs, device):
             continue
         seconds = step_time(config, data_dir)
-        measured = {
-            "seconds": seconds,
-            "steps": STEPS,
-            "arm": arm["name"],
-            "when": store.now(),
-            "code": source_digest(),
-        }
+        measured = StepTime(seconds=seconds, steps=STEPS, arm=arm.name, when=store.now(), code=source_digest())
         step_times.write(runs, device, {key: measured})
-        say(f"{arm['name']}: {1000 * seconds:.3g} ms a step on {device.name}")
+        say(f"{arm.name}: {1000 * seconds:.3g} ms a step on {device.name}")
 
 
 def step_time(config: Config, data_dir: Path | None) -> float:

@@ -1,37 +1,80 @@
 """What a plan will do: trials, hours and their source, disk space, and what it can resolve."""
 
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from ablations.execution import retry
 from ablations.execution.cleaning import Keep, trials_with_kept_weights
 from ablations.execution.machine import cores, default_workers, gpus
-from ablations.planning import cheaper, data_summary, estimate, past_trials, resolution
-from ablations.planning.jobs import jobs
+from ablations.planning import cheaper, data_summary, estimate, resolution
+from ablations.planning.jobs import jobs, matching_arms
+from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
-from ablations.study.naming import ALL_ARMS, matching
+from ablations.study.naming import ALL_ARMS
 from results import store, units
 from results.store import evals
 from results.store.planned import objective, trained
+from results.store.schemas import Expected, Plan
 
-Json = dict[str, Any]
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's weight and its two moments
 CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: those kept, and the one being written
 FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images were right
 
 
+@dataclass(frozen=True)
+class TrialCounts:
+    planned: int
+    finished: int
+    shared: int  # with an earlier plan of the same command
+    todo: int
+
+
+@dataclass(frozen=True)
+class HoursSource:
+    """What hours are of. sources: of estimate.SOURCES, how many arms have it."""
+
+    device: str
+    unit: str
+    sources: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Peak disk use in bytes: kept weights, checkpoints of concurrent trials, other files."""
+
+    weights: int
+    checkpoints: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What `ablate plan` prints, and with --json as an object of these keys."""
+
+    study: str
+    recipe: str
+    trials: TrialCounts
+    hours: float
+    hours_from: HoursSource
+    disk_bytes: int
+    disk: Disk
+    resolvable_difference: float | None
+    resolution: Resolution
+    confounds: dict[str, list[str]]
+
+
 def overview(
-    plan: Json,
+    plan: Plan,
     runs: Path,
-    earlier: Sequence[Json],
+    earlier: Sequence[Plan],
     device: Device,
     keep: Keep = "all",
     workers: int | None = None,
     arms: Sequence[str] = ALL_ARMS,
-) -> Json:
-    """The JSON of `ablate plan`. earlier: plans of the same command whose trials this one shares.
+) -> Overview:
+    """What a plan will do. earlier: plans of the same command whose trials this one shares.
 
     device: whose hours; keep: whose weights stay; workers: concurrent trials, by default as many as this machine runs.
     """
@@ -43,87 +86,76 @@ def overview(
     todo = [key for key in ids if key not in before and key not in finished]
     untrained = {key for key in todo if key in again or not store.trial(runs, key).state().over}
     cost = estimate.cost([plan], runs, device, untrained)
-    resolved = resolution.resolution(plan, runs)
-    return {
-        "study": plan["study"],
-        "recipe": plan["recipe"],
-        "trials": {"planned": len(ids), "finished": len(finished), "shared": len(shared), "todo": len(todo)},
-        "hours": cost.hours,
-        "hours_from": {"device": device.name, "unit": cost.unit, "sources": dict(cost.sources)},
-        "disk_bytes": sum((disk := peak_disk(plan, {*ids}, len(todo), keep, workers)).values()),
-        "disk": disk,
-        "resolvable_difference": resolved["difference"],
-        "resolution": resolved,
-        "confounds": {one["name"]: one["notes"] for one in chosen(plan, arms) if one["notes"]},
-    }
+    resolved, disk = resolution.resolution(plan, runs), peak_disk(plan, {*ids}, len(todo), keep, workers)
+    return Overview(
+        study=plan.study,
+        recipe=plan.recipe,
+        trials=TrialCounts(len(ids), len(finished), len(shared), len(todo)),
+        hours=cost.hours,
+        hours_from=HoursSource(device.name, cost.unit, dict(cost.sources)),
+        disk_bytes=disk.weights + disk.checkpoints + disk.files,
+        disk=disk,
+        resolvable_difference=resolved.difference,
+        resolution=resolved,
+        confounds={one.name: one.notes for one in matching_arms(plan, arms) if one.notes},
+    )
 
 
-def chosen(plan: Json, arms: Sequence[str]) -> list[Json]:
-    """The arms that match any of the globs."""
-    named = matching([one["name"] for one in plan["arms"]], arms, plan["name"])
-    return [one for one in plan["arms"] if one["name"] in named]
-
-
-def peak_disk(plan: Json, ids: set[str], todo: int, keep: Keep, workers: int | None) -> dict[str, int]:
-    """Peak disk use in bytes: kept weights, checkpoints of concurrent trials, other files."""
+def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
     stay = trials_with_kept_weights(keep, [plan])
-    trials = [(arm["params"], trial["id"]) for arm in trained(plan) for trial in arm["trials"]]
-    trials = [one for one in trials if one[1] in ids]
-    ranks = max((past_trials.ranks(arm["config"]) for arm in trained(plan)), default=1)
+    trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
+    ranks = max((arm.ranks for arm in trained(plan)), default=1)
     running = min(todo, workers or max(1, default_workers(ranks, len(gpus()), cores())))
-    return {
-        "weights": sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
-        "checkpoints": CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
-        "files": FILES * len(trials),
-    }
+    return Disk(
+        weights=sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
+        checkpoints=CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
+        files=FILES * len(trials),
+    )
 
 
-def render(view: Json, plan: Json, arms: Sequence[str] = ALL_ARMS) -> str:
+def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     """The overview as text. arms: globs."""
-    trials = view["trials"]
+    trials = view.trials
     lines = [
-        f"{plan['name']}: {plan['question']}",
-        f"  {arms_text(plan, arms)} x {len(plan['seeds'])} seeds = {trials['planned']} trials: "
-        f"{trials['finished']} finished, {trials['shared']} shared, {trials['todo']} to do",
+        f"{plan.name}: {plan.question}",
+        f"  {arms_text(plan, arms)} x {len(plan.seeds)} seeds = {trials.planned} trials: "
+        f"{trials.finished} finished, {trials.shared} shared, {trials.todo} to do",
         f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
-    lines += [f"  data    {data_summary.seen(plan)}"] if "data" in plan else []  # not in plans of before
-    lines += [f"  cheaper {line}" for line in cheaper.told(view, plan)]
-    lines += [f"  note    {note}" for note in plan.get("notes", [])]
-    lines += [f"  {line}" for line in map(expected_text, plan.get("expected", []))]
-    notes = {one["name"]: "; ".join(one["notes"]) for one in chosen(plan, arms)}
+    lines += [f"  data    {data_summary.seen(plan.data, plan)}"] if plan.data else []
+    lines += [f"  cheaper {line}" for line in cheaper.told(view.hours, view.hours_from.unit, plan)]
+    lines += [f"  note    {note}" for note in plan.notes]
+    lines += [f"  {line}" for line in map(expected_text, plan.expected)]
+    notes = {one.name: "; ".join(one.notes) for one in matching_arms(plan, arms)}
     width = max(map(len, notes))
     lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
     return "\n".join(lines)
 
 
-def arms_text(plan: Json, globs: Sequence[str] = ALL_ARMS) -> str:
+def arms_text(plan: Plan, globs: Sequence[str] = ALL_ARMS) -> str:
     """The number of arms and stages as text."""
-    count, stages = len(chosen(plan, globs)), len(plan.get("stages", []))
+    count, stages = len(matching_arms(plan, globs)), len(plan.stages)
     arms = f"{count} arm{'' if count == 1 else 's'}"
     return f"({stages} to start from + {arms})" if stages else arms
 
 
-def disk_text(view: Json) -> str:
-    weights, checkpoints, files = (f"{view['disk'][name] / 1e6:,.1f}" for name in ("weights", "checkpoints", "files"))
+def disk_text(view: Overview) -> str:
+    weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
     return (
-        f"{view['disk_bytes'] / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
+        f"{view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
         f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
     )
 
 
-def time_text(view: Json, plan: Json) -> str:
+def time_text(view: Overview, plan: Plan) -> str:
     """The hours and their source as text."""
-    about = view["hours_from"]
-    origin = estimate.sources_text(about["sources"])
-    if "recipe" in about["sources"]:
-        took = plan["cost"]["gpu" if about["unit"] == estimate.GPU_HOURS else "cpu"]
-        origin += f" ({took['how']}: {took['source']}, {took['device']})"
-    return f"{hours_text(view['hours'])} {about['unit']} on {about['device'] or 'any'}" + (
-        f", from {origin}" if origin else ""
-    )
+    about = view.hours_from
+    origin = estimate.sources_text(about.sources)
+    if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):
+        origin += f" ({took.how}: {took.source}, {took.device})"
+    return f"{hours_text(view.hours)} {about.unit} on {about.device or 'any'}" + (f", from {origin}" if origin else "")
 
 
 def hours_text(hours: float) -> str:
@@ -133,14 +165,14 @@ def hours_text(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
-def expected_text(stated: Json) -> str:
+def expected_text(stated: Expected) -> str:
     """What the recipe's config reached, or what others reached with other settings, as text."""
-    about = units.unit(stated["metric"])
-    seeds = f" (n = {stated['n']})" if stated["n"] else ""
-    reached = f"{about.value(stated['mean'])}{about.of_value} {units.metric_name(stated['metric'])}{seeds}"
-    whose = "expects" if stated["how"] == "measured" else "others reached"
-    return f"{whose} {reached}, {stated['how']}: {stated['source']}"
+    about = units.unit(stated.metric)
+    seeds = f" (n = {stated.n})" if stated.n else ""
+    reached = f"{about.value(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"
+    whose = "expects" if stated.how == "measured" else "others reached"
+    return f"{whose} {reached}, {stated.how}: {stated.source}"
 
 
-def resolution_text(view: Json, plan: Json) -> str:
-    return "\n           ".join(resolution.resolution_lines(view["resolution"], plan["metric"], objective(plan)))
+def resolution_text(view: Overview, plan: Plan) -> str:
+    return "\n           ".join(resolution.resolution_lines(view.resolution, plan.metric, objective(plan)))

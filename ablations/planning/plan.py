@@ -6,21 +6,21 @@ YAML. Plans persist: seeds and arms only grow, unless pruned.
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from ablations.planning import data_summary, init_checks
 from ablations.planning.jobs import check_same_table
-from ablations.study import recipe_facts
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlarged, footnotes, refuse_undeclared, sizes
 from ablations.study.contrasts import interactions, settled, tuned
 from ablations.study.design import Arm, Design, at
 from ablations.study.reading import claim_arms
 from ablations.study.stages import LINKS, Stage, lineage
-from ablations.study.study import Study
+from ablations.study.study import Axis, Recipe, Study
 from results import store, units
 from results.names import FIGURES, METRICS
-from results.store import dependencies, evals
+from results.store import dependencies, evals, schemas
+from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.data import splits
@@ -28,11 +28,12 @@ from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.options import ConfigError, listed, nearest
 
-Json = dict[str, Any]
+Listed = TypeVar("Listed", bound=schemas.Tuned | schemas.Interaction)
+Extended = TypeVar("Extended", bound=Entry)
 
 
-def build(design: Design, seeds: Sequence[int]) -> Json:
-    """Build the content of plan.json. Raises ValueError for an impossible arm."""
+def build(design: Design, seeds: Sequence[int]) -> Plan:
+    """Build the plan. Raises ValueError for an impossible arm."""
     study, recipe = design.study, design.stated
     check(design)
     measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
@@ -40,45 +41,44 @@ def build(design: Design, seeds: Sequence[int]) -> Json:
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds, stages) for arm in design.arms]
     at_own_values = tuned(design)
-    plan = {
-        "schema": store.SCHEMA,
-        "name": design.name,
-        "study": study.name,
-        "recipe": recipe.name,
-        "overrides": design.overrides,
-        "question": study.question,
-        "source": study.source,
-        "published_of": study.published_of or study.source,
-        "found": study.found,
-        "description": data_summary.description(design),
-        "data": data_summary.data(design),
-        "departures": departures(design, main_baseline(design)),
-        "metric": design.metric,
-        "evals": [name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
-        "margin": margin(design),
-        "claims": claims(design),
-        "caveats": [*recipe.caveats, *enlarged_evals(design)],
-        "notes": data_summary.notes(design),
-        "cost": recipe_facts.cost(recipe.cost, recipe.config),
-        "expected": expected(design),
-        "spread": None if design.overrides or study.stages or recipe.spread is None else recipe.spread.model_dump(),
-        "figure": study.figure,
-        "factors": design.factors,
-        "crosses": design.crosses,
-        "curves": design.curves,
-        "tune": design.tune,
-        "budget": study.budget,
-        "baseline": design.main_baseline,
-        "split": describe(design.data).split,
-        "seeds": list(seeds),
-        "looks": [len(seeds)],
-        "stages": list(stages.values()),
-        "arms": arms,
-        "family": contrasts(at_own_values or arms),
-        "tuned": at_own_values,
-        "points_family": contrasts(arms) if at_own_values else 0,
-        "interactions": interactions(design),
-    }
+    plan = Plan(
+        name=design.name,
+        study=study.name,
+        recipe=recipe.name,
+        overrides=design.overrides,
+        question=study.question,
+        source=study.source,
+        published_of=study.published_of or study.source,
+        found=study.found,
+        description=data_summary.description(design),
+        data=data_summary.data(design),
+        departures=departures(design, main_baseline(design)),
+        metric=design.metric,
+        evals=[name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
+        margin=margin(design),
+        claims=claims(design),
+        caveats=[*recipe.caveats, *enlarged_evals(design)],
+        notes=data_summary.notes(design),
+        cost=stated_cost(recipe),
+        expected=expected(design),
+        spread=stated_spread(design),
+        figure=study.figure,
+        factors=design.factors,
+        crosses=design.crosses,
+        curves=design.curves,
+        tune=design.tune,
+        budget=study.budget,
+        baseline=design.main_baseline,
+        split=Split(**describe(design.data).split),
+        seeds=list(seeds),
+        looks=[len(seeds)],
+        stages=list(stages.values()),
+        arms=arms,
+        family=contrasts(at_own_values or arms),
+        tuned=at_own_values,
+        points_family=contrasts(arms) if at_own_values else 0,
+        interactions=interactions(design),
+    )
     refuse_undeclared(plan)
     return plan
 
@@ -93,9 +93,9 @@ def check(design: Design) -> None:
     check_starts(design)
 
 
-def contrasts(entries: Sequence[Json]) -> int:
+def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
     """The number of arms that are compared with a baseline."""
-    return sum(entry["name"] != entry["baseline"] for entry in entries)
+    return sum(entry.name != entry.baseline for entry in entries)
 
 
 def check_names(design: Design) -> None:
@@ -135,7 +135,7 @@ def margin(design: Design) -> float | None:
 
 def claimable(design: Design) -> list[str]:
     """The names that a claim may use: arms, arms at their tuned values, and arms without the point of a curve."""
-    found = [*(arm.name for arm in design.arms), *(entry["name"] for entry in tuned(design))]
+    found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
 
@@ -147,7 +147,7 @@ def claims(design: Design) -> list[str]:
 
 def elsewhere(study: Study, name: str) -> bool:
     """Whether an arm of that name could exist with another recipe's axis values."""
-    varied: Json = {}
+    varied: dict[str, Axis] = {}
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
     pieces = [piece.partition("=") for piece in name.split(",")]
@@ -207,38 +207,53 @@ def check_starts(design: Design) -> None:
             raise ValueError(f"study '{design.study.name}', {entry.name}: {error}") from None
 
 
-def expected(design: Design) -> list[Json]:
+def expected(design: Design) -> list[schemas.Expected]:
     """The recipe's expectations that hold for the settings of the command line."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
     fits = [one for one in design.stated.expected if one.settings == asked]
-    return [] if design.study.stages else [one.model_dump() for one in fits]
+    return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
-def measured_arm(name: str, config: Config) -> Json:
+def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
+    """What the recipe states of the time that a trial takes, with the training FLOPs that it stands for."""
+    if not recipe.cost:
+        return None
+    own = Config(**recipe.config)
+    work = 3.0 * measure(own)["flops"] * float(own.steps * own.batch) / own.gpus
+    return schemas.StatedCost(work=work, **{kind: Took(**took.model_dump()) for kind, took in recipe.cost.items()})
+
+
+def stated_spread(design: Design) -> schemas.StatedSpread | None:
+    """What the recipe states of the spread between seeds, unless the trials are others."""
+    known = None if design.overrides or design.study.stages else design.stated.spread
+    return schemas.StatedSpread(**known.model_dump()) if known else None
+
+
+def measured_arm(name: str, config: Config) -> Settings:
     try:
         return measure(config)
     except Exception as error:  # a user's part may do anything
         raise ValueError(f"arm {name} cannot be built: {type(error).__name__}: {error}") from error
 
 
-def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, Json]:
+def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Stage]:
     """Stage name -> plan entry, parents first."""
-    found: dict[str, Json] = {}
+    found: dict[str, schemas.Stage] = {}
     for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
         if stage.name in found:
             continue
         written = settings(stage)
-        found[stage.name] = {
-            "name": stage.name,
-            "stage": stage.stage,
-            "parent": stage.parent.name if stage.parent else "",
-            "key": arm_key(stage.config),
-            "config": written,
-            "departures": departures(design, stage),
-            "evals": [name for name in evals.owed(design.evals, design.metric) if of_stages(design, name)],
+        found[stage.name] = schemas.Stage(
+            name=stage.name,
+            stage=stage.stage,
+            parent=stage.parent.name if stage.parent else "",
+            key=arm_key(stage.config),
+            config=written,
+            departures=departures(design, stage),
+            evals=[name for name in evals.owed(design.evals, design.metric) if of_stages(design, name)],
             **measured_arm(stage.name, stage.config),
-            "trials": trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
-        }
+            trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
+        )
     return found
 
 
@@ -246,7 +261,7 @@ def main_baseline(design: Design) -> Arm:
     return next(arm for arm in design.arms if arm.name == design.main_baseline)
 
 
-def departures(design: Design, entry: Arm | Stage) -> Json:
+def departures(design: Design, entry: Arm | Stage) -> Settings:
     """The written settings in which an arm or stage differs from the recipe's config; empty if there is none."""
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
@@ -266,30 +281,35 @@ def of_stages(design: Design, eval_name: str) -> bool:
 
 
 def arm_entry(
-    design: Design, arm: Arm, baseline: Arm, measured: Json, seeds: Sequence[int], stages: Mapping[str, Json]
-) -> Json:
+    design: Design,
+    arm: Arm,
+    baseline: Arm,
+    measured: Settings,
+    seeds: Sequence[int],
+    stages: Mapping[str, schemas.Stage],
+) -> schemas.Arm:
     written, parent = settings(arm), arm.parent.name if arm.parent else ""
-    return {
-        "name": arm.name,
-        "baseline": arm.baseline,
-        "change": arm.change.name,
-        "values": arm.values,
-        "declared": arm.change.declared,
-        "model_family": family_of(design, arm),
-        "parent": parent,
-        "key": arm.key,
-        "config": written,
-        "published": published(design, arm),
-        "at_twice_the_steps": at_twice_the_steps(design, arm, baseline),
+    return schemas.Arm(
+        name=arm.name,
+        baseline=arm.baseline,
+        change=arm.change.name,
+        values=arm.values,
+        declared=arm.change.declared,
+        model_family=family_of(design, arm),
+        parent=parent,
+        key=arm.key,
+        config=written,
+        published=published(design, arm),
+        at_twice_the_steps=at_twice_the_steps(design, arm, baseline),
         **measured,
-        "train_flops": training_flops(arm.config) * arm.config.steps,
-        "notes": footnotes(arm, baseline, design.study.budget),
-        "notes_about": sizes(arm, baseline),
-        "trials": trials(arm.config, written, seeds, stages.get(parent)),
-    }
+        train_flops=training_flops(arm.config) * arm.config.steps,
+        notes=footnotes(arm, baseline, design.study.budget),
+        notes_about=sizes(arm, baseline),
+        trials=trials(arm.config, written, seeds, stages.get(parent)),
+    )
 
 
-def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> Json | None:
+def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """The recipe's difference at twice the steps for an arm that is compared with the recipe's own config."""
     known, study = design.stated.at_twice_the_steps, design.study
     stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
@@ -312,7 +332,7 @@ def any_of(own: Any, wanted: Sequence[Any]) -> bool:
     return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
-def settings(arm: Arm | Stage) -> Json:
+def settings(arm: Arm | Stage) -> Settings:
     """The resolved config of an arm or stage without seed (and without data_seed, unless it is written).
 
     Without the setting that names a stage: each trial has the stage's trial of its seed.
@@ -322,11 +342,11 @@ def settings(arm: Arm | Stage) -> Json:
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
-def trials(config: Config, settings: Json, seeds: Sequence[int], parent: Json | None = None) -> list[Json]:
+def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
     """The trials of a config, one per seed. parent: the entry that they start from."""
-    before = {one["seed"]: one["id"] for one in parent["trials"]} if parent else None
+    before = parent.ids if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before, dependencies.link(settings))
-    return [{"seed": seed, "id": trial_id} for seed, trial_id in zip(seeds, ids, strict=True)]
+    return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
@@ -336,78 +356,88 @@ def published(design: Design, arm: Arm) -> float | None:
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
 
 
-def grown(old: Json, new: Json) -> Json:
+def grown(old: Plan, new: Plan) -> Plan:
     """The new plan extended by the old plan's arms and seeds. Raises ValueError if they cannot share a table."""
     check_same_table(old, new)
-    names = {arm["name"] for arm in new["arms"]}
-    gone = [arm for arm in old["arms"] if arm["name"] not in names]
+    names = {arm.name for arm in new.arms}
+    gone = [arm for arm in old.arms if arm.name not in names]
     stages, called = kept_stages(old, gone, new)
-    kept = [extended(arm, new["seeds"], stages, called) for arm in gone]
-    plan = new | {"looks": looked(old, new), "stages": list(stages.values()), "arms": new["arms"] + kept}
-    plan |= kept_contrasts(old, new)
-    plan["family"] = contrasts(plan["tuned"] or plan["arms"])
-    plan["points_family"] = contrasts(plan["arms"]) if plan["tuned"] else 0
+    kept = [extended(arm, new.seeds, stages, called) for arm in gone]
+    arms, apart = new.arms + kept, kept_tuned(old, new)
+    plan = new.model_copy(
+        update={
+            "looks": looked(old, new),
+            "stages": list(stages.values()),
+            "arms": arms,
+            "family": contrasts(apart or arms),
+            "tuned": apart,
+            "points_family": contrasts(arms) if apart else 0,
+            "interactions": with_kept(old.interactions, new.interactions),
+        }
+    )
     refuse_undeclared(plan)
     return plan
 
 
-def pruned(old: Json, new: Json) -> Json:
+def pruned(old: Plan, new: Plan) -> Plan:
     """The new plan alone. Earlier looks still count if some of the old trials remain."""
-    before = {trial["id"] for arm in old["arms"] for trial in arm["trials"]}
-    remain = any(trial["id"] in before for arm in new["arms"] for trial in arm["trials"])
-    return new | {"looks": looked(old, new) if remain else new["looks"], "pruned": store.now()}
+    before = {trial.id for arm in old.arms for trial in arm.trials}
+    remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
+    return new.model_copy(update={"looks": looked(old, new) if remain else new.looks, "pruned": store.now()})
 
 
-def looked(old: Json, new: Json) -> list[int]:
+def looked(old: Plan, new: Plan) -> list[int]:
     """The numbers of seeds at which tables have been, or will be, looked at."""
-    return sorted({*old.get("looks", [len(old["seeds"])]), *new["looks"]})
+    return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
 
 
-def kept_contrasts(old: Json, new: Json) -> Json:
-    """Interactions and tuned arms of the old plan that the new one no longer lists."""
-    found = {}
-    for key in ("interactions", "tuned"):
-        listed_now = {entry["name"] for entry in new[key]}
-        same = key == "interactions" or old.get("tune") == new["tune"]
-        earlier = old.get(key, []) if same else []
-        found[key] = [*new[key], *(entry for entry in earlier if entry["name"] not in listed_now)]
-    return found
+def kept_tuned(old: Plan, new: Plan) -> list[schemas.Tuned]:
+    """The tuned arms of both plans; those of a plan with another grid are gone."""
+    return with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
 
 
-def kept_stages(old: Json, arms: Sequence[Json], new: Json) -> tuple[dict[str, Json], dict[str, str]]:
+def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
+    """The new entries, then the old ones that the new plan no longer lists."""
+    names = {entry.name for entry in new}
+    return [*new, *(entry for entry in old if entry.name not in names)]
+
+
+def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
     """All stages by name, old ones included; and old name -> new name.
 
     A stage is identified by its trials: an edited stage is a new one, and both are kept.
     """
-    found = {stage["name"]: stage for stage in new["stages"]}
+    found = {stage.name: stage for stage in new.stages}
     before = dependencies.by_name(old)
-    needed = {stage["name"] for arm in arms for stage in dependencies.lineage(arm, before)}
+    needed = {stage.name for arm in arms for stage in dependencies.lineage(arm, before)}
     names: dict[str, str] = {}
     for name, stage in before.items():
         if name in needed:
-            kept = extended(stage, new["seeds"], found, names)
-            same = [one for one in (name, *found) if one in found and found[one]["trials"] == kept["trials"]]
+            kept = extended(stage, new.seeds, found, names)
+            same = [one for one in (name, *found) if one in found and found[one].trials == kept.trials]
             names[name] = same[0] if same else another_name(kept, found)
-            found[names[name]] = found[same[0]] if same else kept | {"name": names[name]}
+            found[names[name]] = found[same[0]] if same else kept.model_copy(update={"name": names[name]})
     return found, names
 
 
-def another_name(stage: Json, taken: Mapping[str, Json]) -> str:
+def another_name(stage: schemas.Stage, taken: Mapping[str, schemas.Stage]) -> str:
     """The stage's name, with the beginning of its first trial's id if the name is taken."""
-    name = stage["name"]
-    return f"{name.partition('#')[0]}#{stage['trials'][0]['id'][:6]}" if name in taken else name
+    return f"{stage.name.partition('#')[0]}#{stage.trials[0].id[:6]}" if stage.name in taken else stage.name
 
 
-def extended(arm: Json, seeds: Sequence[int], stages: Mapping[str, Json], names: Mapping[str, str]) -> Json:
+def extended(
+    arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
+) -> Extended:
     """An old arm or stage with the new seeds and parts; unchanged if it can no longer be built.
 
     names: old stage name -> new one.
     """
-    arm = arm | {"parent": names.get(arm.get("parent", ""), "")}
-    parent = stages.get(arm["parent"])
-    own = [seed for seed in seeds if parent is None or seed in dependencies.seeds(parent)]
+    arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
+    parent = stages.get(arm.parent)
+    own = [seed for seed in seeds if parent is None or seed in parent.ids]
     try:
-        config = Config(**arm["config"], seed=0)
-        return arm | measured_arm(arm["name"], config) | {"trials": trials(config, arm["config"], own, parent)}
+        config = Config(**arm.config, seed=0)
+        measured = measured_arm(arm.name, config)
+        return arm.model_copy(update=measured | {"trials": trials(config, arm.config, own, parent)})
     except ValueError:  # its plugin is not loaded, or is another
         return arm

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablations.execution import provenance
-from ablations.planning.jobs import BASE, digest, read
+from ablations.planning.jobs import digest, read
+from results.store.schemas import Plan
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.options import ConfigError
@@ -21,10 +22,8 @@ from vitcore.training import teacher
 if TYPE_CHECKING:
     from ablations.study.design import Design
 
-Json = dict[str, Any]
 
-
-def make(design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) -> Json:
+def make(design: "Design", seeds: Sequence[int], old: Plan | None, prune: bool) -> Plan:
     """Build a plan, extending the old one. Raises ValueError for an impossible arm or an incompatible old plan."""
     from ablations.planning.plan import build, grown, pruned  # late: torch
 
@@ -32,7 +31,7 @@ def make(design: "Design", seeds: Sequence[int], old: Json | None, prune: bool) 
     return new if old is None else pruned(old, new) if prune else grown(old, new)
 
 
-def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Json:
+def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
     """The plan to run: the request and what was planned under the same name before.
 
     code: digests of sources and plug-ins (provenance.code_digest); with plug-ins, or "", the plan is always rebuilt.
@@ -40,14 +39,14 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     Raises ValueError for an impossible arm, and if old and new cannot share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
-    wanted = asked if old is None or prune else sorted({*old["seeds"], *asked})
+    wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = made_from(design, wanted, code, None if prune else old)
-    if old is not None and not prune and known and old.get("made_from") == known:
-        return {key: value for key, value in old.items() if key != "pruned"} | {BASE: digest(old)}
-    return make(design, wanted, old, prune) | {"made_from": known, BASE: digest(old)}
+    if old is not None and not prune and known and old.made_from == known:
+        return Plan(**old.content("pruned"), extends=digest(old))
+    return make(design, wanted, old, prune).model_copy(update={"made_from": known, "extends": digest(old)})
 
 
-def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | None = None) -> str:
+def made_from(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
     """A digest of all inputs of a plan: equal digests mean equal plans. "" if it cannot be computed.
 
     old: the plan that it extends. The order of keys counts: arms are named and listed by it.
@@ -69,16 +68,16 @@ def made_from(design: "Design", seeds: Sequence[int], code: str, old: Json | Non
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def data_names(design: "Design", old: Json | None) -> set[str]:
+def data_names(design: "Design", old: Plan | None) -> set[str]:
     """All values of `data` in the request and in the old plan."""
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     return {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
 
 
-def planned_values(plan: Json | None, key: str) -> set[str]:
+def planned_values(plan: Plan | None, key: str) -> set[str]:
     """The values of a setting in all arms and stages of a plan."""
-    entries = [*plan.get("stages", []), *plan["arms"]] if plan else []
-    return {entry["config"][key] for entry in entries if key in entry["config"]}
+    entries = [*plan.stages, *plan.arms] if plan else []
+    return {entry.config[key] for entry in entries if key in entry.config}
 
 
 def values_of_key(content: Any, key: str) -> Iterator[str]:

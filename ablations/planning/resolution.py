@@ -2,9 +2,8 @@
 answer takes (results/statistics/power.py)."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from results import units
 from results.load import load_studies
 from results.statistics import inference, interim, power, tuning
 from results.statistics.contrast import Sample, samples_by_arm
+from results.store.schemas import Plan
 from results.study_results import StudyResults
 
-Json = dict[str, Any]
 POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points
 
 
@@ -24,65 +23,81 @@ class Spread:
     """Standard deviation of per-seed differences between two arms, with its degrees of freedom."""
 
     sd: float
+    bound: float  # the upper 80% confidence bound of the standard deviation
     freedom: int
     source: str
 
-    @property
-    def bound(self) -> float:
-        """The upper 80% confidence bound of the standard deviation."""
-        return inference.sd_bound(self.sd, self.freedom)
+    @classmethod
+    def of(cls, sd: float, freedom: int, source: str) -> "Spread":
+        return cls(sd, inference.sd_bound(sd, freedom), freedom, source)
 
 
-def resolution(plan: Json, runs: Path) -> Json:
-    """The resolution in `ablate plan --json`; None for what depends on an unknown spread."""
-    seeds, family = len(plan["seeds"]), max(plan["family"], 1)
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """What `ablate plan --json` says of the resolution; None for what depends on an unknown spread."""
+
+    spread: Spread | None = None
+    difference: float | None = None
+    smallest_margin: float | None = None
+    margin_reachable: bool | None = None
+    margin_seeds: int | None = None
+    seeds: int
+    contrasts: int
+    margin: float | None
+    seeds_for: dict[str, int | None] = field(default_factory=dict)
+    note: str
+
+
+def resolution(plan: Plan, runs: Path) -> Resolution:
+    """What the seeds of a plan can resolve."""
+    seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
     tests = family * interim.correction_factor(plan)
+    known = Resolution(seeds=seeds, contrasts=family, margin=margin, note=folds_note(plan))
     found = spread(plan, runs)
-    known: Json = dict.fromkeys(("spread", "difference", "smallest_margin", "margin_reachable", "margin_seeds"))
-    known |= {"seeds": seeds, "contrasts": family, "margin": plan["margin"], "seeds_for": {}, "note": folds_note(plan)}
     if found is None:
         return known
-    sd, margin = found.bound, plan["margin"]
+    sd = found.bound
     smallest = finite_or_none(power.smallest_margin(seeds, sd, tests))
-    points = POINTS if units.is_accuracy(plan["metric"]) else ()
-    return known | {
-        "spread": {"sd": found.sd, "bound": sd, "freedom": found.freedom, "source": found.source},
-        "difference": finite_or_none(inference.resolvable_difference(seeds, sd, tests)),
-        "smallest_margin": smallest,
-        "margin_reachable": None if margin is None else smallest is not None and smallest <= margin,
-        "margin_seeds": None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests),
-        "seeds_for": {str(difference): power.seeds_to_resolve(difference, sd, tests) for difference in points},
-    }
+    points = POINTS if units.is_accuracy(plan.metric) else ()
+    return replace(
+        known,
+        spread=found,
+        difference=finite_or_none(inference.resolvable_difference(seeds, sd, tests)),
+        smallest_margin=smallest,
+        margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
+        margin_seeds=None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests),
+        seeds_for={str(difference): power.seeds_to_resolve(difference, sd, tests) for difference in points},
+    )
 
 
-def spread(plan: Json, runs: Path) -> Spread | None:
+def spread(plan: Plan, runs: Path) -> Spread | None:
     """The spread of the study's differences so far, pooled over arms; else the recipe's; else None."""
-    if read(runs, plan["name"]) is not None:
-        (study,) = load_studies(runs, [plan["name"]], parts=())
+    if read(runs, plan.name) is not None:
+        (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
             sd, _ = inference.pooled_sd(list(itertools.chain(*numbers)))
-            return Spread(sd, inference.pooled_df(numbers), "the differences of this study so far")
-    stated = plan.get("spread")
-    if stated and stated["metric"] == plan["metric"]:
-        return Spread(stated["sd"], stated["freedom"], f"the recipe ({stated['how']}: {stated['source']})")
+            return Spread.of(sd, inference.pooled_df(numbers), "the differences of this study so far")
+    stated = plan.spread
+    if stated and stated.metric == plan.metric:
+        return Spread.of(stated.sd, stated.freedom, f"the recipe ({stated.how}: {stated.source})")
     return None
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:
     """Per-seed differences of each arm from its baseline, grouped by baseline."""
-    found = samples_by_arm(study, study.plan["metric"])
+    found = samples_by_arm(study, study.plan.metric)
     groups: dict[str, list[Sample]] = {}
-    for arm in study.plan["arms"]:
-        if arm["name"] != arm["baseline"]:
-            groups.setdefault(arm["baseline"], []).append(found[arm["name"]] - found[arm["baseline"]])
+    for arm in study.plan.arms:
+        if arm.name != arm.baseline:
+            groups.setdefault(arm.baseline, []).append(found[arm.name] - found[arm.baseline])
     return list(groups.values())
 
 
-def folds_note(plan: Json) -> str:
+def folds_note(plan: Plan) -> str:
     """A caveat if seeds test folds of the same images; else ""."""
-    folds = plan["split"].get("folds")
+    folds = plan.split.folds
     if not folds:
         return ""
     return f"beyond {folds} seeds every image is tested again, so that more seeds gain less than this says"
@@ -92,34 +107,34 @@ def finite_or_none(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def resolution_lines(found: Json, metric: str, objective: str = "") -> list[str]:
+def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
     """The resolution as lines of text."""
     unit = units.unit(metric)
-    if found["spread"] is None:
+    spread = found.spread
+    if spread is None:
         return ["unknown: no differences in this run directory yet, and the recipe states none for these settings"]
-    spread = found["spread"]
-    contrasts = "1 contrast" if found["contrasts"] == 1 else f"{found['contrasts']} contrasts"
+    contrasts = "1 contrast" if found.contrasts == 1 else f"{found.contrasts} contrasts"
     lines = [
-        f"{size_text(found['difference'], unit)} in {units.metric_name(metric, objective)} with {found['seeds']} seeds "
+        f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {found.seeds} seeds "
         f"(80% power, {contrasts})",
-        f"differences spread by {unit.size(spread['sd'])} ({spread['freedom']} degrees of freedom, from "
-        f"{spread['source']}); computed with its upper 80% bound, {unit.size(spread['bound'])}",
+        f"differences spread by {unit.size(spread.sd)} ({spread.freedom} degrees of freedom, from "
+        f"{spread.source}); computed with its upper 80% bound, {unit.size(spread.bound)}",
     ]
-    if found["margin"] is not None:
-        lines.append(margin_text(found, unit))
-    if found["seeds_for"]:
-        wanted = [f"{unit.size(float(one))} {seeds_text(seeds)}" for one, seeds in found["seeds_for"].items()]
-        beyond = any(seeds is None or seeds > found["seeds"] for seeds in found["seeds_for"].values())
-        lines.append("to resolve " + ", ".join(wanted) + (f" ({found['note']})" if found["note"] and beyond else ""))
+    if found.margin is not None:
+        lines.append(margin_text(found, found.margin, unit))
+    if found.seeds_for:
+        wanted = [f"{unit.size(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
+        beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
+        lines.append("to resolve " + ", ".join(wanted) + (f" ({found.note})" if found.note and beyond else ""))
     return lines
 
 
-def margin_text(found: Json, unit: units.Unit) -> str:
+def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
     """Say whether equal arms can be shown to be equivalent."""
-    margin = f"the margin of {unit.size(found['margin'])}"
-    if found["margin_reachable"]:
-        return f"{margin} can be reached: equal arms show within {size_text(found['smallest_margin'], unit)}"
-    return f"{margin} cannot be reached with {found['seeds']} seeds: it takes {seeds_text(found['margin_seeds'])}"
+    text = f"the margin of {unit.size(margin)}"
+    if found.margin_reachable:
+        return f"{text} can be reached: equal arms show within {size_text(found.smallest_margin, unit)}"
+    return f"{text} cannot be reached with {found.seeds} seeds: it takes {seeds_text(found.margin_seeds)}"
 
 
 def size_text(value: float | None, unit: units.Unit) -> str:

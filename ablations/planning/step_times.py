@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablations.execution.attempts import read_or_none
 from results import store
 from results.store.paths import refuse_links
-from results.store.schemas import StepTimes
+from results.store.schemas import Environment, StepTime, StepTimes
 
-Json = dict[str, Any]
 FREE = {  # settings that a step's time does not depend on
     *("seed", "data_seed", "data_fraction", "val_fraction"),
     *("lr", "weight_decay", "warmup", "schedule", "steps", "evaluations"),
     *("init", "head_init", "init_from"),
     *("layer_decay", "weight_decay_on", "label_smoothing"),
 }
-PACES = "paces"  # files of earlier versions hold other measurements beside them
 
 
 @dataclass(frozen=True)
@@ -31,14 +30,14 @@ class Device:
     gpu: bool
     name: str = ""
 
-    def made(self, env: Mapping[str, Any], threads: int) -> bool:
+    def made(self, env: Environment, threads: int) -> bool:
         """Whether an attempt with this env.json ran on the device, with `threads` threads if it is a CPU."""
-        kind = env.get("accelerator")  # missing in earlier versions: the name alone decides
-        if kind is not None and (kind == "cuda") != self.gpu:
+        kind = env.accelerator  # "" in earlier versions: the name alone decides
+        if kind and (kind == "cuda") != self.gpu:
             return False
-        if not self.gpu and env.get("threads", threads) != threads:
+        if not self.gpu and env.threads not in (None, threads):
             return False
-        return self.called(str(env.get("device", "")))
+        return self.called(env.device)
 
     def called(self, name: str) -> bool:
         """Whether `name` names this device: SLURM's a100 is NVIDIA's A100-SXM4-80GB."""
@@ -58,34 +57,27 @@ def path(runs: Path, device: str) -> Path:
     return runs / "probes" / f"{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}.json"
 
 
-def files(runs: Path) -> Iterator[Json]:
+def files(runs: Path) -> Iterator[StepTimes]:
     """The content of each readable file."""
-    for file in sorted((runs / "probes").glob("*.json")):
-        try:
-            yield store.read_json(file, StepTimes)
-        except (store.Broken, FileNotFoundError):
-            continue
+    return filter(None, (read_or_none(file, StepTimes) for file in sorted((runs / "probes").glob("*.json"))))
 
 
 def read(runs: Path, device: Device) -> dict[str, float]:
     """Key -> seconds per step, of all measurements on such a device."""
     found: dict[str, float] = {}
     for content in files(runs):
-        if content["gpu"] == device.gpu and device.called(content["device"]):
-            found |= {name: pace["seconds"] for name, pace in content.get(PACES, {}).items()}
+        if content.gpu == device.gpu and device.called(content.device):
+            found |= {name: measured.seconds for name, measured in content.paces.items()}
     return found
 
 
-def write(runs: Path, device: Device, measured: Mapping[str, Json]) -> None:
+def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
     """Add measurements to the device's file; a new one replaces the old one of the same key.
 
     If two processes write at once, one measurement may be lost and is made again.
     """
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
-    try:
-        before = store.read_json(file, StepTimes)
-    except (store.Broken, FileNotFoundError):
-        before = {}
-    content = before | {"schema": store.SCHEMA, "device": device.name, "gpu": device.gpu}
-    store.write_json(file, content | {PACES: before.get(PACES, {}) | dict(measured)})
+    before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)
+    now = before.model_copy(update={"device": device.name, "gpu": device.gpu, "paces": {**before.paces, **measured}})
+    store.write_json(file, {"schema": store.SCHEMA, **now.content()})

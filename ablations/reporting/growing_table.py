@@ -24,8 +24,8 @@ class GrowingTable:
     def over(self, job: Job) -> None:
         """Fill in a trial's cell from its result; a failed trial has none."""
         result = store.trial(self.runs, job.id).state().result
-        if result is not None and METRIC in result["metrics"]:
-            self.accuracies[job.arm, job.config["seed"]] = result["metrics"][METRIC]
+        if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
+            self.accuracies[job.arm, job.config["seed"]] = accuracy
 
     def __rich__(self) -> Table:
         unit = units.unit(METRIC)

@@ -7,33 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from ablations.execution.launch import Place
-from ablations.study.naming import matching
+from ablations.planning.jobs import matching_arms
 from results import store
 from results.store import inspection_data as inside
 from results.store.inspection_data import Inspection
+from results.store.schemas import Plan
 
-Json = dict[str, Any]
 Config = Mapping[str, Any]  # as a trial's config.json has it
 
 
 def select_trials(
-    names: Mapping[str, str], plans: Iterable[Json], globs: Sequence[str], ready: Callable[[str], bool]
+    names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool]
 ) -> list[str]:
     """The trials that words select: for a study, the first ready seed of each arm; else the word itself.
 
     names: word -> plan name it may stand for; globs: of arms. Raises ValueError if a study has no ready trial.
     """
-    known = {plan["name"]: plan for plan in plans}
+    known = {plan.name: plan for plan in plans}
     found = []
     for word, name in names.items():
         if name not in known:
             found.append(word)
             continue
-        named = matching([one["name"] for one in known[name]["arms"]], globs, name)
-        arms = [one for one in known[name]["arms"] if one["name"] in named]
-        of_arms = [next(filter(ready, (trial["id"] for trial in one["trials"])), None) for one in arms]
+        arms = matching_arms(known[name], globs)
+        of_arms = [next(filter(ready, one.ids.values()), None) for one in arms]
         if not any(of_arms):
-            there = ", ".join(one["name"] for one in arms)
+            there = ", ".join(one.name for one in arms)
             raise ValueError(f"--arm {' --arm '.join(globs)}: no trial of {name} to look at (arms: {there})")
         found += filter(None, of_arms)
     return list(dict.fromkeys(found))
@@ -74,7 +73,7 @@ def inspect_in_folder(
         return store.trial(place.runs, key).state().status == "finished"
 
     trials = [find_trial(place.runs, word) for word in select_trials(names, store.plans(place.runs), arms, finished)]
-    return [(inspection_of(trial, place, images), trial.config()["config"]) for trial in trials]
+    return [(inspection_of(trial, place, images), trial.config()) for trial in trials]
 
 
 def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) -> list[tuple[Inspection, Config]]:

@@ -4,16 +4,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from results import tensorboard as curves
+from results.store.schemas import Plan
 from results.study_results import load_plans
 
 EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def mirroring(plans: Sequence[dict[str, Any]], runs: Path, folder: Path | None) -> Iterator[None]:
+def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
     """Mirrors the curves of the plans to the folder until the block ends, and once more then; nothing without one.
 
     Raises ModuleNotFoundError, before anything is trained, where tensorboard is not installed.
@@ -34,12 +34,12 @@ def mirroring(plans: Sequence[dict[str, Any]], runs: Path, folder: Path | None) 
         mirror(plans, runs, folder)
 
 
-def keep_mirroring(plans: Sequence[dict[str, Any]], runs: Path, folder: Path, done: threading.Event) -> None:
+def keep_mirroring(plans: Sequence[Plan], runs: Path, folder: Path, done: threading.Event) -> None:
     while not done.wait(EVERY_SECONDS):
         mirror(plans, runs, folder)
 
 
-def mirror(plans: Sequence[dict[str, Any]], runs: Path, folder: Path) -> None:
+def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
     """What cannot be read or written now may be the next time; training does not wait for it."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         curves.write_events(load_plans(runs, plans), folder)

@@ -62,7 +62,7 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
 
 def attempt_lines(trial: store.Trial, attempt: Path) -> list[str]:
     text = end_of(attempt / "log")
-    return (text + str((trial.failure() or {}).get("traceback", ""))).splitlines()
+    return (text + (failure.traceback if (failure := trial.failure()) else "")).splitlines()
 
 
 def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:

@@ -6,17 +6,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.durations import clock
 from results import units
-
-Json = dict[str, Any]
 
 
 class Bars(Progress):
@@ -131,18 +129,17 @@ class Live:
         if slot in self.lines:
             self.progress.update(self.lines[slot], visible=False)
 
-    def over(self, job: Job, event: str, detail: Json) -> None:
+    def over(self, job: Job, end: Ended) -> None:
         self.done += 1
-        self.finished_here += not detail.get("elsewhere")
+        self.finished_here += not end.elsewhere
         what = f"{job.arm} seed {job.config['seed']}"
-        if event in ("failed", "blocked"):
-            self.console.print(Text.assemble((event, "red"), f" {what}: {detail.get('cause')}"), soft_wrap=True)
-        elif not self.console.is_terminal and not detail.get("elsewhere"):
-            accuracy, seconds = detail.get("accuracy"), detail.get("seconds")
+        if end.kind in ("failed", "blocked"):
+            self.console.print(Text.assemble((end.kind, "red"), f" {what}: {end.cause}"), soft_wrap=True)
+        elif not self.console.is_terminal and not end.elsewhere:
             named = units.metric_name("test_accuracy", job.config.get("objective", ""))
-            shown = f"{named} {accuracy:.1%}" if accuracy is not None else event
+            shown = f"{named} {end.accuracy:.1%}" if end.accuracy is not None else end.kind
             self.console.print(
-                f"[{self.done:.0f}/{self.total}] {what}: {shown}, {seconds or 0:.1f} s{self.left()}",
+                f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.left()}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,

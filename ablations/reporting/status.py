@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ablations.cluster import job_outcomes, no_progress, queued_tasks, written_reports
 from ablations.cluster import submitted_arrays as handed
@@ -17,9 +16,9 @@ from results import store
 from results.store import dependencies, evals, lease
 from results.store.dependencies import Start
 from results.store.planned import evals_of, trained
+from results.store.schemas import Entry, Failure, Plan, PlannedTrial
 from slurm.queries.ask import NoSlurm, Unreachable
 
-Json = dict[str, Any]
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OVER = ("finished", "diverged", "failed", "blocked")
 OPEN = ("missing", "interrupted", "broken")
@@ -100,69 +99,133 @@ def is_open(runs: Path, key: str) -> bool:
 # -- disk and answers together -----------------------------------------------------------------------------------------
 
 
-def status(plan: Json, runs: Path, seen: SlurmState) -> Json:
-    """The JSON of `ablate status`: per stage and arm, counts by kind, and details of trials that are not over.
+@dataclass(frozen=True)
+class RunningTrial:
+    """A running trial, as of its last evaluation."""
+
+    seed: int
+    id: str
+    step: int
+    steps: int
+    accuracy: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class QueuedTrial:
+    """A trial in SLURM's queue, with SLURM's state and reason."""
+
+    seed: int
+    id: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """A trial whose job ended before it was over. followed: a last job will submit it again."""
+
+    seed: int
+    id: str
+    job: str
+    followed: bool
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why trials failed, wait or stand still, with the last line of the traceback."""
+
+    cause: str
+    line: str
+    kind: str
+    seeds: list[int]
+    ids: list[str]
+
+
+@dataclass(frozen=True)
+class ArmStatus:
+    """The trials of an arm or stage by kind, and details of those that are not over."""
+
+    arm: str
+    parent: str
+    counts: dict[str, int]
+    now_running: list[RunningTrial]
+    now_queued: list[QueuedTrial]
+    ended: list[EndedJob]
+    causes: list[Cause]
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """What `ablate status` shows of a study, and with --json as an object of these keys."""
+
+    study: str
+    recipe: str
+    plan: str
+    planned: int
+    counts: dict[str, int]
+    stages: list[ArmStatus]
+    arms: list[ArmStatus]
+    tables: str
+    slurm: str
+    accounting: str
+    given_up: str
+
+
+def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
+    """The status of a study: per stage and arm, counts by kind, and details of trials that are not over.
 
     A trial is blocked if its parent failed or diverged.
     """
     starts = dependencies.starts(runs, plan)
-    entries = [
-        {"arm": entry["name"], "parent": entry.get("parent", "")}
-        | arm_status(entry, runs, seen, evals_of(entry, plan), starts)
-        for entry in trained(plan)
-    ]
-    stages, arms = entries[: -len(plan["arms"])], entries[-len(plan["arms"]) :]
-    total = {kind: sum(entry[kind] for entry in entries) for kind in KINDS}
-    return {
-        "study": plan["study"],
-        "recipe": plan["recipe"],
-        "plan": plan["name"],
-        "planned": sum(total.values()),
-        **total,
-        "stages": stages,
-        "arms": arms,
-        "tables": tables_state(plan, runs, seen, total),
-        "slurm": seen.answer,
-        "accounting": seen.accounting,
-        "given_up": no_progress.give_up_message(runs, plan["name"]),
-    }
+    entries = [arm_status(entry, runs, seen, evals_of(entry, plan), starts) for entry in trained(plan)]
+    total = {kind: sum(entry.counts[kind] for entry in entries) for kind in KINDS}
+    return StudyStatus(
+        study=plan.study,
+        recipe=plan.recipe,
+        plan=plan.name,
+        planned=sum(total.values()),
+        counts=total,
+        stages=entries[: len(plan.stages)],
+        arms=entries[len(plan.stages) :],
+        tables=tables_state(plan, runs, seen, total),
+        slurm=seen.answer,
+        accounting=seen.accounting,
+        given_up=no_progress.give_up_message(runs, plan.name),
+    )
 
 
-def arm_status(arm: Json, runs: Path, seen: SlurmState, evals_owed: Sequence[str], starts: Mapping[str, Start]) -> Json:
-    counts = dict.fromkeys(KINDS, 0)
-    details: dict[str, list[Json]] = {"now_running": [], "now_queued": [], "ended": []}
-    causes: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
-    for entry in arm["trials"]:
-        trial, named = store.trial(runs, entry["id"]), {"seed": entry["seed"], "id": entry["id"]}
-        state = evals.state(trial, evals_owed)
-        start = starts.get(entry["id"], Start())
-        kind = trial_kind(entry["id"], state, seen, start)
+def arm_status(
+    arm: Entry, runs: Path, seen: SlurmState, evals_owed: Sequence[str], starts: Mapping[str, Start]
+) -> ArmStatus:
+    found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
+    causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
+    for planned in arm.trials:
+        seed, key = planned.seed, planned.id
+        trial = store.trial(runs, key)
+        state, start = evals.state(trial, evals_owed), starts.get(key, Start())
+        kind = trial_kind(key, state, seen, start)
         if kind == "queued":
-            slurm_state, reason = seen.queued[entry["id"]]
-            details["now_queued"].append({**named, "state": slurm_state, "reason": reason})
+            found.now_queued.append(QueuedTrial(seed, key, *seen.queued[key]))
         elif kind == "running":
-            details["now_running"].append({**named, **progress(arm, state)})
+            found.now_running.append(RunningTrial(seed, key, *progress(arm, state)))
         elif kind == "blocked":
-            causes[start.why, "", kind].append(named)
+            causes[start.why, "", kind].append(planned)
         elif kind == "failed":
-            failure = trial.failure() or {}
-            causes[state.reason, last_traceback_line(failure), failure.get("kind", "")].append(named)
-        elif kind in ("missing", "interrupted") and (job := seen.ended.get(entry["id"])):
-            details["ended"].append({**named, "job": job, "followed": entry["id"] in seen.followed})
+            failure = trial.failure()
+            of_what = failure.kind if failure else ""
+            causes[state.reason, last_traceback_line(failure), of_what].append(planned)
+        elif kind in ("missing", "interrupted") and (job := seen.ended.get(key)):
+            found.ended.append(EndedJob(seed, key, job, key in seen.followed))
         if state.status in HELD and state.attempt and (halted := lease.stopped(state.attempt)):
-            causes[halted, "", "stopped"].append(named)
+            causes[halted, "", "stopped"].append(planned)
         if start.kind == dependencies.LOST and state.status in OPEN:
-            causes[start.why, "", start.kind].append(named)
-        counts[kind] += 1
-    grouped = [
-        {"cause": cause, "line": line, "kind": kind, **seeds_and_ids(trials)}
-        for (cause, line, kind), trials in causes.items()
-    ]
-    return counts | details | {"causes": grouped}
-
-
-def seeds_and_ids(trials: Sequence[Json]) -> Json:
-    return {"seeds": [one["seed"] for one in trials], "ids": [one["id"] for one in trials]}
+            causes[start.why, "", start.kind].append(planned)
+        found.counts[kind] += 1
+    found.causes.extend(
+        Cause(*what, [one.seed for one in its], [one.id for one in its]) for what, its in causes.items()
+    )
+    return found
 
 
 def trial_kind(key: str, state: store.TrialState, seen: SlurmState, start: Start = Start()) -> str:  # frozen
@@ -178,31 +241,31 @@ def trial_kind(key: str, state: store.TrialState, seen: SlurmState, start: Start
     return "missing" if state.status == "broken" else state.status
 
 
-def progress(arm: Json, state: store.TrialState) -> Json:
-    """Step, accuracy and seconds left, as of the last evaluation."""
+def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
+    """Step, steps, accuracy and seconds left, as of the last evaluation."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
-    steps = arm["config"]["steps"]
+    steps = arm.config["steps"]
     if not lines or not lines[-1]["step"]:
-        return {"step": 0, "steps": steps, "accuracy": None, "seconds_left": None}
+        return 0, steps, None, None
     newest = lines[-1]
     left = newest["seconds"] / newest["step"] * (steps - newest["step"])
-    return {"step": newest["step"], "steps": steps, "accuracy": newest["val_accuracy"], "seconds_left": left}
+    return newest["step"], steps, newest["val_accuracy"], left
 
 
-def last_traceback_line(failure: Json) -> str:
+def last_traceback_line(failure: Failure | None) -> str:
     """The last line of a failure's traceback; '' if the cause contains it."""
-    lines = [line for line in str(failure.get("traceback", "")).splitlines() if line.strip()]
-    return "" if not lines or lines[-1] in str(failure.get("cause", "")) else lines[-1].strip()
+    lines = [line for line in failure.traceback.splitlines() if line.strip()] if failure else []
+    return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
 
 
-def tables_state(plan: Json, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
+def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
     """The tables of a submitted study whose trials are over: 'written', 'awaited' or 'pending'; else ''."""
-    if plan["name"] not in seen.plans or not is_over(total):
+    if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
         return "written"
-    return "awaited" if plan["name"] in seen.lasts else "pending"
+    return "awaited" if plan.name in seen.lasts else "pending"
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
@@ -210,6 +273,6 @@ def is_over(counts: Mapping[str, int]) -> bool:
     return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
 
 
-def is_settled(views: Collection[Json]) -> bool:
+def is_settled(views: Collection[StudyStatus]) -> bool:
     """Whether nothing will change by itself."""
-    return all(view["given_up"] or (is_over(view) and view["tables"] != "awaited") for view in views)
+    return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

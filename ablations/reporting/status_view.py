@@ -4,18 +4,16 @@ import shlex
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich.text import Text
 
 from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.durations import clock
-from ablations.reporting.status import KINDS
+from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus
 from results.safe_text import printable
 from slurm.queries.queue import is_held
 
-Json = dict[str, Any]
 BAR = 24
 REDRAW_SECONDS = 3.0
 LEAST_LABEL = 10  # width of the labels 'running', 'queued', ...
@@ -40,56 +38,54 @@ WITHOUT_FAILURE = {  # causes other than a failure of the trial itself
 SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
-def render(views: Sequence[Json], where: str = "") -> Text:
+def render(views: Sequence[StudyStatus], where: str = "") -> Text:
     """Render all studies. where: ' --runs DIR', which suggested commands need to find the run directory."""
     text = Text("\n\n").join(study_text(view, where) for view in views)
-    silences = dict.fromkeys(view[key] for view in views for key in ("slurm", "accounting") if view[key])
+    silences = dict.fromkeys(one for view in views for one in (view.slurm, view.accounting) if one)
     return text.append("".join(f"\n\n{silence}" for silence in silences), style="bold magenta")
 
 
-def study_text(view: Json, where: str) -> Text:
-    entries = [*view["stages"], *view["arms"]]
+def study_text(view: StudyStatus, where: str) -> Text:
+    entries = [*view.stages, *view.arms]
     blocks = [headline(view), *arm_rows(view), *running_lines(entries), *queued_lines(entries)]
     return Text("\n").join(
         [*blocks, *failure_lines(view, where), *ended_lines(view), *tables_lines(view), *given_up_lines(view)]
     )
 
 
-def headline(view: Json) -> Text:
+def headline(view: StudyStatus) -> Text:
     """The study's name and a bar of its finished trials."""
-    over = view["finished"] + view["diverged"]
-    filled = round(BAR * over / view["planned"]) if view["planned"] else 0
+    over = view.counts["finished"] + view.counts["diverged"]
+    filled = round(BAR * over / view.planned) if view.planned else 0
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
-    return Text.assemble((printable(view["plan"]), "bold"), "  [", bar, f"]  {over}/{view['planned']} over")
+    return Text.assemble((printable(view.plan), "bold"), "  [", bar, f"]  {over}/{view.planned} over")
 
 
-def arm_rows(view: Json) -> list[Text]:
+def arm_rows(view: StudyStatus) -> list[Text]:
     """A header and one aligned row per arm, with a column per kind that occurs."""
-    kinds = [kind for kind in KINDS if view[kind]]
-    named = [(arm, printable(arm["arm"])) for arm in view["stages"]]
-    named += [
-        (arm, ("> " if arm.get("parent") else "") + printable(arm["arm"])) for arm in view["arms"]
-    ]  # after its parent
+    kinds = [kind for kind in KINDS if view.counts[kind]]
+    named = [(arm, printable(arm.arm)) for arm in view.stages]
+    named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # after its parent
     width = max(len(name) for _, name in named)
     names = [SHOWN.get(kind, kind) for kind in kinds]
     lines = [Text(f"  {'':{width}}" + "".join(f"  {name}" for name in names), "dim")]
     for arm, label in named:
         line = Text(f"  {label:{width}}")
         for kind, name in zip(kinds, names, strict=True):
-            line.append(f"  {arm[kind] or '-':>{len(name)}}", COLOURS[kind] if arm[kind] else "dim")
+            line.append(f"  {arm.counts[kind] or '-':>{len(name)}}", COLOURS[kind] if arm.counts[kind] else "dim")
         lines.append(line)
     return lines
 
 
-def running_lines(arms: Sequence[Json]) -> list[Text]:
+def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     """One line per running trial: step, accuracy so far, time left."""
-    found = [(arm["arm"], one) for arm in arms for one in arm["now_running"]]
+    found = [(arm.arm, one) for arm in arms for one in arm.now_running]
     cells = [
         (
-            f"{printable(arm)} seed {one['seed']}",
-            f"step {one['step']:,}/{one['steps']:,}",
-            "" if one["accuracy"] is None else f"accuracy {one['accuracy']:.1%}",
-            "" if one["seconds_left"] is None else f"about {clock(one['seconds_left'])} left",
+            f"{printable(arm)} seed {one.seed}",
+            f"step {one.step:,}/{one.steps:,}",
+            "" if one.accuracy is None else f"accuracy {one.accuracy:.1%}",
+            "" if one.seconds_left is None else f"about {clock(one.seconds_left)} left",
         )
         for arm, one in found
     ]
@@ -98,26 +94,26 @@ def running_lines(arms: Sequence[Json]) -> list[Text]:
     return [labeled_line("running", line) for line in aligned]
 
 
-def queued_lines(arms: Sequence[Json]) -> list[Text]:
+def queued_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     """How many trials wait, by SLURM's reason."""
-    reasons = Counter(queue_reason(one) for arm in arms for one in arm["now_queued"])
+    reasons = Counter(queue_reason(one) for arm in arms for one in arm.now_queued)
     return [labeled_line("queued", f"{trials_text(count)}: {printable(reason)}") for reason, count in reasons.items()]
 
 
-def queue_reason(one: Json) -> str:
-    if one["state"] == "RUNNING":
+def queue_reason(one: QueuedTrial) -> str:
+    if one.state == "RUNNING":
         return "their turn in a job that runs"
-    if is_held(one["reason"]):
-        return f"held by SLURM ({one['reason']}): released by the next of their jobs, or by `ablate submit`"
-    return f"{one['state'].lower()} ({one['reason']})" if one["reason"] else str(one["state"].lower())
+    if is_held(one.reason):
+        return f"held by SLURM ({one.reason}): released by the next of their jobs, or by `ablate submit`"
+    return f"{one.state.lower()} ({one.reason})" if one.reason else one.state.lower()
 
 
-def failure_lines(view: Json, where: str) -> list[Text]:
+def failure_lines(view: StudyStatus, where: str) -> list[Text]:
     """Failures grouped by cause: count, last line of the traceback, arms, and the command that helps."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
-    for arm in [*view["stages"], *view["arms"]]:
-        for one in arm["causes"]:
-            grouped[one["cause"], one["line"], one["kind"]].append((arm["arm"], one["seeds"]))
+    for arm in [*view.stages, *view.arms]:
+        for one in arm.causes:
+            grouped[one.cause, one.line, one.kind].append((arm.arm, one.seeds))
     lines = []
     for (cause, line, kind), places in grouped.items():
         label = WITHOUT_FAILURE.get(kind, "failed")
@@ -125,18 +121,18 @@ def failure_lines(view: Json, where: str) -> list[Text]:
         lines += [indented_line(printable(line))] if line else []
         named = (f"{printable(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
         lines.append(indented_line("; ".join(named)))
-        lines += [indented_line(advice(kind, shell_quoted(view["plan"]) + where))] if label == "failed" else []
+        lines += [indented_line(advice(kind, shell_quoted(view.plan) + where))] if label == "failed" else []
     return lines
 
 
-def ended_lines(view: Json) -> list[Text]:
+def ended_lines(view: StudyStatus) -> list[Text]:
     """How the jobs ended of trials that were submitted and are neither over nor queued."""
-    found = [one for arm in [*view["stages"], *view["arms"]] for one in arm["ended"]]
+    found = [one for arm in [*view.stages, *view.arms] for one in arm.ended]
     lines = [
         labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
-        for job, count in Counter(one["job"] for one in found).items()
+        for job, count in Counter(one.job for one in found).items()
     ]
-    followed = [one["followed"] for one in found]
+    followed = [one.followed for one in found]
     if any(followed):
         what = "these up" if all(followed) else "up what nobody cancelled"
         lines.append(indented_line(f"the submission's last job takes {what}"))
@@ -145,9 +141,9 @@ def ended_lines(view: Json) -> list[Text]:
     return lines
 
 
-def tables_lines(view: Json) -> list[Text]:
+def tables_lines(view: StudyStatus) -> list[Text]:
     """Who will write the missing tables and report of a study whose trials are over."""
-    match view["tables"]:
+    match view.tables:
         case "awaited":
             return [labeled_line("tables", "awaited: the submission's last job writes them", "yellow")]
         case "pending":
@@ -156,12 +152,12 @@ def tables_lines(view: Json) -> list[Text]:
             return []
 
 
-def given_up_lines(view: Json) -> list[Text]:
+def given_up_lines(view: StudyStatus) -> list[Text]:
     """Why a submission gave up, and what helps."""
-    if not view["given_up"]:
+    if not view.given_up:
         return []
     return [
-        labeled_line("stopped", printable(view["given_up"]), "bold red"),
+        labeled_line("stopped", printable(view.given_up), "bold red"),
         indented_line("to go on: the same `ablate submit` again"),
     ]
 

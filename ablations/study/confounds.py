@@ -4,19 +4,19 @@ Natural side effects become footnotes of the table; an undeclared difference of 
 device, code and kernels belong to the trials: results/tables/provenance.py reports them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ablations.study import stages
 from ablations.study.budget import MEANT, Budget
 from ablations.study.design import Arm, assigned
+from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure
 from vitcore.config import Config
 from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.sizes import of_architecture
 
-Json = dict[str, Any]
 Measured = dict[str, Any]
 
 # What a setting brings along: choosing a position chooses its place, other data have other images.
@@ -147,54 +147,54 @@ def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
 # -- what nobody declared ---------------------------------------------------------------------------------------------
 
 
-def refuse_undeclared(plan: Json) -> None:
+def refuse_undeclared(plan: Plan) -> None:
     """Raises ValueError for an arm that differs from its baseline in an undeclared setting.
 
     In plans of earlier versions, an arm's name tells what it declares.
     """
-    arms = {arm["name"]: arm for arm in plan["arms"]}
-    for arm in plan["arms"]:
-        baseline = arms.get(arm["baseline"])
+    arms = {arm.name: arm for arm in plan.arms}
+    for arm in plan.arms:
+        baseline = arms.get(arm.baseline)
         allowed = None if baseline is None else allowance(arm, baseline, plan)
         if baseline is None or allowed is None:
             continue
         refuse_undeclared_start(plan, arm, baseline, allowed)
-        own, other = flat(arm["config"]), flat(baseline["config"])
+        own, other = flat(arm.config), flat(baseline.config)
         for key in sorted(own.keys() | other.keys()):
             if own.get(key) != other.get(key) and not any(covers(one, key) for one in allowed):
                 raise ValueError(
-                    f"{plan['name']}: {arm['name']} differs from {arm['baseline']} in {key}, {own.get(key)} against "
+                    f"{plan.name}: {arm.name} differs from {arm.baseline} in {key}, {own.get(key)} against "
                     f"{other.get(key)}, which the study does not declare: name it in `with`, or plan anew with --prune"
                 )
 
 
-def refuse_undeclared_start(plan: Json, arm: Json, baseline: Json, allowed: set[str]) -> None:
+def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
     """Raises ValueError if the parents differ in an undeclared setting; another stage is declared as a whole."""
-    there = {entry["name"]: entry for entry in plan.get("stages", [])}
-    own, other = (there.get(one.get("parent", "")) for one in (arm, baseline))
-    while own is not None and other is not None and own["stage"] == other["stage"]:
-        prefix = f"{own['stage']}."
-        mine, theirs = flat(own["config"]), flat(other["config"])
+    there = {entry.name: entry for entry in plan.stages}
+    own, other = (there.get(one.parent) for one in (arm, baseline))
+    while own is not None and other is not None and own.stage == other.stage:
+        prefix = f"{own.stage}."
+        mine, theirs = flat(own.config), flat(other.config)
         declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
         declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
         declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of what starts from it
         for key in sorted(mine.keys() | theirs.keys()):
             if mine.get(key) != theirs.get(key) and not any(covers(one, key) for one in declared):
                 raise ValueError(
-                    f"{plan['name']}: {own['name']}, from which {arm['name']} starts, differs from {other['name']} in "
+                    f"{plan.name}: {own.name}, from which {arm.name} starts, differs from {other.name} in "
                     f"{key}, {mine.get(key)} against {theirs.get(key)}, which the study does not declare"
                 )
-        own, other = there.get(own["parent"]), there.get(other["parent"])
+        own, other = there.get(own.parent), there.get(other.parent)
 
 
-def allowance(arm: Json, baseline: Json, plan: Json) -> set[str] | None:
+def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
     """The settings in which an arm may differ; None in plans of earlier versions."""
-    said = arm.get("declared")
+    said: Iterable[str] | None = arm.declared
     if said is None:
-        said = [key for key, value in arm["values"].items() if value != baseline["values"].get(key)]
-        if arm["name"] != arm["baseline"] and not said:
+        said = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
+        if arm.name != arm.baseline and not said:
             return None  # a named arm
-    budget = {"steps"} if plan.get("budget", "steps") != "steps" else set()
+    budget = {"steps"} if plan.budget != "steps" else set()
     return {*said, *budget, *(brought for key in said for brought in BRINGS.get(key, ()))}
 
 
@@ -203,7 +203,7 @@ def covers(declared: str, key: str) -> bool:
     return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
 
 
-def flat(config: Json) -> Json:
+def flat(config: Settings) -> Settings:
     """The settings that decide what is learned, options of variants included."""
     whole = {**config, **config.get("options", {})}
     return {key: value for key, value in whole.items() if key != "options" and key not in HOW_IT_RUNS}

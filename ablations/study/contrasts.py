@@ -9,16 +9,15 @@ from typing import Any
 
 from ablations.study.design import Design, at, points
 from ablations.study.study import Values
+from results.store.schemas import Interaction, Tuned
 
-Json = dict[str, Any]
 
-
-def interactions(design: Design) -> list[Json]:
-    """The interactions of every two factors of a cross: name, ab, a, b and baseline, at each point.
+def interactions(design: Design) -> list[Interaction]:
+    """The interactions of every two factors of a cross, at each point.
 
     If something is tuned, each arm is at its own value. Excluding an arm removes its interactions.
     """
-    there = {entry["name"] for entry in tuned(design)} if design.tune else set(design.left)
+    there = {entry.name for entry in tuned(design)} if design.tune else set(design.left)
     found = {}
     for cross in design.crosses:
         for one, other in itertools.combinations(cross, 2):
@@ -26,7 +25,7 @@ def interactions(design: Design) -> list[Json]:
                 for point in settled(design):
                     entry = four(design, a, b, point | dict.fromkeys(design.tune, "tuned"))
                     if there.issuperset(entry.values()):
-                        found[entry["ab"]] = {"name": entry["ab"], **entry}
+                        found[entry["ab"]] = Interaction(name=entry["ab"], **entry)
     return list(found.values())
 
 
@@ -46,20 +45,20 @@ def settled(design: Design) -> list[Values]:
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
-def tuned(design: Design) -> list[Json]:
-    """Every arm at its own point of the tuned grid: its name, its baseline, and the arms of its grid."""
+def tuned(design: Design) -> list[Tuned]:
+    """Every arm at its own point of the tuned grid."""
     if not design.tune:
         return []
     own, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)
     return [
-        {
-            "name": change.name + at(point | own),
-            "baseline": design.baseline_name + at(point | own),
-            "change": change.name,
-            "values": change.values | point,
-            "points": [change.name + at(point | place) for place in grid],
-            "published": design.published.get(change.name + at(point)),
-        }
+        Tuned(
+            name=change.name + at(point | own),
+            baseline=design.baseline_name + at(point | own),
+            change=change.name,
+            values=change.values | point,
+            points=[change.name + at(point | place) for place in grid],
+            published=design.published.get(change.name + at(point)),
+        )
         for change in design.changes
         for point in settled(design)
         if change.name + at(point | grid[0]) in design.left  # excluded as a whole or not at all

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from results.store.schemas import LaterDifference
 from vitcore.options import Options
 
 if TYPE_CHECKING:
     from vitcore.data.datasets import About
 
-Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Difference = Annotated[float, Field(gt=-1, lt=1)]
@@ -29,7 +29,7 @@ class Figure(Options):
 class Expected(Figure):
     """The mean of the metric over n trials, if n is known."""
 
-    settings: Json = {}  #: What the command line has to set for it, such as `epochs: 300`.
+    settings: dict[str, Any] = {}  #: What the command line has to set for it, such as `epochs: 300`.
     metric: str = "test_accuracy"  #: Which number it is.
     mean: float  #: Its mean over seeds.
     n: Count | None = None  #: Seeds.
@@ -75,27 +75,13 @@ class AtTwiceTheSteps(Figure):
     differences: dict[str, Difference]  #: From the recipe's own config, by arm as tables name it.
     resolved: list[str] = []  #: The arms whose difference is resolved there.
 
-    def of(self, arm: str) -> Json | None:
-        """The entry for an arm in plan.json."""
+    def of(self, arm: str) -> LaterDifference | None:
+        """What a plan says of an arm."""
         seeds = f", n = {self.n}" if self.n else ""
         if arm not in self.differences:
             return None
         origin = f"{self.origin}{seeds}"
-        return {"difference": self.differences[arm], "origin": origin, "resolved": arm in self.resolved}
+        return LaterDifference(difference=self.differences[arm], origin=origin, resolved=arm in self.resolved)
 
 
 Costs = dict[Literal["cpu", "gpu"], Took]
-
-
-def cost(costs: Costs, config: Json) -> Json | None:
-    """The cost for plan.json, with the training FLOPs that it stands for."""
-    if not costs:
-        return None
-    from ablations.planning.past_trials import training_flops
-    from vitcore.analysis.cost import measure  # late: torch
-    from vitcore.config import Config
-
-    own = Config(**config)
-    return {"work": training_flops(measure(own)["flops"], own.model_dump())} | {
-        kind: took.model_dump() for kind, took in costs.items()
-    }

@@ -1,7 +1,7 @@
 """Compare two sets of results arm by arm: B against A. Arms are matched by their resolved config, not by name."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from results.statistics import contrast, inference, sensitivity, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.store.planned import objective
+from results.store.schemas import Arm
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
@@ -29,7 +30,7 @@ class Side:
     """
 
     study: StudyResults
-    arm: Mapping[str, Any]
+    arm: Arm
     row: Row
     trials: Sample
     contrast: Sample | None
@@ -109,9 +110,9 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
         rows = {row.arm: row for row in study_table.table(untuned).rows}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials, outcomes = contrast.samples_by_arm(study, plan["metric"]), study_table.outcomes_by_arm(study)
-        for arm in plan["arms"]:
-            name, own, baseline = arm["name"], trials[arm["name"]], trials[arm["baseline"]]
+        trials, outcomes = contrast.samples_by_arm(study, plan.metric), study_table.outcomes_by_arm(study)
+        for arm in plan.arms:
+            name, own, baseline = arm.name, trials[arm.name], trials[arm.baseline]
             difference = None if own is baseline else own - baseline
             found.append(Side(study, arm, rows[name], own, difference, outcomes[name]))
     return found
@@ -136,12 +137,12 @@ def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
 
 def trained_alike(a: Side, b: Side) -> bool:
     """Tell whether both arms have the same resolved config, apart from seeds, and the same metric."""
-    return bool(a.arm["key"] == b.arm["key"] and a.study.plan["metric"] == b.study.plan["metric"])
+    return bool(a.arm.key == b.arm.key and a.study.plan.metric == b.study.plan.metric)
 
 
 def are_namesakes(a: Side, b: Side) -> bool:
     """Tell whether both arms have one name in one study, perhaps with other recipes or data."""
-    return bool(a.study.plan["study"] == b.study.plan["study"] and a.row.arm == b.row.arm)
+    return bool(a.study.plan.study == b.study.plan.study and a.row.arm == b.row.arm)
 
 
 # -- tests -------------------------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     left, right = sample_of(a), sample_of(b)
     if left is None or right is None:
         return None
-    found = test(left, right, a.study.plan["split"] == b.study.plan["split"])
+    found = test(left, right, a.study.plan.split == b.study.plan.split)
     return replace(found, p=verdict.p_with_divergence(found.p, b.row, a.row)) if left is a.trials else found
 
 
@@ -221,7 +222,7 @@ def resolvable_differences(pairs: Sequence[Pair], tests: Sequence[Test | None]) 
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = {}
     for pair, test in zip(pairs, tests, strict=True):
         if test:
-            group = groups.setdefault((test.method, pair.first.study.plan["metric"]), {})
+            group = groups.setdefault((test.method, pair.first.study.plan.metric), {})
             group[test.trials] = test.difference
     found: dict[tuple[str, ...], float | None] = {}
     for group in groups.values():
@@ -237,12 +238,12 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
     pair, test, plan = judged.pair, judged.test, judged.pair.first.study.plan
     difference = test.difference if test else Estimate(0, None)
     return ComparedRow(
-        study=plan["study"],
-        recipe=plan["recipe"],
-        name=plan["name"],
-        metric=plan["metric"],
+        study=plan.study,
+        recipe=plan.recipe,
+        name=plan.name,
+        metric=plan.metric,
         objective=objective(plan),
-        arm=pair.first.arm["name"],
+        arm=pair.first.arm.name,
         a=reached(pair.a.row) if pair.a else None,
         b=reached(pair.b.row) if pair.b else None,
         delta=difference.value,
@@ -257,7 +258,7 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
         n_pairs=test.pairs if test and test.pairs else None,
         identical=test.identical if test else [],
         contrast=changed_contrast(judged),
-        notes=metric_notes(plan["metric"], objective(plan)) + row_notes(judged, family) + change_notes(judged),
+        notes=metric_notes(plan.metric, objective(plan)) + row_notes(judged, family) + change_notes(judged),
     )
 
 
@@ -274,7 +275,7 @@ def why_untested(pair: Pair, test: Test | None) -> str | None:
     if test is not None:
         return test.difference.why or None if test.method != "none" and test.p is None else None
     a, b = pair.a, pair.b
-    if a.study.plan["metric"] != b.study.plan["metric"]:
+    if a.study.plan.metric != b.study.plan.metric:
         return "other metric"
     keys = [key for key, _, _ in differing_settings(a, b)]
     return "other data" if "data" in keys else "other recipe" if keys else "other version"
@@ -296,7 +297,7 @@ def verdict_on(judged: Judged) -> str | None:
         test.difference,
         judged.p_holm,
         tie=judged.p_margin is not None and judged.p_margin < verdict.ALPHA,
-        higher_is_better=units.higher_is_better(a.study.plan["metric"]),
+        higher_is_better=units.higher_is_better(a.study.plan.metric),
         diverged=(b.row.diverged, a.row.diverged),
     )
 
@@ -311,7 +312,7 @@ def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
         return None
     if pair.b.row.diverged > pair.a.row.diverged:
         return None
-    worse = -test.difference if units.higher_is_better(pair.first.study.plan["metric"]) else test.difference
+    worse = -test.difference if units.higher_is_better(pair.first.study.plan.metric) else test.difference
     interval = worse.interval(1 - 2 * verdict.ALPHA)
     if interval is not None:
         return interval[1]
@@ -320,8 +321,8 @@ def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
 
 def common_margin(a: Side, b: Side) -> float | None:
     """Return the margin of equivalence that both sides declare; None where they differ."""
-    margin: float | None = a.study.plan["margin"]
-    return margin if margin == b.study.plan["margin"] else None
+    margin: float | None = a.study.plan.margin
+    return margin if margin == b.study.plan.margin else None
 
 
 def changed_contrast(judged: Judged) -> ChangedContrast | None:
@@ -347,11 +348,11 @@ def row_notes(judged: Judged, family: int) -> list[str]:
     found = [
         f"{name}: {note}"
         for name, side in (("A", a), ("B", b))
-        for note in study_table.absence_notes(side.outcomes, side.study.plan["metric"])
+        for note in study_table.absence_notes(side.outcomes, side.study.plan.metric)
     ]
     if not are_namesakes(a, b):
         other, name = (b, "B") if judged.pair.first is a else (a, "A")
-        found.append(f"{other.arm['name']} of {other.study.name} in {name}")
+        found.append(f"{other.arm.name} of {other.study.name} in {name}")
     if test is None:
         return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = verdict.verdict_notes(
@@ -361,7 +362,7 @@ def row_notes(judged: Judged, family: int) -> list[str]:
         judged.p_holm,
         family=family,
         margin=common_margin(a, b),
-        unit=units.unit(a.study.plan["metric"]),
+        unit=units.unit(a.study.plan.metric),
         diverged=bool(a.row.diverged or b.row.diverged),
     )
     return found + test_notes(a, b, test) + limits
@@ -392,7 +393,7 @@ def change_notes(judged: Judged) -> list[str]:
     if a is None or b is None or change is None or a.row.verdict == b.row.verdict:
         return []
     before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (a, b))
-    unit, difference = units.unit(a.study.plan["metric"]), change.difference
+    unit, difference = units.unit(a.study.plan.metric), change.difference
     if difference.value is None or judged.p_change is None:
         tested = "that its difference from the baseline moved is not tested"
     else:
@@ -405,14 +406,14 @@ def change_notes(judged: Judged) -> list[str]:
 
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
     """List the settings that differ between two arms: key, value in A, value in B."""
-    left, right = a.arm["config"], b.arm["config"]
+    left, right = a.arm.config, b.arm.config
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
 
 
 def settings_difference(a: Side, b: Side) -> str:
     """Describe the first three differing settings of two arms."""
-    if a.study.plan["metric"] != b.study.plan["metric"]:
-        return f"metric {a.study.plan['metric']} and {b.study.plan['metric']}"
+    if a.study.plan.metric != b.study.plan.metric:
+        return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more or "another version of a part"
@@ -456,7 +457,7 @@ def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
     """Return recipes and settings that differ between matched arms, with the values of both sides."""
     found: dict[str, tuple[set[str], set[str]]] = {}
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
-        recipes = [("recipe", a.study.plan["recipe"], b.study.plan["recipe"])]
+        recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]
         for name, left, right in recipes if trained_alike(a, b) else recipes + differing_settings(a, b):
             values = found.setdefault(name, (set(), set()))
             values[0].add(str(left))

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from results.records import Row, Table
+from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current
 from results.units import metric_name, unit
 
-Plan = dict[str, Any]
 FEWEST = 3  # seeds that an interval is drawn for: of two it is wider than most axes, and says nothing
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 
@@ -30,10 +30,10 @@ def metric_label(metric: str) -> str:
 
 def x_setting(plan: Plan) -> str:
     """Return the setting on a study's axis: its first curve, else its first numeric factor, else its first factor."""
-    if plan["curves"]:
-        return str(next(iter(plan["curves"])))
-    numeric = [name for name, values in plan["factors"].items() if all(map(is_number, values))]
-    return str((numeric or list(plan["factors"]) or ["arm"])[0])
+    if plan.curves:
+        return str(next(iter(plan.curves)))
+    numeric = [name for name, values in plan.factors.items() if all(map(is_number, values))]
+    return str((numeric or list(plan.factors) or ["arm"])[0])
 
 
 def is_number(value: object) -> bool:
@@ -50,13 +50,13 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """
     plan, scale = study.plan, unit(table.metric).scale
     x, rows = x_setting(plan), {row.arm: row for row in table.rows}
-    ordered = sorted(plan["arms"], key=lambda arm: current().rank(arm["name"]))
-    frame = pd.DataFrame([arm_record(arm, rows[arm["name"]], x, plan, scale) for arm in ordered])
+    ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
+    frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan, scale) for arm in ordered])
     numbers = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published", "flops"]
     return frame.astype(dict.fromkeys(numbers, float))
 
 
-def arm_record(arm: dict[str, Any], row: Row, x: str, plan: Plan, scale: float) -> dict[str, Any]:
+def arm_record(arm: Arm, row: Row, x: str, plan: Plan, scale: float) -> dict[str, Any]:
     """Build one row of `arms_frame`."""
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
@@ -69,15 +69,15 @@ def arm_record(arm: dict[str, Any], row: Row, x: str, plan: Plan, scale: float) 
         "delta_high": delta_high,
         "published": row.published,
     }
-    at, style = arm["values"].get(x, arm["name"]), current()
+    at, style = arm.values.get(x, arm.name), current()
     return {
-        "arm": arm["name"],
-        "label": style.label(arm["name"]),
+        "arm": arm.name,
+        "label": style.label(arm.name),
         "x": at,
         "tick": style.labels.get(f"{x}={at}", ""),
         "series": series_name(arm, x, plan),
-        "line": series_label(series_name(arm, x, plan), single=len({*plan["factors"], *plan["curves"]} - {x}) == 1),
-        "reference": arm["name"] == arm["baseline"],
+        "line": series_label(series_name(arm, x, plan), single=len({*plan.factors, *plan.curves} - {x}) == 1),
+        "reference": arm.name == arm.baseline,
         "verdict": row.verdict,
         "n": row.n,
         "planned": row.planned,
@@ -87,12 +87,12 @@ def arm_record(arm: dict[str, Any], row: Row, x: str, plan: Plan, scale: float) 
     }
 
 
-def series_name(arm: dict[str, Any], x: str, plan: Plan) -> str:
+def series_name(arm: Arm, x: str, plan: Plan) -> str:
     """Name the line an arm belongs to: what it changes, and its place on other axes than `x`."""
-    change, values = arm_change(arm, plan), arm["values"]
-    if x in plan["factors"] and not given_name(arm, plan):
-        change = ",".join(f"{name}={values[name]}" for name in plan["factors"] if name != x and name in values)
-    others = [f"{name}={values[name]}" for name in plan["curves"] if name != x and name in values]
+    change, values = arm_change(arm, plan), arm.values
+    if x in plan.factors and not given_name(arm, plan):
+        change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
+    others = [f"{name}={values[name]}" for name in plan.curves if name != x and name in values]
     return ",".join([change, *others] if change else others)
 
 
@@ -108,23 +108,23 @@ def series_label(name: str, single: bool = True) -> str:
 
 def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Restrict the frame to series along the study's curve; without a curve, each arm becomes a series."""
-    if plan["curves"]:
+    if plan.curves:
         return frame
-    if len(plan["factors"]) == 1:
+    if len(plan.factors) == 1:
         return frame.assign(series=frame["arm"], line=[series_label(arm) for arm in frame["arm"]])
     return frame.assign(series=frame["arm"], line=frame["label"].str.replace(",", ", "))
 
 
-def arm_change(arm: dict[str, Any], plan: Plan) -> str:
+def arm_change(arm: Arm, plan: Plan) -> str:
     """Return an arm's name without its point on the curves."""
-    point = "".join(f",{name}={arm['values'][name]}" for name in plan["curves"] if name in arm["values"])
-    return str(arm.get("change") or arm["name"].removesuffix(point))  # plans written before the field existed
+    point = "".join(f",{name}={arm.values[name]}" for name in plan.curves if name in arm.values)
+    return str(arm.change or arm.name.removesuffix(point))
 
 
-def given_name(arm: dict[str, Any], plan: Plan) -> str:
+def given_name(arm: Arm, plan: Plan) -> str:
     """Return the name of an arm that changes several settings; "" for one named by its factors."""
     change = arm_change(arm, plan)
-    return "" if all(part.partition("=")[0] in plan["factors"] for part in change.split(",")) else change
+    return "" if all(part.partition("=")[0] in plan.factors for part in change.split(",")) else change
 
 
 def absence_text(row: Row) -> str:

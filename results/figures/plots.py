@@ -1,9 +1,8 @@
 """A study's figure as a file or as text for the report, with deterministic bytes and embedded fonts."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -25,6 +24,7 @@ from results.records import Table
 from results.statistics import tuning
 from results.store.paths import safe_name
 from results.store.planned import objective
+from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.style import current, use_labels
 from results.tables.sentences import setting_parts
@@ -93,7 +93,7 @@ def figure(study: StudyResults, table: Table, width: float, titled: bool = True,
     """
     page = Figure(figsize=(width, 3.0), layout="constrained")
     under, notes = draw_with_notes(study, table, page, x)
-    title = study.plan["question"] if titled and current().heading else ""
+    title = study.plan.question if titled and current().heading else ""
     if titled and not current().notes:
         under, notes = "", []
     compose(page, title, under, notes)
@@ -113,11 +113,11 @@ def draw_with_notes(study: StudyResults, table: Table, page: Figure, x: str | No
     if not x and figure_kind(study.plan) not in OVER_THE_GRID:
         study = tuning.tuned_arms_only(study)
     notes = curves(study, table, page, check_axis(x)) if x else DRAW[figure_kind(study.plan)](study, table, page)
-    under = training_subtitle(study) if x or study.plan["figure"] == "curves" else subtitle(study, table)
+    under = training_subtitle(study) if x or study.plan.figure == "curves" else subtitle(study, table)
     return under, [*notes, *absence_lines(arms_frame(study, table))]
 
 
-def objective_labels(plan: Mapping[str, Any]) -> dict[str, str]:
+def objective_labels(plan: Plan) -> dict[str, str]:
     """Return labels for the metrics of arms that do not learn labels."""
     if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
         return {}
@@ -131,18 +131,18 @@ def check_axis(x: str) -> str:
     return x
 
 
-def figure_kind(plan: Mapping[str, Any]) -> str:
+def figure_kind(plan: Plan) -> str:
     """Return the plan's kind of figure. Raises ValueError for an unknown one."""
     if wrong := unknown_figure(plan):
         raise ValueError(wrong)
-    return str(plan["figure"])
+    return str(plan.figure)
 
 
-def unknown_figure(plan: Mapping[str, Any]) -> str:
+def unknown_figure(plan: Plan) -> str:
     """Describe a plan's unknown kind of figure; "" where it is known."""
-    if plan["figure"] in FIGURES:
+    if plan.figure in FIGURES:
         return ""
-    return f"figure={plan['figure']} of study {plan['study']}: one of {', '.join(FIGURES)}"
+    return f"figure={plan.figure} of study {plan.study}: one of {', '.join(FIGURES)}"
 
 
 def subtitle(study: StudyResults, table: Table) -> str:
@@ -156,6 +156,6 @@ def training_subtitle(study: StudyResults) -> str:
     return f"{settings_text(study.plan)}: {styled_metric_name(training_metric(study))} during training"
 
 
-def settings_text(plan: Mapping[str, Any]) -> str:
+def settings_text(plan: Plan) -> str:
     """Name the setting that a plan runs on."""
-    return ", ".join(setting_parts(plan["recipe"], plan.get("data"), plan["overrides"]))
+    return ", ".join(setting_parts(plan.recipe, plan.data, plan.overrides))

@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from results import units
 from results.records import Claim, Row
@@ -12,6 +11,7 @@ from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import ALPHA, BETTER, EQUIVALENT, WORSE
+from results.store.schemas import Plan
 from results.style import current
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
@@ -20,7 +20,7 @@ VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolve
 
 
 def judge_claims(
-    plan: Mapping[str, Any],
+    plan: Plan,
     rows: Mapping[str, Row],
     samples: Mapping[str, Sample],
     p_margins: Mapping[str, float | None],
@@ -37,7 +37,7 @@ def judge_claims(
 
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
-    asked = [point for text in plan["claims"] for point in claims_at_points(text, plan)]
+    asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
     known = list(dict.fromkeys((a, b) for a, _, b in asked if a in rows and b in rows))
     pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, b in known}
     contrasts = {(a, b): contrast_arm(rows[a], rows[b]) for a, b in known if is_contrast(rows[a], rows[b])}
@@ -46,7 +46,7 @@ def judge_claims(
     own = [names for names in known if names not in contrasts]
     p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
     p_holm |= zip(own, inference.holm(p, len(own)), strict=True)
-    p_within = [tuned_pairs.p_equivalence(pairs[names], plan["margin"], plan) for names in own]
+    p_within = [tuned_pairs.p_equivalence(pairs[names], plan.margin, plan) for names in own]
     p_margin |= zip(own, inference.holm(p_within, len(own)), strict=True)
     return [
         judged_claim(plan, rows, claim, pairs[names], p_holm[names], p_margin[names])
@@ -56,17 +56,17 @@ def judge_claims(
     ]
 
 
-def claims_at_points(text: str, plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Yield (a, relation, b) of a claim, once for each point of the curves unless it names a point itself."""
     try:
         a, relation, b = parse_claim(text)
     except ValueError as error:
-        raise ValueError(f"{plan['name']}: {error}") from None
-    names = {arm["name"] for arm in plan["arms"]}
-    if {a, b} <= names or not plan["curves"]:
+        raise ValueError(f"{plan.name}: {error}") from None
+    names = {arm.name for arm in plan.arms}
+    if {a, b} <= names or not plan.curves:
         yield a, relation, b
         return
-    curves = plan["curves"] | {name: ["tuned"] for name in plan.get("tune", {})}
+    curves = plan.curves | {name: ["tuned"] for name in plan.tune}
     for values in itertools.product(*curves.values()):
         point = "".join(f",{name}={value}" for name, value in zip(curves, values, strict=True))
         yield a + point, relation, b + point
@@ -108,7 +108,7 @@ def absent_claim(claim: tuple[str, str, str], rows: Mapping[str, Row]) -> Claim:
 
 
 def judged_claim(
-    plan: Mapping[str, Any],
+    plan: Plan,
     rows: Mapping[str, Row],
     claim: tuple[str, str, str],
     pair: Pair,
@@ -119,7 +119,7 @@ def judged_claim(
     a, relation, b = claim
     difference = pair.own.mean
     diverged = rows[a].diverged, rows[b].diverged
-    higher = units.higher_is_better(plan["metric"])
+    higher = units.higher_is_better(plan.metric)
     tie = p_margin is not None and p_margin < ALPHA
     word = verdict.verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged)
     tie = tie and not any(diverged)
@@ -162,12 +162,12 @@ def why_untested(difference: Estimate, p_holm: float | None) -> str:
     return "the best value of an arm lies at the edge of its grid"
 
 
-def claim_note(why: str, relation: str, word: str | None, plan: Mapping[str, Any]) -> str:
+def claim_note(why: str, relation: str, word: str | None, plan: Plan) -> str:
     """Explain a missing verdict, a missing margin, or a difference too small to exclude."""
-    margin = plan["margin"]
+    margin = plan.margin
     if why:
         return f"untested: {why}"
     if relation == "~":
         return "no margin declared within which arms tie" if margin is None else ""
-    within = f"equivalent within {units.unit(plan['metric']).size(margin)}" if word == EQUIVALENT else ""
+    within = f"equivalent within {units.unit(plan.metric).size(margin)}" if word == EQUIVALENT and margin else ""
     return within and f"{within}: a smaller difference is not excluded"

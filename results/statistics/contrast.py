@@ -98,10 +98,9 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     """Return a Sample of finished trials for every arm in the plan."""
-    split = study.plan["split"]
-    folds = split.get("folds")
-    image = (folds or 1) / split["images"] if units.is_accuracy(metric) else 0.0
-    found = {arm["name"]: Sample({}, {}, {}, folds, image, {}) for arm in study.plan["arms"]}
+    split = study.plan.split
+    image = (split.folds or 1) / split.images if units.is_accuracy(metric) else 0.0
+    found = {arm.name: Sample({}, {}, {}, split.folds, image, {}) for arm in study.plan.arms}
     columns = (study.columns[name] for name in ("arm", "seed", "id", "weights_sha256", "status", metric))
     for arm, seed, trial, weights, status, value in zip(*columns, strict=True):
         if status == "finished" and not math.isnan(value):

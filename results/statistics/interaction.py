@@ -15,11 +15,11 @@ from results.statistics import inference, interim
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.statistics.verdict import ALPHA, UNRESOLVED
+from results.store.schemas import Interaction as Planned
 from results.study_results import StudyResults
 from results.style import current
 
 POSITIVE, NEGATIVE = "positive", "negative"
-ROLES = ("ab", "a", "b", "baseline")
 
 
 def judge_interactions(
@@ -29,9 +29,9 @@ def judge_interactions(
 
     unjudged: tuned arms whose best value lies at the edge of the grid.
     """
-    planned = study.plan.get("interactions", [])  # plans written before the field existed have none
-    found = [interaction_sample([samples[entry[role]] for role in ROLES]) for entry in planned]
-    edge = [any(entry[role] in unjudged for role in ROLES) for entry in planned]
+    planned = study.plan.interactions
+    found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]
+    edge = [any(name in unjudged for name in entry.arms) for entry in planned]
     p = [None if at_edge else interim.p_value(sample, study.plan) for sample, at_edge in zip(found, edge, strict=True)]
     p_holm = inference.holm(p, len(planned))
     return [
@@ -48,20 +48,20 @@ def interaction_sample(four: Sequence[Sample]) -> Sample:
 
 def judged_interaction(
     study: StudyResults,
-    entry: Mapping[str, str],
+    entry: Planned,
     samples: Mapping[str, Sample],
     estimate: Estimate,
     p_holm: float | None,
 ) -> Interaction:
     """Estimate and judge one planned interaction."""
-    four = [samples[entry[role]] for role in ROLES]
-    scale = units.is_accuracy(study.plan["metric"])
+    four = [samples[name] for name in entry.arms]
+    scale = units.is_accuracy(study.plan.metric)
     logit = interaction_sample([logits(sample, images_per_trial(study)) for sample in four]).mean if scale else None
-    diverged = diverged_arms(study, [entry[role] for role in ROLES])
+    diverged = diverged_arms(study, entry.arms)
     word = verdict(estimate, logit, p_holm, bool(diverged))
     return Interaction(
-        name=entry["name"],
-        arms=[entry[role] for role in ROLES],
+        name=entry.name,
+        arms=entry.arms,
         n=estimate.n,
         interaction=estimate.value,
         ci95=estimate.interval(),
@@ -76,8 +76,7 @@ def judged_interaction(
 
 def images_per_trial(study: StudyResults) -> float:
     """Return the number of test images per trial."""
-    split = study.plan["split"]
-    return float(split["images"]) / float(split.get("folds") or 1)
+    return study.plan.split.images / (study.plan.split.folds or 1)
 
 
 def logits(sample: Sample, images: float) -> Sample:

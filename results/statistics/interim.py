@@ -1,28 +1,28 @@
 """Repeated looks: p values of a study whose seeds were raised after a table was looked at."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from results.statistics.contrast import Sample
+from results.store.schemas import Plan
 
 PLANNED = (5, 10, 20, 40)  # seeds: min(1, 4 min_k p_k) holds the error whichever of these are looked at
 
 
-def counted_looks(plan: Mapping[str, Any]) -> tuple[int, ...]:
+def counted_looks(plan: Plan) -> tuple[int, ...]:
     """Return the planned looks that were made; () for a study planned with one number of seeds.
 
     A look at an unplanned number of seeds does not count, nor does one with more seeds than remain.
     """
-    looks = plan.get("looks", [])  # plans written before the field existed have none
-    return tuple(look for look in PLANNED if look in looks and look <= len(plan["seeds"])) if len(looks) > 1 else ()
+    looks = plan.looks
+    return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
 
 
-def correction_factor(plan: Mapping[str, Any]) -> int:
+def correction_factor(plan: Plan) -> int:
     """Return the number of tests each contrast counts for: 4 after planned looks, else 1."""
     return len(PLANNED) if counted_looks(plan) else 1
 
 
-def p_value(pairs: Sample, plan: Mapping[str, Any]) -> float | None:
+def p_value(pairs: Sample, plan: Plan) -> float | None:
     """The p value of arm - baseline, corrected for looks: min(1, 4 min_k p_k), p_k over the first k seeds.
 
     A look with the opposite sign, or without a test, counts as 1: the verdict is about the difference over all seeds.
@@ -30,7 +30,7 @@ def p_value(pairs: Sample, plan: Mapping[str, Any]) -> float | None:
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):
         return whole.p
-    found = [restricted_to(pairs, plan["seeds"][:look]).mean for look in looks]
+    found = [restricted_to(pairs, plan.seeds[:look]).mean for look in looks]
     alike = [one.p for one in found if one.p is not None and (one.value or 0.0) * (whole.value or 0.0) > 0]
     return min(1.0, len(PLANNED) * min(alike, default=1.0))
 
@@ -40,14 +40,14 @@ def restricted_to(pairs: Sample, seeds: Sequence[int]) -> Sample:
     return pairs.without(pairs.values.keys() - set(seeds))
 
 
-def notes(plan: Mapping[str, Any]) -> list[str]:
+def notes(plan: Plan) -> list[str]:
     """Tell the reader how often tables were looked at and whether p is corrected for it."""
-    looks, planned = plan.get("looks", []), counted_looks(plan)
+    looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:
         return []
     raised = f"seeds were raised from {' to '.join(map(str, looks))} after a table"
-    if len(plan["seeds"]) < max(looks):
-        raised = f"tables were looked at with {seeds_text(looks)}, of which {len(plan['seeds'])} are left"
+    if len(plan.seeds) < max(looks):
+        raised = f"tables were looked at with {seeds_text(looks)}, of which {len(plan.seeds)} are left"
     other = [look for look in looks if look not in PLANNED]
     at = f"planned looks: {', '.join(map(str, PLANNED))}"
     if not planned:

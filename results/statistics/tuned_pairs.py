@@ -7,14 +7,12 @@ level, and so does the intersection-union of all (Berger 1982).
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from results import units
 from results.statistics import inference, interim, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
-
-Plan = Mapping[str, Any]
+from results.store.schemas import Plan
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Pair:
 
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
     """Form the pair of two arms. `gone` lists grid points excluded because trials diverged there."""
-    grids = {entry["name"]: entry["points"] for entry in plan.get("tuned", [])}
+    grids = {entry.name: entry.points for entry in plan.tuned}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
     return Pair(
         samples[a] - samples[b],
@@ -46,7 +44,7 @@ def p_value(of: Pair, plan: Plan) -> float | None:
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
         return own
-    against = of.ahead if (value > 0) == units.higher_is_better(plan["metric"]) else of.behind
+    against = of.ahead if (value > 0) == units.higher_is_better(plan.metric) else of.behind
     return max([own, *(p_towards(value, sample, plan) for sample in against)])
 
 
@@ -58,7 +56,7 @@ def p_towards(value: float, sample: Sample, plan: Plan) -> float:
 
 def advantages(of: Pair, plan: Plan) -> list[Estimate]:
     """List the differences that must lie below a margin, over both arms and all grid points."""
-    first, second = (of.behind, of.ahead) if units.higher_is_better(plan["metric"]) else (of.ahead, of.behind)
+    first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
     own = of.own.mean
     return [own, -own, *(sample.mean for sample in first), *(-sample.mean for sample in second)]
 

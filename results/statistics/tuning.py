@@ -15,12 +15,12 @@ import numpy as np
 
 from results.statistics import grid_edge as edge
 from results.statistics.grid_edge import GridEnd
+from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
 from results.tables import sentences
 
 CHOOSES = "val_accuracy"
 
-Arm = Mapping[str, Any]
 Trial = Mapping[str, Any]  # a value of each of the study's columns
 Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 
@@ -44,15 +44,15 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
 
     A study that tunes nothing is returned unchanged.
     """
-    entries = study.plan.get("tuned", [])  # plans written before the field existed have none
+    entries = study.plan.tuned
     if not entries:
         return study, {}
-    arms = {arm["name"]: arm for arm in study.plan["arms"]}
-    by_arm = trials_by_arm({point for entry in entries for point in entry["points"]}, study.columns)
-    choices = {entry["name"]: choose_points(entry, by_arm, study.plan, arms) for entry in entries}
-    virtual = [tuned_arm(entry, arms, choices[entry["name"]]) for entry in entries]
-    rows = [trial for entry in entries for trial in tuned_trials(entry, by_arm, choices[entry["name"]])]
-    plan = study.plan | {"arms": [*virtual, *study.plan["arms"]]}
+    arms = {arm.name: arm for arm in study.plan.arms}
+    by_arm = trials_by_arm({point for entry in entries for point in entry.points}, study.columns)
+    choices = {entry.name: choose_points(entry, by_arm, study.plan, arms) for entry in entries}
+    virtual = [tuned_arm(entry, arms, choices[entry.name]) for entry in entries]
+    rows = [trial for entry in entries for trial in tuned_trials(entry, by_arm, choices[entry.name])]
+    plan = study.plan.model_copy(update={"arms": [*virtual, *study.plan.arms]})
     columns = {name: [*(trial[name] for trial in rows), *values] for name, values in study.columns.items()}
     return replace(study, plan=plan, columns=columns), choices
 
@@ -71,26 +71,26 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
     whole, choices = with_tuned(study)
     if not choices:
         return study
-    arms = [arm for arm in whole.plan["arms"] if arm["name"] in choices]
-    curves = {name: values for name, values in study.plan["curves"].items() if name not in study.plan["tune"]}
-    plan = whole.plan | {"arms": arms, "curves": curves, "tune": {}, "tuned": []}
+    arms = [arm for arm in whole.plan.arms if arm.name in choices]
+    curves = {name: values for name, values in study.plan.curves.items() if name not in study.plan.tune}
+    plan = whole.plan.model_copy(update={"arms": arms, "curves": curves, "tune": {}, "tuned": []})
     chosen = [name in choices for name in whole.columns["arm"]]
     return replace(
         whole, plan=plan, columns={key: list(itertools.compress(own, chosen)) for key, own in whole.columns.items()}
     )
 
 
-def choose_points(entry: Arm, by_arm: Trials, plan: Arm, arms: Mapping[str, Arm]) -> Choice:
+def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
     """Choose a grid point for each seed of a tuned arm, with notes on the choice."""
-    chance = 1 / arms[entry["points"][0]]["config"]["classes"]
-    seeds = list(by_arm[entry["points"][0]])
-    reached = np.column_stack([validation_scores(by_arm[name], seeds, chance) for name in entry["points"]])
-    shape = [len(values) for values in plan["tune"].values()]
+    chance = 1 / arms[entry.points[0]].config["classes"]
+    seeds = list(by_arm[entry.points[0]])
+    reached = np.column_stack([validation_scores(by_arm[name], seeds, chance) for name in entry.points])
+    shape = [len(values) for values in plan.tune.values()]
     chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape), strict=True))
-    ends = list(edge.chosen_ends(chosen.values(), reached, plan["tune"]))
-    notes = list(choice_notes(chosen, ends, reached, seeds, plan["tune"]))
+    ends = list(edge.chosen_ends(chosen.values(), reached, plan.tune))
+    notes = list(choice_notes(chosen, ends, reached, seeds, plan.tune))
     return Choice(
-        chosen, [end.setting for end in ends if end.resolved], notes, diverged_points(entry["points"], by_arm, reached)
+        chosen, [end.setting for end in ends if end.resolved], notes, diverged_points(entry.points, by_arm, reached)
     )
 
 
@@ -100,7 +100,7 @@ def usual_points(study: StudyResults) -> dict[str, int]:
     Arms where no seed can choose are left out.
     """
     _, choices = with_tuned(study)
-    shape = [len(values) for values in study.plan.get("tune", {}).values()]
+    shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
     return {name: point for name, point in found.items() if point is not None}
 
@@ -188,23 +188,24 @@ def settings_text(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
-def tuned_arm(entry: Arm, arms: Mapping[str, Arm], choice: Choice) -> dict[str, Any]:
+def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
     """Build the plan's entry for a tuned arm from the first arm of its grid."""
-    first = arms[entry["points"][0]]
-    return dict(first) | {
-        "name": entry["name"],
-        "baseline": entry["baseline"],
-        "key": "+".join(arms[point]["key"] for point in entry["points"]),
-        "published": entry["published"],
-        "values": entry["values"],
-        "notes": [*choice.notes, *first["notes"]],
+    first = arms[entry.points[0]]
+    changed = {
+        "name": entry.name,
+        "baseline": entry.baseline,
+        "key": "+".join(arms[point].key for point in entry.points),
+        "published": entry.published,
+        "values": entry.values,
+        "notes": [*choice.notes, *first.notes],
     }
+    return first.model_copy(update=changed)
 
 
-def tuned_trials(entry: Arm, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
+def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
     """Yield each seed's trial at its chosen point, or a missing trial with the reason."""
     for seed, point in choice.points.items():
-        trial = {**by_arm[entry["points"][point or 0]][seed], "arm": entry["name"]}
+        trial = {**by_arm[entry.points[point or 0]][seed], "arm": entry.name}
         if point is None:
             trial |= {name: math.nan for name, value in trial.items() if isinstance(value, float)}
             trial |= {"status": "missing", "reason": "no other seed has finished the whole grid"}

@@ -1,11 +1,9 @@
 """Verdicts on a difference, and notes where verdict and 95% interval seem to disagree."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from results.records import Row
 from results.statistics import inference
 from results.statistics.inference import Estimate
+from results.store.schemas import Arm
 from results.units import Unit
 
 ALPHA = 0.05
@@ -103,15 +101,15 @@ def verdict_notes(
     return notes
 
 
-def speed_notes(arm: Mapping[str, Any], row: Row, unit: Unit) -> list[str]:
+def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
     """Note a difference that changes sign after twice the steps, where one of the two is resolved."""
-    there, difference = arm.get("at_twice_the_steps"), row.delta  # None in plans written before the field existed
-    if there is None or difference is None or difference * there["difference"] >= 0:
+    there, difference = arm.at_twice_the_steps, row.delta
+    if there is None or difference is None or difference * there.difference >= 0:
         return []
-    if row.verdict not in RESOLVED and not there.get("resolved"):
+    if row.verdict not in RESOLVED and not there.resolved:
         return []
-    other = f"{unit.signed(there['difference'])}{unit.of_difference}"
-    return [f"optimization speed: at twice the steps the difference is {other} ({there['origin']})"]
+    other = f"{unit.signed(there.difference)}{unit.of_difference}"
+    return [f"optimization speed: at twice the steps the difference is {other} ({there.origin})"]
 
 
 def within_margin(difference: Estimate, margin: float) -> bool:

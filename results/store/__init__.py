@@ -29,7 +29,19 @@ from results.store.disk_full import Patience
 from results.store.files import MEMORY, read_bytes, sha256
 from results.store.files import Broken as Broken
 from results.store.paths import no_follow, refuse_links, safe_name
-from results.store.schemas import Failure, MetricsLine, Plan, Result, Schema, TrialConfig, problem, stray
+from results.store.schemas import (
+    Failure,
+    Kind,
+    MetricsLine,
+    Plan,
+    Result,
+    Schema,
+    Settings,
+    TrialConfig,
+    problem,
+    stray,
+    validated,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,13 +111,40 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_json(path: Path | str, schema: type[Schema] | None = None) -> Json:
+def read(path: Path | str, schema: type[Kind]) -> Kind:
+    """Read a file of this schema. Raises as `read_json`."""
+    return parse(read_bytes(path), path, schema)
+
+
+def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
+    """Parse the content of the file at `path` by its schema. Raises Broken, NewerSchema."""
+    return typed(parse_json(payload, path), path, schema)
+
+
+def typed(content: Json, path: Path | str, schema: type[Kind]) -> Kind:
+    """The content of the file at `path` as its schema. Raises Broken naming file and field."""
+    try:
+        return validated(schema, content)
+    except Broken as error:
+        raise Broken(f"{os.path.basename(path)}: {error}") from None
+
+
+def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
+    """Read a file that contains its own checksum. Raises as `read_json`; Broken also for another checksum."""
+    content = read_json(path)
+    found = typed(content, path, schema)
+    if content.get("checksum") != checksum(content):
+        raise Broken(f"{name}: its checksum differs (edited or damaged)")
+    return found
+
+
+def read_json(path: Path | str) -> Json:
     """Read a JSON file. Raises FileNotFoundError; Broken with the reason; NewerSchema."""
-    return parse_json(read_bytes(path), path, schema)
+    return parse_json(read_bytes(path), path)
 
 
-def parse_json(payload: bytes, path: Path | str, schema: type[Schema] | None = None) -> Json:
-    """Parse the content of the file at `path` and check its schema. Raises Broken, NewerSchema."""
+def parse_json(payload: bytes, path: Path | str) -> Json:
+    """Parse the content of the file at `path`. Raises Broken, NewerSchema."""
     name = os.path.basename(path)
     try:
         content = json.loads(payload.decode())
@@ -118,8 +157,6 @@ def parse_json(payload: bytes, path: Path | str, schema: type[Schema] | None = N
         raise Broken(f"{name}: schema: a number, not {version!a:.60}")
     if version > SCHEMA:
         raise NewerSchema(f"{path}: schema {version} is newer than this version reads ({SCHEMA}): upgrade to read it")
-    if schema is not None and (wrong := problem(schema, content)):
-        raise Broken(f"{name}: {wrong}")
     return content
 
 
@@ -164,7 +201,7 @@ class TrialState:
     status: str
     reason: str = ""
     folder: Path | str | None = None  # a text where thousands are asked for: a Path takes as long as the file's reading
-    result: Json | None = None
+    result: Result | None = None
 
     @cached_property
     def attempt(self) -> Path | None:
@@ -186,10 +223,10 @@ class TrialState:
         return self.attempt / "weights.safetensors"
 
 
-def read_vouched(result: Json | None, path: str) -> bytes:
+def read_vouched(result: Result | None, path: str) -> bytes:
     """Read a file. Raises FileNotFoundError; Broken if the result recorded other bytes of that name."""
     name = os.path.basename(path)
-    recorded = (result or {}).get("files", {}).get(name)  # results of 0.11 and before recorded none
+    recorded = result.files.get(name) if result else None  # results of 0.11 and before recorded none
     try:
         payload = read_bytes(path)
     except FileNotFoundError:
@@ -217,17 +254,15 @@ class Trial:
         """The folders of all attempts, oldest first."""
         return lease.numbered(self.path / "attempts")
 
-    def result(self) -> Json | None:
+    def result(self) -> Result | None:
         """The verified result; None if there is none. Raises Broken, NewerSchema."""
         try:
-            content = read_json(f"{self.folder}/result.json", Result)
+            result = read_sealed(f"{self.folder}/result.json", Result, "result.json")
         except FileNotFoundError:
             return None
-        if content.get("checksum") != checksum(content):
-            raise Broken("result.json: its checksum differs (edited or damaged)")
-        if content.get("id") != self.id:
-            raise Broken(f"result.json: belongs to trial {content.get('id')}")
-        return content
+        if result.id != self.id:
+            raise Broken(f"result.json: belongs to trial {result.id}")
+        return result
 
     def state(self) -> TrialState:
         """The trial's state. Raises NewerSchema only."""
@@ -236,7 +271,7 @@ class Trial:
         except Broken as error:
             result, broken = None, str(error)
         if result is not None:
-            return TrialState(result["status"], "", f"{self.folder}/attempts/{result['attempt']}", result)
+            return TrialState(result.status, "", f"{self.folder}/attempts/{result.attempt}", result)
         attempts = self.attempts()
         newest = attempts[-1] if attempts else None
         if broken:
@@ -244,29 +279,26 @@ class Trial:
         if newest is None:
             return TrialState("missing", "not started")
         failure = self.failure()
-        if failure is not None and not failure.get("again"):
-            return TrialState("failed", str(failure.get("cause", "unknown cause")), newest)
+        if failure is not None and not failure.again:
+            return TrialState("failed", failure.cause, newest)
         if failure is None and lease.seems_alive(newest):
             return TrialState("running", "running", newest)
-        return TrialState("interrupted", "interrupted" + (f": {failure['cause']}" if failure else ""), newest)
+        return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
-    def failure(self) -> Json | None:
-        """Why the newest attempt failed; None if it did not (a torn report is a failure without details).
-
-        Keys: cause, traceback, code; kind and where (ablations.execution.faults); again: another attempt will follow.
-        """
+    def failure(self) -> Failure | None:
+        """Why the newest attempt failed; None if it did not (a torn report is a failure without details)."""
         attempts = self.attempts()
         try:
-            return read_json(attempts[-1] / "failure.json", Failure) if attempts else None
+            return read(attempts[-1] / "failure.json", Failure) if attempts else None
         except FileNotFoundError:
             return None
         except Broken as error:
-            return {"cause": f"unknown: {error}"}
+            return Failure(cause=f"unknown: {error}")
 
-    def config(self, result: Json | None = None) -> Json:
-        """The content of config.json, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
+    def config(self, result: Result | None = None) -> Settings:
+        """The resolved config, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
         path = f"{self.folder}/{CONFIG}"
-        return parse_json(read_vouched(result, path), path, TrialConfig)
+        return parse(read_vouched(result, path), path, TrialConfig).config
 
     def ensure_no_links(self) -> None:
         """Raises ValueError if a folder that attempts or evals are written to is a link."""
@@ -300,7 +332,7 @@ class Trial:
             return None
         return attempt
 
-    def reopen(self, watch: lease.Watch, result: Json | None) -> bool:
+    def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
         """Let a trial that ended be run again: move its result aside and forgive failures.
 
         Done under a claim, by an attempt that holds nothing but the result. False: the trial is held, or has another
@@ -564,18 +596,24 @@ def study_folder(runs: Path, name: str) -> Path:
     return runs / "studies" / safe_name(name)
 
 
-def write_plan(path: Path, plan: Json) -> None:
+def plan_content(plan: Plan) -> Json:
+    """The content of plan.json, without its checksum."""
+    return {"schema": SCHEMA, **plan.content()}
+
+
+def write_plan(path: Path, plan: Plan) -> None:
     """Write a plan with its checksum, so that edits are detected."""
-    write_json(path, plan | {"checksum": checksum(plan)})
+    content = plan_content(plan)
+    write_json(path, content | {"checksum": checksum(content)})
 
 
-def read_plan(path: Path) -> Json:
+def read_plan(path: Path) -> Plan:
     """A plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
-    plan = read_json(path, Plan)
-    recorded = plan.pop("checksum", None)  # plans of 0.11 and before have none
-    if recorded is not None and recorded != checksum(plan):
-        unknown = stray(Plan.model_validate(plan))
-        what = f"unknown key {unknown!a:.60}" if unknown else "its checksum differs"
+    content = read_json(path)
+    recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
+    plan = typed(content, path, Plan)
+    if recorded is not None and recorded != checksum(content):
+        what = f"unknown key {unknown!a:.60}" if (unknown := stray(plan)) else "its checksum differs"
         raise Broken(
             f"plan.json: {what} (edited or damaged): remove it, and `ablate run` or `submit` plans anew (results stay)"
         )
@@ -592,7 +630,7 @@ def listed(folder: Path) -> list[Path]:
         raise ValueError(f"{folder}: cannot be read ({error.strerror})") from None
 
 
-def plans(runs: Path) -> Iterator[Json]:
+def plans(runs: Path) -> Iterator[Plan]:
     """All plans of the run directory, by name. Raises Broken, NewerSchema."""
     for folder in listed(runs / "studies"):
         path = folder / "plan.json"
@@ -602,8 +640,8 @@ def plans(runs: Path) -> Iterator[Json]:
             continue
         except Broken as error:  # which begins with the file's name
             raise Broken(f"{path.parent}/{error}") from None
-        if plan["name"] != path.parent.name:
-            raise Broken(f"{path}: is the plan of {plan['name']!a:.60}, not of its folder")
+        if plan.name != path.parent.name:
+            raise Broken(f"{path}: is the plan of {plan.name!a:.60}, not of its folder")
         yield plan
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from results import store
-from results.store import evals
+from results.store import evals, planned
+from results.store.schemas import Entry, Failure, Metrics, Plan, Settings, Stage
 
-Json = dict[str, Any]
 READY, WAITS, LOST, BLOCKED = "ready", "waits", "lost", "blocked"
 AGAIN = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
 
@@ -93,62 +92,57 @@ def on_disk(runs: Path, code: str | None = None) -> Look:
     return look
 
 
-def counts(failure: Json | None, code: str | None) -> bool:
+def counts(failure: Failure | None, code: str | None) -> bool:
     """Whether a failure keeps a trial from running: only under the code that it happened under."""
-    return failure is not None and code in (None, failure.get("code"))
+    return failure is not None and code in (None, failure.code)
 
 
 # -- of a plan ---------------------------------------------------------------------------------------------------------
 
 
-def starts(runs: Path, plan: Json) -> dict[str, Start]:
+def starts(runs: Path, plan: Plan) -> dict[str, Start]:
     """Trial id -> whether it may begin, for all trials with parents; failures count under any code."""
     look = on_disk(runs)
     return {key: begin(runs, key, parents, look) for key, parents in starting(plan)}
 
 
-def starting(plan: Json) -> Iterator[tuple[str, dict[str, str]]]:
+def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """Trial id -> its parents, for all trials with parents."""
     stages = by_name(plan)
-    for entry in [*stages.values(), *plan["arms"]]:
-        for seed, key in seeds(entry).items() if entry.get("parent") else ():
+    for entry in planned.trained(plan):
+        for seed, key in entry.ids.items() if entry.parent else ():
             yield key, parents(entry, stages, seed)
 
 
-def probed(runs: Path, plan: Json) -> dict[str, dict[str, float]]:
+def probed(runs: Path, plan: Plan) -> dict[str, Metrics]:
     """Trial id -> metrics of its parent's evals, as start_<metric>."""
 
     @cache
-    def metrics(key: str) -> dict[str, float]:
+    def metrics(key: str) -> Metrics:
         trial = store.trial(runs, key)
         result = trial.state().result
         known = evals.summary(trial, result) if result else {}
-        return {f"start_{name}": value for one in known.values() for name, value in one["metrics"].items()}
+        return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
 
     return {key: metrics(next(iter(before))) for key, before in starting(plan)}
 
 
-def by_name(plan: Json) -> dict[str, Json]:
-    return {stage["name"]: stage for stage in plan.get("stages", [])}
+def by_name(plan: Plan) -> dict[str, Stage]:
+    return {stage.name: stage for stage in plan.stages}
 
 
-def lineage(entry: Json, stages: Mapping[str, Json]) -> Iterator[Json]:
+def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
     """The stages that an arm or stage starts from, nearest first."""
-    while parent := stages.get(entry.get("parent", "")):
+    while parent := stages.get(entry.parent):
         yield parent
         entry = parent
 
 
-def link(config: Json) -> str:
+def link(config: Settings) -> str:
     """The setting by which trials with parents name the nearest one: the one that is left out of their config."""
     return "teacher" if "init_from" in config else "init_from"
 
 
-def parents(entry: Json, stages: Mapping[str, Json], seed: int) -> dict[str, str]:
+def parents(entry: Entry, stages: Mapping[str, Stage], seed: int) -> dict[str, str]:
     """The parents with this seed, nearest first: id -> name."""
-    return {seeds(one)[seed]: one["name"] for one in lineage(entry, stages)}
-
-
-def seeds(entry: Json) -> dict[int, str]:
-    """Seed -> trial id."""
-    return {trial["seed"]: trial["id"] for trial in entry["trials"]}
+    return {one.ids[seed]: one.name for one in lineage(entry, stages)}

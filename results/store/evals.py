@@ -15,19 +15,18 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results import store
 from results.store import Broken, Trial, TrialState, lease
 from results.store.arrays import parse_npz
 from results.store.files import read_bytes
 from results.store.paths import safe_name
-from results.store.schemas import Eval, Failure
+from results.store.schemas import Eval, EvalSummary, Failure, Result, Settings
 
 if TYPE_CHECKING:
     import numpy as np
 
-Json = dict[str, Any]
 Arrays = Mapping[str, "np.ndarray"]
 
 MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
@@ -76,31 +75,29 @@ def file(trial: Trial, name: str, suffix: str) -> Path:
     return folder(trial) / f"{safe_name(name)}{suffix}"
 
 
-def read(trial: Trial, name: str, weights_sha256: str | None) -> Json:
+def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
     """The verified eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
-    content = store.read_json(file(trial, name, ".json"), Eval)
-    if content.get("checksum") != store.checksum(content):
-        raise Broken(f"evals/{name}.json: its checksum differs (edited or damaged)")
-    if (content.get("id"), content.get("name")) != (trial.id, name):
-        raise Broken(f"evals/{name}.json: belongs to {content.get('name')} of trial {content.get('id')}")
-    if content.get("weights_sha256") != weights_sha256:
+    found = store.read_sealed(file(trial, name, ".json"), Eval, f"evals/{name}.json")
+    if (found.id, found.name) != (trial.id, name):
+        raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
+    if found.weights_sha256 != weights_sha256:
         raise Broken(f"evals/{name}.json: is of other weights")
-    return content
+    return found
 
 
-def read_arrays(trial: Trial, content: Json) -> "dict[str, np.ndarray]":
+def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
     """The arrays of an eval. Raises Broken if they are not those that were written."""
-    path = file(trial, content["name"], ".npz")
+    path = file(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
     except FileNotFoundError:
         raise Broken(f"evals/{path.name}: is not there") from None
-    if hashlib.sha256(payload).hexdigest() != content.get("arrays_sha256"):
+    if hashlib.sha256(payload).hexdigest() != found.arrays_sha256:
         raise Broken(f"evals/{path.name}: its checksum differs (edited or damaged)")
     return parse_npz(payload, f"evals/{path.name}")
 
 
-def write(trial: Trial, name: str, weights_sha256: str, content: Json, arrays: Arrays | None = None) -> None:
+def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
     """Write an eval, arrays first, so that its JSON means that it is whole. content: metrics and notes at least."""
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
@@ -159,28 +156,28 @@ def all_names(trial: Trial) -> list[str]:
 # -- where a trial stands ----------------------------------------------------------------------------------------------
 
 
-def left(trial: Trial, names: Sequence[str], result: Json | None) -> list[str]:
+def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
     """The evals among `names` that a finished trial lacks; empty if it has not finished. Raises NewerSchema."""
-    if result is None or result["status"] != "finished":
+    if result is None or result.status != "finished":
         return []
     missing = []
     for name in names:
         try:
-            read(trial, name, result.get("weights_sha256"))
+            read(trial, name, result.weights_sha256)
         except (FileNotFoundError, Broken):
             missing.append(name)
     return missing
 
 
-def failure(trial: Trial, names: Sequence[str] | None = None) -> Json | None:
+def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
     """Why one of these evals (or any) could not be computed; None if none failed."""
     for name in all_names(trial) if names is None else names:
         try:
-            return store.read_json(file(trial, name, ".failure.json"), Failure)
+            return store.read(file(trial, name, ".failure.json"), Failure)
         except FileNotFoundError:
             continue
         except Broken as error:
-            return {"cause": f"unknown: {error}"}
+            return Failure(cause=f"unknown: {error}")
     return None
 
 
@@ -193,31 +190,31 @@ def state(trial: Trial, names: Sequence[str]) -> TrialState:
     if found.attempt is not None and lease.seems_alive(found.attempt):
         return TrialState("running", f"trained; eval {', '.join(missing)} is being computed", found.attempt)
     if (failed := failure(trial, missing)) is not None:
-        return TrialState("failed", str(failed.get("cause", "unknown cause")), found.attempt)
+        return TrialState("failed", failed.cause, found.attempt)
     return TrialState("missing", f"trained; eval {', '.join(missing)} is still to be computed", found.attempt)
 
 
 # -- for tables --------------------------------------------------------------------------------------------------------
 
 
-def summary(trial: Trial, result: Json) -> dict[str, Json]:
+def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
     """Eval name -> metrics and notes; an unreadable eval has no metrics and says why."""
-    found: dict[str, Json] = {}
+    found: dict[str, EvalSummary] = {}
     for name in all_names(trial):
         try:
-            content = read(trial, name, result.get("weights_sha256"))
-            found[name] = {"metrics": content.get("metrics", {}), "notes": content.get("notes", [])}
+            known = read(trial, name, result.weights_sha256)
+            found[name] = EvalSummary(metrics=known.metrics, notes=known.notes)
         except (FileNotFoundError, Broken) as error:
             failed = failure(trial, [name])
-            found[name] = {"metrics": {}, "notes": [str(failed["cause"]) if failed else str(error)]}
+            found[name] = EvalSummary(metrics={}, notes=[failed.cause if failed else str(error)])
     return found
 
 
-def absent(metric: str, summaries: Mapping[str, Json]) -> str:
+def absent(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
     """Why a finished trial has no number for `metric`."""
     name = of_metric(metric)
     if not name:
         return f"its result has no {metric}"
     if name not in summaries:
         return f"its eval {name} is not computed yet"
-    return "; ".join(summaries[name]["notes"]) or f"its eval {name} has no {metric}"
+    return "; ".join(summaries[name].notes) or f"its eval {name} has no {metric}"

@@ -28,8 +28,8 @@ class Inspection:
 def read(trial: store.Trial) -> Inspection:
     """The inspection of a trial. Raises FileNotFoundError if there is none; Broken; NewerSchema."""
     result = trial.result()
-    content = evals.read(trial, "inspect", result.get("weights_sha256") if result else None)
-    return Inspection(trial.id, content, evals.read_arrays(trial, content))
+    found = evals.read(trial, "inspect", result.weights_sha256 if result else None)
+    return Inspection(trial.id, found.content(), evals.read_arrays(trial, found))
 
 
 def pack(inside: Inspection) -> str:

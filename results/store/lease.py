@@ -17,10 +17,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from results.store.files import read_bytes
-from results.store.schemas import Lease, problem
+from results.store.schemas import Lease, validated
 
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
@@ -31,10 +30,10 @@ NAME = "lease.json"
 RELEASED = "released.json"
 
 
-def holder() -> dict[str, Any]:
+def holder() -> Lease:
     """This process, as a lease describes it."""
     pid = os.getpid()
-    return {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace(), "pid": pid, "started": started(pid)}
+    return Lease(host=socket.gethostname(), boot=boot(), pids=pid_namespace(), pid=pid, started=started(pid))
 
 
 def boot() -> str:
@@ -106,7 +105,7 @@ def take(attempt: Path) -> bool:
     staging = attempt.with_name(f".claim-{nonce}")
     try:
         staging.mkdir()
-        (staging / NAME).write_text(json.dumps({**holder(), "nonce": nonce}))
+        (staging / NAME).write_text(json.dumps({**holder().content(), "nonce": nonce}))
     except OSError:  # a full disk: nothing half done stays
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -117,7 +116,7 @@ def take(attempt: Path) -> bool:
         raise
     except OSError:
         shutil.rmtree(staging, ignore_errors=True)
-        return read(attempt).get("nonce") == nonce  # NFS: done, but the answer was lost
+        return (held := read(attempt)) is not None and held.nonce == nonce  # NFS: done, but the answer was lost
     return True
 
 
@@ -152,7 +151,8 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
     while (path := take_next(folder, watch)) is None:
         if time.monotonic() > deadline:
             held = read(numbered(folder)[-1])
-            raise TimeoutError(f"{folder} is held by process {held.get('pid')} on {held.get('host')}")
+            who = f"process {held.pid} on {held.host}" if held else "another process"
+            raise TimeoutError(f"{folder} is held by {who}")
         time.sleep(TURN_SECONDS)
     heartbeat = Heartbeat(path)
     try:
@@ -169,49 +169,46 @@ def release(attempt: Path) -> None:
         os.rename(attempt / NAME, attempt / RELEASED)
 
 
-def read(attempt: Path) -> dict[str, Any]:
-    """The content of a lease; empty if it is missing or unreadable."""
+def read(attempt: Path) -> Lease | None:
+    """The lease of an attempt; None if it is missing or unreadable."""
     return parsed(attempt / NAME)
 
 
-def parsed(path: Path) -> dict[str, Any]:
-    """Parse a lease; empty if it is invalid."""
+def parsed(path: Path) -> Lease | None:
+    """Parse a lease; None if it is invalid."""
     try:
-        content = json.loads(read_bytes(path))
+        return validated(Lease, json.loads(read_bytes(path)))
     except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) and not problem(Lease, content) else {}
+        return None
 
 
 def nonce(attempt: Path) -> str:
     """The lease's random number, which distinguishes run directories; "" if there is none."""
-    return str((parsed(attempt / NAME) or parsed(attempt / RELEASED)).get("nonce", ""))
+    found = parsed(attempt / NAME) or parsed(attempt / RELEASED)
+    return found.nonce if found else ""
 
 
-def known(content: dict[str, Any]) -> bool | None:
+def known(held: Lease | None) -> bool | None:
     """Whether the holder lives, if this host can tell at once; else None."""
-    if not content:
+    if held is None or not is_here(held):
         return None
-    if not is_here(content):
-        return None
-    fields = stat(content["pid"])
-    if not fields or fields[19] != content["started"]:
+    fields = stat(held.pid)
+    if not fields or fields[19] != held.started:
         return False
     return None if fields[0] == STOPPED else True
 
 
-def is_here(content: dict[str, Any]) -> bool:
+def is_here(held: Lease) -> bool:
     """Whether the holder's pid is valid for this process."""
-    here = {"host": socket.gethostname(), "boot": boot(), "pids": pid_namespace()}
-    return all(content.get(key) == value for key, value in here.items())
+    return (held.host, held.boot, held.pids) == (socket.gethostname(), boot(), pid_namespace())
 
 
 def stopped(attempt: Path) -> str:
     """The stopped process that holds the attempt, for display, if this host can tell; else ""."""
-    content = read(attempt)
-    if not content or not is_here(content) or known(content) is not None:
+    holder = read(attempt)
+    if holder is None or not is_here(holder) or known(holder) is not None:
         return ""
-    return f"stopped (pid {content['pid']} on {content['host']})"
+    return f"stopped (pid {holder.pid} on {holder.host})"
 
 
 def changed(attempt: Path) -> int:

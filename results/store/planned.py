@@ -1,16 +1,14 @@
 """Select planned studies by the names given in a command."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from results import store
 from results.did_you_mean import suggestion
+from results.store.schemas import Entry, Plan
 
-Json = dict[str, Any]
 
-
-def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
+def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     """Return the named plans of a run directory, or all of them.
 
     studies: "pooling" for every recipe, "pooling@digits" for one. Raises ValueError for an unknown name or an empty
@@ -22,37 +20,37 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Json]:
         )
     found = list(store.plans(runs))
     wanted = set(select(found, studies, runs))
-    return sorted((plan for plan in found if plan["name"] in wanted), key=lambda plan: order(plan, studies))
+    return sorted((plan for plan in found if plan.name in wanted), key=lambda plan: order(plan, studies))
 
 
-def trained(plan: Mapping[str, Any]) -> list[Json]:
+def trained(plan: Plan) -> list[Entry]:
     """List everything a plan trains: stages in order of dependence, then arms."""
-    return [*plan.get("stages", []), *plan["arms"]]
+    return [*plan.stages, *plan.arms]
 
 
-def objective(plan: Mapping[str, Any]) -> str:
+def objective(plan: Plan) -> str:
     """Return what all arms learn; "" where they differ."""
-    found = {arm["config"].get("objective", "classification") for arm in plan["arms"]}  # not in plans of before
+    found = {arm.config.get("objective", "classification") for arm in plan.arms}
     return str(found.pop()) if len(found) == 1 else ""
 
 
-def evals_of(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+def evals_of(entry: Entry, plan: Plan) -> list[str]:
     """List the evals that trials of an entry owe: a stage's own, or the plan's."""
-    return list(entry["evals"] if "evals" in entry else plan.get("evals", []))
+    return list(plan.evals if entry.evals is None else entry.evals)
 
 
-def select(plans: Sequence[Mapping[str, Any]], studies: Sequence[str], source: Path) -> list[str]:
+def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the plans that `studies` ask for. Raises ValueError for an unknown name."""
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
-    known = {name for plan in plans for name in (plan["study"], plan["name"])}
+    known = {name for plan in plans for name in (plan.study, plan.name)}
     asked = [resolved(name, known) for name in studies]
     for name in asked:
         if name not in known:
-            there = ", ".join(plan["name"] for plan in plans)
+            there = ", ".join(plan.name for plan in plans)
             alike = [one for one in known if ("@" in one) == ("@" in name)]  # with a recipe, or without
             raise ValueError(f"{source}: no study '{name}'{suggestion(name, alike)} (there: {there})")
-    return [plan["name"] for plan in plans if not studies or {plan["study"], plan["name"]} & set(asked)]
+    return [plan.name for plan in plans if not studies or {plan.study, plan.name} & set(asked)]
 
 
 def resolved(name: str, known: Collection[str]) -> str:
@@ -61,8 +59,8 @@ def resolved(name: str, known: Collection[str]) -> str:
     return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
 
 
-def order(plan: Mapping[str, Any], studies: Sequence[str]) -> tuple[int, str]:
+def order(plan: Plan, studies: Sequence[str]) -> tuple[int, str]:
     """Return a sort key: the order in which studies were asked for, then by name."""
-    names = (plan["study"], plan["name"])
+    names = (plan.study, plan.name)
     asked = [i for i, name in enumerate(studies) if name in names or resolved(name, names) in names]
-    return min(asked, default=0), plan["name"]
+    return min(asked, default=0), plan.name

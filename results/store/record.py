@@ -20,7 +20,7 @@ from results import store
 from results.names import MEASURES, METRICS
 from results.store import correctness, evals
 from results.store.correctness import Correct
-from results.store.schemas import Environment, MetricsLine
+from results.store.schemas import Environment, EvalSummary, MetricsLine, Result
 
 Part = TypeVar("Part")
 FAULTS = ("suspect_hardware",)  # the step of a loss that was no number once and was one when computed again
@@ -99,11 +99,11 @@ def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     history = troubles.kept(lambda: read_history(state)) or [] if "history" in parts else []
     if state.result is None:
         return Record(values, history)
-    values |= {name: state.result["metrics"].get(name) for name in METRICS}
-    values |= {name: state.result.get(name) for name in (*MEASURES, *FAULTS)}
-    values["weights_sha256"] = state.result.get("weights_sha256") or ""
+    values |= {name: state.result.metrics.get(name) for name in METRICS}
+    values |= {name: getattr(state.result, name) for name in (*MEASURES, *FAULTS)}
+    values["weights_sha256"] = state.result.weights_sha256 or ""
     if later := evals.summary(trial, state.result):
-        values["evals"] = json.dumps(later, sort_keys=True)
+        values["evals"] = json.dumps(later, default=EvalSummary.content, sort_keys=True)
     correct = troubles.kept(lambda: read_correct(state)) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # then it is verified at least
@@ -133,9 +133,9 @@ class Troubles:
         return "; ".join(filter(None, [reason, *self.found]))
 
 
-def read_config(trial: store.Trial, result: store.Json | None) -> str:
+def read_config(trial: store.Trial, result: Result | None) -> str:
     """Read the resolved config as JSON text. Raises FileNotFoundError, Broken."""
-    return json.dumps(trial.config(result)["config"], sort_keys=True)
+    return json.dumps(trial.config(result), sort_keys=True)
 
 
 def read_history(state: store.TrialState) -> list[dict[str, Any]]:
@@ -150,25 +150,25 @@ def read_correct(state: store.TrialState) -> Correct:
 
 def read_provenance(state: store.TrialState) -> dict[str, Any]:
     """Read code and machine as texts, "A then B" where attempts differ. Raises FileNotFoundError, Broken."""
-    envs = read_envs(state)
+    envs = [env.content() for env in read_envs(state)]
     found = in_turn([{name: env[name] for name in NAMED if name in env} for env in envs])
     if plugins := in_turn([env["plugins"] for env in envs if "plugins" in env]):
         found["plugins"] = json.dumps(plugins, sort_keys=True)
     return found
 
 
-def read_envs(state: store.TrialState) -> list[dict[str, Any]]:
+def read_envs(state: store.TrialState) -> list[Environment]:
     """Read env.json of all attempts the trial was resumed through, oldest first.
 
     Raises FileNotFoundError or Broken for the newest attempt; earlier unreadable ones end the list.
     """
     folder, _, number = str(state.folder).rpartition("/")
-    envs = [store.parse_json(state.read("env.json"), f"{number}/env.json", Environment)]
+    envs = [store.parse(state.read("env.json"), f"{number}/env.json", Environment)]
     seen = {number}
-    while (number := (envs[-1].get("resumed_from") or {}).get("attempt", "")) and number not in seen:
+    while (origin := envs[-1].resumed_from) and (number := origin.attempt) not in seen:
         seen.add(number)
         try:
-            envs.append(store.read_json(f"{folder}/{number}/env.json", Environment))
+            envs.append(store.read(f"{folder}/{number}/env.json", Environment))
         except (FileNotFoundError, store.Broken):
             break
     return envs[::-1]

@@ -6,7 +6,7 @@ fields pass: a later version may have written them.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,22 +14,27 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    GetPydanticSchema,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
 
+from results.store.files import Broken
+
 DEEPEST = 50  # levels of nesting
-Json = dict[str, Any]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 TrialId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 Number = Annotated[str, Field(pattern="^[0-9]{4,9}$")]  # an attempt's name
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Flops = Annotated[int, Field(ge=0, lt=2**100)]  # of one training: on ImageNet more than a Count
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Plain = str | bool | int | FiniteFloat | None  # a setting's value, and in lists
 Value = Plain | list[Plain | list[Plain]]
-Settings = dict[str, Value | dict[str, Value]]
+# Each setting has a type of its own (vitcore.config): as files are read, any plain value; to the program, Any.
+Settings = Annotated[dict[str, Any], GetPydanticSchema(lambda _, of: of(dict[str, Value | dict[str, Value]]))]
+Axes = Annotated[dict[str, list[Any]], GetPydanticSchema(lambda _, of: of(dict[str, list[Value]]))]
 
 
 def in_range(metrics: dict[str, float | None]) -> dict[str, float | None]:
@@ -42,11 +47,18 @@ def in_range(metrics: dict[str, float | None]) -> dict[str, float | None]:
 Metrics = Annotated[dict[str, FiniteFloat | None], AfterValidator(in_range)]
 
 
+Kind = TypeVar("Kind", bound="Schema")
+
+
 class Schema(BaseModel):
     """The content of a file. Types are exact: neither "1" nor true is the number 1."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
     file: ClassVar[str]  # what the file is called in messages
+
+    def content(self, *without: str) -> dict[str, Any]:
+        """The fields that were given, as JSON."""
+        return self.model_dump(exclude_unset=True, exclude={*without})
 
 
 class Result(Schema):
@@ -94,7 +106,7 @@ class Environment(Schema):
     node: str = ""  #: The SLURM node.
     device: str = ""  #: The processor or GPU.
     accelerator: str = ""  #: `cuda` or `cpu`.
-    threads: Count = 1  #: PyTorch's threads.
+    threads: Count | None = None  #: PyTorch's threads.
     ranks: Count = 1  #: Processes of the trial.
     micro_batch: Count = 0  #: Images of one backward pass. 0: the whole batch.
     resumed_from: ResumedFrom | None = None  #: The attempt and step whose checkpoint it continued.
@@ -110,7 +122,7 @@ class Failure(Schema):
     kind: str = ""  #: `machine` where a node, not the code, is to blame.
     where: list[str] = []  #: Frames of the traceback.
     again: bool = False  #: Whether the same code may try again.
-    node: str = ""  #: The SLURM node.
+    node: str | None = None  #: The SLURM node, if not the attempt's.
 
 
 class Lease(Schema):
@@ -159,21 +171,54 @@ class PlannedTrial(Schema):
     train_seconds: Seconds | None = None
 
 
+class LaterDifference(Schema):
+    """What the recipe states of an arm's difference after twice the steps."""
+
+    difference: FiniteFloat
+    origin: str
+    resolved: bool = False
+
+
 class Entry(Schema):
     """An arm or a stage: a config, and the trials that train it."""
 
     name: Annotated[str, Field(min_length=1)]  #: How tables name it.
+    stage: str = ""  #: Of a stage, its name in the study.
+    baseline: str = ""  #: Of an arm, the arm that it is compared with.
+    change: str = ""  #: What was changed, wherever on the curves.
+    values: Settings = {}  #: Of every factor and curve.
+    declared: Settings | list[str] | None = None  #: The settings that the study says it changes.
+    model_family: str = ""  #: Its line in a figure over compute.
     parent: str = ""  #: The stage that its trials start from.
     key: str = ""  #: What its trials share of their identity.
     config: Settings  #: Every setting but the seed.
+    published: FiniteFloat | None = None  #: The published number.
+    at_twice_the_steps: LaterDifference | None = None  #: What the recipe states of it after twice the steps.
+    departures: Settings = {}  #: Where it is not as the recipe says.
+    evals: list[str] | None = None  #: What is computed from its weights, unless what the plan says.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     tokens: Count | None = None  #: Tokens of an image.
     class_token: bool | None = None  #: Whether there is a class token.
     attention_bias: bool | None = None  #: Whether logits have a bias.
-    evals: list[str] = []  #: What is computed from its weights.
-    departures: Settings = {}  #: Where it is not as the recipe says.
+    train_flops: Flops | None = None  #: FLOPs of one training.
+    notes: list[str] = []  #: Footnotes: what else moved.
+    notes_about: dict[str, str] = {}  #: Of a footnote, the measure that it is about.
     trials: list[PlannedTrial]  #: Its trials: seed and id of each.
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """Seed -> trial id."""
+        return {trial.seed: trial.id for trial in self.trials}
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes that train a trial together."""
+        return int(self.config.get("gpus", 1))  # configs before 0.5 have none
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.name == self.baseline
 
 
 class Stage(Entry):
@@ -182,15 +227,7 @@ class Stage(Entry):
 
 class Arm(Entry):
     baseline: str  #: The arm it is compared with.
-    change: str = ""  #: What was changed, wherever on the curves.
     values: Settings  #: Of every factor and curve.
-    declared: Settings | list[str] = {}  #: The settings that the study says it changes.
-    model_family: str = ""  #: Its line in a figure over compute.
-    published: FiniteFloat | None = None  #: The published number.
-    train_flops: Count | None = None  #: FLOPs of one training.
-    notes: list[str] = []  #: Footnotes: what else moved.
-    notes_about: dict[str, str] = {}  #: Of a footnote, the measure that it is about.
-    at_twice_the_steps: Json | None = None  #: What the recipe states of its difference after twice the steps.
 
 
 class Tuned(Schema):
@@ -211,11 +248,82 @@ class Interaction(Schema):
     b: str
     baseline: str
 
+    @property
+    def arms(self) -> list[str]:
+        """Both changes together, each alone, and neither."""
+        return [self.ab, self.a, self.b, self.baseline]
+
 
 class Split(Schema):
     kind: str
-    images: Annotated[int, Field(gt=0)]
     folds: Annotated[int, Field(gt=0)] | None = None
+    images: Annotated[int, Field(gt=0)]
+
+
+class PlannedData(Schema):
+    """The images of a study's baseline."""
+
+    name: str
+    train: Count
+    test: Count
+    folds: Count | None
+    classes: Count
+    image_size: Count
+    channels: Count
+    of_recipe: bool  #: Whether the recipe describes them.
+
+
+class Stated(Schema):
+    """What a recipe states: whether it was measured, derived or cited, and where."""
+
+    how: str
+    source: str
+
+
+class Took(Stated):
+    """The seconds of a trial on a device."""
+
+    device: str
+    seconds: Seconds
+
+
+class StatedCost(Schema):
+    """The time of a trial; work: its training FLOPs."""
+
+    work: FiniteFloat
+    cpu: Took | None = None
+    gpu: Took | None = None
+
+    def of(self, gpu: bool) -> Took | None:
+        """What a trial takes on a GPU, or on a CPU."""
+        return self.gpu if gpu else self.cpu
+
+
+class Expected(Stated):
+    """What trials reach with these settings."""
+
+    settings: Settings = {}
+    metric: str
+    mean: FiniteFloat
+    n: Count | None = None
+
+
+class StatedSpread(Stated):
+    """The standard deviation of paired differences over seeds."""
+
+    metric: str
+    sd: FiniteFloat
+    freedom: Count
+
+
+class Asked(Schema):
+    """The words of the command that made a plan."""
+
+    study: str
+    recipe: str
+    plugins: list[str] = []
+    data_dir: str | None = None
+    margin: FiniteFloat | None = None
 
 
 class Plan(Schema):
@@ -228,27 +336,25 @@ class Plan(Schema):
     overrides: Settings  #: Settings of the command line.
     question: str  #: What the study asks.
     source: str  #: Where the question comes from.
-    published_of: str = ""  #: What the published numbers are of.
+    published_of: str = ""  #: What the published numbers are of, if not the source.
     found: str = ""  #: What the source found.
-    data: Settings = {}  #: The images, as the plan was made.
-    departures: Settings = {}  #: Where the baseline is not as the recipe.
-    cost: Json | None = None  #: What the recipe states of the time a trial takes.
-    expected: list[Json] = []  #: What the recipe states that trials reach.
-    spread: Json | None = None  #: What the recipe states of the spread between seeds.
-    asked: Json | None = None  #: The words that make the study again.
-    made_from: str = ""  #: A digest of all that the plan follows from.
     description: str  #: The recipe's, or the data's where they are others.
+    data: PlannedData | None = None  #: The images, as the plan was made.
+    departures: Settings = {}  #: Where the baseline is not as the recipe.
     metric: str  #: What is compared.
+    evals: list[str] = []  #: What is computed from the weights.
     margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: The difference within which arms tie.
     claims: list[str]  #: What the source says of two arms.
     caveats: list[str]  #: What a reader has to know.
     notes: list[str] = []  #: Footnotes of the whole study.
-    evals: list[str] = []  #: What is computed from the weights.
+    cost: StatedCost | None = None  #: What the recipe states of the time a trial takes.
+    expected: list[Expected] = []  #: What the recipe states that trials reach.
+    spread: StatedSpread | None = None  #: What the recipe states of the spread between seeds.
     figure: str  #: How results are drawn.
-    factors: dict[str, list[Value]]  #: Values of each factor.
-    crosses: list[dict[str, list[Value]]] = []  #: Full products of factors.
-    curves: dict[str, list[Value]]  #: Values that every arm takes.
-    tune: dict[str, list[Value]] = {}  #: Values that every arm is tuned over.
+    factors: Axes  #: Values of each factor.
+    crosses: list[Axes] = []  #: Full products of factors.
+    curves: Axes  #: Values that every arm takes.
+    tune: Axes = {}  #: Values that every arm is tuned over.
     budget: str = "steps"  #: What all arms are given alike.
     baseline: str  #: The arm that others are compared with.
     split: Split  #: How images are split.
@@ -257,11 +363,23 @@ class Plan(Schema):
     stages: list[Stage] = []  #: Trials that arms start from.
     arms: Annotated[list[Arm], Field(min_length=1)]  #: The arms, in the table's order.
     family: Count  #: Comparisons that Holm's correction counts.
-    points_family: Count = 0  #: The same at the points of a tuned grid.
     tuned: list[Tuned] = []  #: Arms at their own values of a tuned grid.
+    points_family: Count = 0  #: The family at the points of a tuned grid.
     interactions: list[Interaction] = []  #: Interactions of crossed factors.
-    pruned: str = ""  #: When arms or seeds were last pruned.
+    pruned: str | None = None  #: When arms or seeds were last pruned.
+    made_from: str = ""  #: A digest of all that the plan follows from.
+    asked: Asked | None = None  #: The words that make the study again.
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
+    extends: str = Field(default="", exclude=True)  # of a plan to be written, the digest of the one it extends
+
+    @property
+    def baseline_arm(self) -> Arm:
+        return next(arm for arm in self.arms if arm.name == self.baseline)
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_schema(cls, content: object) -> object:
+        return {key: content[key] for key in content if key != "schema"} if isinstance(content, dict) else content
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":
@@ -333,15 +451,21 @@ class NodeChecks(Schema):
 
 
 class StepTime(Schema):
+    """Seconds of a training step, and how they were measured."""
+
     seconds: Seconds
+    steps: Count | None = None
+    arm: str = ""
+    when: str = ""
+    code: str = ""
 
 
 class StepTimes(Schema):
     """probes/<device>.json: measured step times. Files of earlier versions hold other measurements beside them."""
 
     file = "probes/<device>.json"
-    gpu: bool
     device: str
+    gpu: bool
     paces: dict[str, StepTime] = {}
 
 
@@ -405,17 +529,25 @@ def stray(content: object, at: str = "") -> str:
     return next(filter(None, (*own, *inside)), "")
 
 
+def validated(schema: type[Kind], content: object) -> Kind:
+    """A file's content as its schema. Raises Broken with one line that names the field."""
+    if depth_exceeds(content, DEEPEST):
+        raise Broken(f"nested more than {DEEPEST} levels deep")
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    raise Broken(f"{field}: {message[:1].lower()}{message[1:]}" if field else message)
+
+
 def problem(schema: type[Schema], content: object) -> str:
     """What is wrong with a file's content, as one line naming the field; "" if nothing is."""
     try:
-        if depth_exceeds(content, DEEPEST):
-            return f"nested more than {DEEPEST} levels deep"
-        schema.model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        return f"{field}: {message[:1].lower()}{message[1:]}" if field else message
+        validated(schema, content)
+    except Broken as error:
+        return str(error)
     return ""
 
 

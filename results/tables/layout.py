@@ -244,8 +244,8 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     """Explain the numbers: n, units, test, family and margin."""
     unit, split = units.unit(table.metric), table.split
     metric = label(table.metric, table.objective)
-    tests = {"folds": f"each on one of {split.get('folds')} folds of {split['images']:,} images"}
-    tested = tests.get(split["kind"], f"all on the same {split['images']:,} test images")
+    tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
+    tested = tests.get(split.kind, f"all on the same {split.images:,} test images")
     further = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in further_metrics(columns))
     parts = [
         f"{sentences.count_text(table.rows)}, {tested}",

@@ -7,6 +7,7 @@ from typing import Any
 
 from results.records import Interval, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
+from results.store.schemas import PlannedData
 from results.style import current
 from results.units import Unit, unit
 
@@ -196,16 +197,16 @@ def opening(table: Table) -> str:
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are over):"
 
 
-def setting(recipe: str, data: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> str:
+def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
     """Name a setting: "digits", "digits with steps=60, batch=16", "pets (recipe small)"."""
     place, *changed = setting_parts(recipe, data, overrides)
     return f"{place} with {', '.join(changed)}" if changed else place
 
 
-def setting_parts(recipe: str, data: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> list[str]:
+def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
     """List the data and recipe first, then overrides that this does not name already."""
-    named = data is not None and not (data["of_recipe"] and data["name"] == recipe)
-    place = f"{data['name']} (recipe {recipe})" if data and named else recipe
+    named = data is not None and not (data.of_recipe and data.name == recipe)
+    place = f"{data.name} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
 
 

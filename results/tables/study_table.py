@@ -19,6 +19,7 @@ from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
 from results.store import evals
 from results.store.planned import objective
+from results.store.schemas import Arm, EvalSummary, Plan
 from results.study_results import StudyResults
 from results.style import current
 from results.tables import layout, provenance, sentences
@@ -58,19 +59,17 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     over. simultaneous: add intervals that cover all differences at once. Raises ValueError for an unknown metric.
     """
     whole, choices = tuning.with_tuned(study)
-    plan, unit = whole.plan, units.unit(whole.plan["metric"])
-    samples, outcomes = contrast.samples_by_arm(whole, plan["metric"]), outcomes_by_arm(whole)
+    plan, unit = whole.plan, units.unit(whole.plan.metric)
+    samples, outcomes = contrast.samples_by_arm(whole, plan.metric), outcomes_by_arm(whole)
     gone = {point for choice in choices.values() for point in choice.diverged}
     pairs = {
-        arm["name"]: tuned_pairs.pair(arm["name"], arm["baseline"], plan, samples, gone)
-        for arm in plan["arms"]
-        if arm["baseline"] != arm["name"]
+        arm.name: tuned_pairs.pair(arm.name, arm.baseline, plan, samples, gone)
+        for arm in plan.arms
+        if arm.baseline != arm.name
     }
     at_edge = {name for name, choice in choices.items() if choice.edge}
-    unjudged = {arm["name"] for arm in plan["arms"] if {arm["name"], arm["baseline"]} & at_edge}
-    rows = {
-        arm["name"]: arm_row(arm, outcomes[arm["name"]], samples[arm["name"]], plan["metric"]) for arm in plan["arms"]
-    }
+    unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
+    rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
     rows = with_metrics(rows, besides, whole)
     own_notes = {note for row in rows.values() for note in row.notes}
     tested, unfinished = contrast_tests(pairs, rows, plan, unjudged), is_unfinished(study)
@@ -84,67 +83,67 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
             for name, interval in simultaneous_intervals(pairs, plan)
         }
     outliers = outlier_notes(pairs, unit)
-    for arm in plan["arms"]:
-        row = rows[arm["name"]]
+    for arm in plan.arms:
+        row = rows[arm.name]
         rows[row.arm] = row.with_notes([*outliers.get(row.arm, []), *verdict.speed_notes(arm, row, unit)])
     all_notes = dict.fromkeys(note for row in rows.values() for note in row.notes)
-    baseline = rows.get(plan["baseline"])
+    baseline = rows.get(plan.baseline)
     p_margins = {name: test.p_margin for name, test in tested.items()}
     interactions = interaction.judge_interactions(whole, samples, unjudged)
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
     return Table(
-        study=plan["study"],
-        recipe=plan["recipe"],
-        metric=plan["metric"],
-        baseline=plan["baseline"],
+        study=plan.study,
+        recipe=plan.recipe,
+        metric=plan.metric,
+        baseline=plan.baseline,
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current().rank(row.arm))),
-        name=plan["name"],
+        name=plan.name,
         besides=list(besides),
         objective=objective(plan),
-        overrides=plan["overrides"],
-        data=plan.get("data"),  # not in plans of before
-        question=plan["question"],
-        source=plan["source"],
-        published_of=plan.get("published_of", plan["source"]),  # not in plans of before
-        seeds=plan["seeds"],
-        split=plan["split"],
-        family=plan["family"],
-        points_family=plan.get("points_family", 0),
-        margin=plan["margin"],
+        overrides=plan.overrides,
+        data=plan.data,
+        question=plan.question,
+        source=plan.source,
+        published_of=plan.published_of or plan.source,
+        seeds=plan.seeds,
+        split=plan.split,
+        family=plan.family,
+        points_family=plan.points_family,
+        margin=plan.margin,
         interim=unfinished,
         judged=judged,
-        budget=plan.get("budget", "steps"),
+        budget=plan.budget,
         varied=varied(plan),
         departures=departures(plan),
-        tuned=list(plan.get("tune", {})),
+        tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
         notes=study_notes(study) + wide_margin_notes(plan, baseline.mean if baseline else None),
-        caveats=plan["caveats"],
+        caveats=plan.caveats,
         notes_of=NoteSubjects(
-            arms=list(dict.fromkeys(note for arm in plan["arms"] for note in arm["notes"])),
+            arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
             differences=[note for note in all_notes if note not in own_notes],
-            columns={note: column for arm in plan["arms"] for note, column in arm.get("notes_about", {}).items()},
+            columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
         ),
     )
 
 
-def varied(plan: Mapping[str, Any]) -> list[str]:
+def varied(plan: Plan) -> list[str]:
     """List the settings that differ between arms by design: factors, curves and declared changes."""
-    declared = [key for arm in plan["arms"] for key in arm.get("declared", [])]
-    return list(dict.fromkeys([*plan["factors"], *plan["curves"], *declared]))
+    declared = [key for arm in plan.arms for key in arm.declared or ()]
+    return list(dict.fromkeys([*plan.factors, *plan.curves, *declared]))
 
 
-def departures(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
     """Map the main baseline and each stage to the settings in which it departs from the recipe."""
-    found = {"the baseline": plan.get("departures", {})}  # not in plans of before
-    found |= {f"the stage {stage['name']}": stage.get("departures", {}) for stage in plan.get("stages", [])}
+    found = {"the baseline": plan.departures}
+    found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
     return {name: settings for name, settings in found.items() if settings}
 
 
 def is_unfinished(study: StudyResults) -> bool:
     """Tell whether some planned trial neither diverged nor has its metric; a verdict now would be an extra look."""
-    trials = zip(study.columns["status"], study.columns[study.plan["metric"]], strict=True)
+    trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
 
@@ -153,33 +152,33 @@ def is_unfinished(study: StudyResults) -> bool:
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
     """Group what became of the planned trials by arm."""
-    found: dict[str, list[Outcome]] = {arm["name"]: [] for arm in study.plan["arms"]}
-    names = ("arm", *Outcome._fields[:-1], study.plan["metric"])
+    found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
+    names = ("arm", *Outcome._fields[:-1], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
         found[arm].append(Outcome(*values))
     return found
 
 
-def arm_row(arm: Mapping[str, Any], outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
+def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
     """Summarize an arm's own trials; the row of a baseline needs nothing more."""
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
     no_interval = [f"no interval of the mean: {mean.why}"] if mean.n > 1 and mean.se is None else []
     return Row(
-        arm=arm["name"],
+        arm=arm.name,
         n=mean.n,
         planned=len(outcomes),
         mean=mean.value,
         sd=math.sqrt(inference.variance(finished.numbers)) if mean.n > 1 else None,
         ci95=mean.interval(),
-        published=arm["published"],
-        params=arm["params"],
-        flops=arm["flops"],
-        baseline=arm["baseline"],
+        published=arm.published,
+        params=arm.params,
+        flops=arm.flops,
+        baseline=arm.baseline,
         diverged=count["diverged"],
         failed=count["failed"],
         missing=len(outcomes) - mean.n - count["diverged"] - count["failed"],
-        notes=[*arm["notes"], *absence_notes(outcomes, metric), *no_interval],
+        notes=[*arm.notes, *absence_notes(outcomes, metric), *no_interval],
     )
 
 
@@ -194,7 +193,7 @@ def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyRe
     return {name: replace(row, measured=measured[name]) for name, row in rows.items()}
 
 
-def with_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any], judged: bool) -> Row:
+def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
     """Complete an arm's row with its difference from `baseline`, and with the verdict where `judged`."""
     pairs = test.pair.own
     difference, images = pairs.mean, contrast.mean_over_images(pairs)
@@ -203,7 +202,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any]
         difference,
         test.p_holm if judged else None,
         tie=test.p_margin is not None and test.p_margin < verdict.ALPHA,
-        higher_is_better=units.higher_is_better(plan["metric"]),
+        higher_is_better=units.higher_is_better(plan.metric),
         diverged=diverged,
     )
     notes = []
@@ -221,8 +220,8 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any]
         images,
         test.p_holm,
         family=family_of(row.arm, plan)[1],
-        margin=plan["margin"],
-        unit=units.unit(plan["metric"]),
+        margin=plan.margin,
+        unit=units.unit(plan.metric),
         looks=looks.correction_factor(plan),
         grid=bool(test.pair.ahead),
         diverged=any(diverged),
@@ -244,7 +243,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Mapping[str, Any]
 
 
 def contrast_tests(
-    pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Mapping[str, Any], unjudged: Collection[str]
+    pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
     """Test each contrast; those in `unjudged` get no adjusted p."""
     factor = looks.correction_factor(plan)
@@ -255,7 +254,7 @@ def contrast_tests(
     p_holm = holm_by_family({name: None if name in unjudged else p[name] for name in pairs}, plan)
     p_margin = holm_by_family(
         {
-            name: None if name in unjudged else tuned_pairs.p_equivalence(pair, plan["margin"], plan)
+            name: None if name in unjudged else tuned_pairs.p_equivalence(pair, plan.margin, plan)
             for name, pair in pairs.items()
         },
         plan,
@@ -263,7 +262,7 @@ def contrast_tests(
     return {name: Tested(pair, p[name], p_holm[name], p_margin[name]) for name, pair in pairs.items()}
 
 
-def holm_by_family(p: Mapping[str, float | None], plan: Mapping[str, Any]) -> dict[str, float | None]:
+def holm_by_family(p: Mapping[str, float | None], plan: Plan) -> dict[str, float | None]:
     """Adjust p of each contrast within its family."""
     families: dict[tuple[str, int], list[str]] = defaultdict(list)
     for name in p:
@@ -274,13 +273,13 @@ def holm_by_family(p: Mapping[str, float | None], plan: Mapping[str, Any]) -> di
     return found
 
 
-def family_of(name: str, plan: Mapping[str, Any]) -> tuple[str, int]:
+def family_of(name: str, plan: Plan) -> tuple[str, int]:
     """Return the family that corrects an arm's contrast, and its size; grid points of tuned arms have their own."""
-    tuned = {entry["name"] for entry in plan.get("tuned", [])}
-    return ("points", plan["points_family"]) if tuned and name not in tuned else ("table", plan["family"])
+    tuned = {entry.name for entry in plan.tuned}
+    return ("points", plan.points_family) if tuned and name not in tuned else ("table", plan.family)
 
 
-def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Mapping[str, Any]) -> Iterator[tuple[str, Interval | None]]:
+def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
     """Yield each arm's interval that holds simultaneously with all others of its family."""
     families: dict[tuple[str, int], dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, pair in pairs.items():
@@ -329,7 +328,8 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
     """Return the state of a trial and the reason; None for a finished trial with its metric and all files."""
     if trial.status == "finished" and math.isnan(trial.value):
-        return "missing", evals.absent(metric, json.loads(trial.evals or "{}"))
+        known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
+        return "missing", evals.absent(metric, known)
     if trial.status == "finished":
         reason = trial.reason or hardware_suspicion(trial)
         return ("finished", reason) if reason else None
@@ -346,9 +346,9 @@ def hardware_suspicion(trial: Outcome) -> str:
     return "" if math.isnan(step) else f"{fault}: suspect hardware ({trial.host or 'host unknown'})"
 
 
-def wide_margin_notes(plan: Mapping[str, Any], baseline: float | None) -> list[str]:
+def wide_margin_notes(plan: Plan, baseline: float | None) -> list[str]:
     """Note a margin that is wider than the baseline's whole error."""
-    margin, metric = plan["margin"], plan["metric"]
+    margin, metric = plan.margin, plan.metric
     if margin is None or baseline is None or not units.is_accuracy(metric) or 1 - baseline >= margin:
         return []
     unit = units.unit(metric)
@@ -357,8 +357,8 @@ def wide_margin_notes(plan: Mapping[str, Any], baseline: float | None) -> list[s
 
 def study_notes(study: StudyResults) -> list[str]:
     """Note mixed code or machines, few seeds, what arms start from, and repeated looks."""
-    notes = [*provenance.provenance_notes(study.columns), *study.plan.get("notes", [])]
-    seeds = len(study.plan["seeds"])
+    notes = [*provenance.provenance_notes(study.columns), *study.plan.notes]
+    seeds = len(study.plan.seeds)
     if seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
     return notes + start_notes(study) + looks.notes(study.plan)
@@ -368,7 +368,7 @@ def start_notes(study: StudyResults) -> list[str]:
     """Note the few-shot accuracy of the weights that arms start from."""
     if START not in study.columns:
         return []
-    stage = {arm["name"]: arm.get("parent", "") for arm in study.plan["arms"]}
+    stage = {arm.name: arm.parent for arm in study.plan.arms}
     accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value: arms share trials
     for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
         if not math.isnan(value):

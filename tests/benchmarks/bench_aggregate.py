@@ -56,21 +56,21 @@ def write_runs(runs: Path, study: Path, seeds: int) -> int:
     """A run directory in which every planned trial is finished; how many there are."""
     design = Design(read_study(str(study)), read_recipe("digits"), {})
     plan = prepare(design, runs, seeds, code=provenance.code_digest({}))
-    store.write_json(store.study_folder(runs, plan["name"]) / "plan.json", plan)
+    store.write_json(store.study_folder(runs, plan.name) / "plan.json", plan)
     rng, first = np.random.default_rng(0), None
-    index = {seed: synthetic.fold(seed, plan["split"]) for seed in range(seeds)}
-    for arm in plan["arms"]:
+    index = {seed: synthetic.fold(seed, plan.split) for seed in range(seeds)}
+    for arm in plan.arms:
         accuracy = rng.uniform(0.85, 0.95)
-        for trial in arm["trials"]:
-            mine = index[trial["seed"]]
+        for trial in arm.trials:
+            mine = index[trial.seed]
             correct = (rng.random(len(mine)) < accuracy).astype(np.uint8)
             if first is None:
-                first = store.trial(runs, trial["id"])
-                config = arm["config"] | {"seed": trial["seed"]}
+                first = store.trial(runs, trial.id)
+                config = arm.config | {"seed": trial.seed}
                 synthetic.write_trial(first, synthetic.finished(0.9, config=config, correct=(mine, correct)))
             else:
-                copy(first, store.trial(runs, trial["id"]), arm["config"] | {"seed": trial["seed"]}, mine, correct)
-    return sum(len(arm["trials"]) for arm in plan["arms"])
+                copy(first, store.trial(runs, trial.id), arm.config | {"seed": trial.seed}, mine, correct)
+    return sum(len(arm.trials) for arm in plan.arms)
 
 
 def copy(

@@ -32,6 +32,7 @@ from results.records import ComparedRow, Row
 from results.statistics import inference
 from results.statistics.power import smallest_margin
 from results.store.record import Record
+from results.store.schemas import Split
 from results.study_results import StudyResults
 from results.tables.study_table import table
 from vitcore import Config, train
@@ -125,7 +126,7 @@ def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] 
     plan = synthetic.make_plan("s", {"stem": values}, {"stem": "v0"}, seeds=seeds, split=split, margin=None, **more)
     records = synthetic.from_accuracies(plan, {arm["name"]: [0.9] * seeds for arm in plan["arms"]})
     made = synthetic.results(plan, records)
-    return made if folds else replace(made, plan=plan | {"split": CONTINUOUS})
+    return made if folds else replace(made, plan=made.plan.model_copy(update={"split": Split(**CONTINUOUS)}))
 
 
 def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: Any) -> StudyResults:
@@ -134,7 +135,7 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
     values = accuracies.ravel()
     status = np.where(np.isnan(values), "missing", "finished")
     columns = base.columns | {"test_accuracy": values.tolist(), "status": status.tolist()}
-    return replace(base, plan=base.plan | planned, columns=columns)
+    return replace(base, plan=base.plan.model_copy(update=planned), columns=columns)
 
 
 def others(found: StudyResults, **how: bool) -> Sequence[Row]:
@@ -295,7 +296,8 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for _ in range(studies):
         a, b = (study(seeds_and_arms(rng, 4, 5)) for _ in range(2))
         paired.append(differs(a, renamed(b)))
-        welch.append(differs(a, renamed(replace(b, plan=b.plan | {"split": {**OFFICIAL, "images": 9999}}))))
+        other = b.plan.model_copy(update={"split": Split(**OFFICIAL | {"images": 9999})})
+        welch.append(differs(a, renamed(replace(b, plan=other))))
     yield at_most("compare, 5 arms, paired: a verdict", ALPHA, paired)
     yield at_most("compare, 5 arms, Welch: a verdict", ALPHA, welch)
     shared = [differs(study(whole[:, :5]), later(study(whole[:, 5:]))) for whole in overlap(rng, studies)]
@@ -395,7 +397,7 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     yield unpromised("... over seeds alone (what this avoids)", [covers(row.delta_ci95, 0) for row in rows])
     for n in (5, 7, 10, 20):
         base = template(1, n, folds=True)
-        index = [synthetic.fold(seed, synthetic.DIGITS) for seed in range(n)]
+        index = [synthetic.fold(seed, Split(**synthetic.DIGITS)) for seed in range(n)]
         rows = [others(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies)]
         found = float(np.mean([covers(row.delta_ci95, 0) for row in rows]))
         yield Line(f"folds of 1,797 images, {n} seeds: interval of a difference", 0.935, 0.965, found, studies)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from results import store
 
@@ -18,8 +19,8 @@ class Quiet:
     def compiling(self, slot: int, job: Job) -> None: ...
     def idle(self, slot: int) -> None: ...
 
-    def over(self, job: Job, event: str, detail: dict[str, Any]) -> None:
-        self.events.append((job.arm, event))
+    def over(self, job: Job, end: Ended) -> None:
+        self.events.append((job.arm, end.kind))
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -34,5 +35,5 @@ def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
         assert state.attempt is not None
         lines = store.read_lines(state.attempt / "metrics.jsonl")
         curve = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-        found[job.id] = (state.result["weights_sha256"], state.result["metrics"], curve)
+        found[job.id] = (state.result.weights_sha256, state.result.metrics, curve)
     return found

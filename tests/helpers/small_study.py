@@ -53,7 +53,7 @@ def trials(runs: Path) -> list[store.Trial]:
 def results(runs: Path) -> dict[str, Result]:
     """Of every trial that is over."""
     states = {trial.id: trial.state() for trial in trials(runs)}
-    return {key: (s.result["weights_sha256"], s.result["metrics"]) for key, s in states.items() if s.result}
+    return {key: (s.result.weights_sha256, s.result.metrics) for key, s in states.items() if s.result}
 
 
 def published(runs: Path) -> list[int]:

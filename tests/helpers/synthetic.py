@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from results import store
 from results.store.lease import Watch
 from results.store.record import Record
+from results.store.schemas import Arm, Plan, Split
 from results.study_results import StudyResults, assemble
 
 SETTING = {
@@ -198,6 +199,17 @@ def compute(**given: Any) -> dict[str, Any]:
     return plan
 
 
+def with_arms(plan: Plan, change: Callable[[Arm], Mapping[str, Any]]) -> Plan:
+    """The plan with other fields of each arm."""
+    return plan.model_copy(update={"arms": [arm.model_copy(update=change(arm)) for arm in plan.arms]})
+
+
+def without(plan: Plan, field: str) -> Plan:
+    """The plan as versions wrote it whose arms had no such field."""
+    arms = [{key: value for key, value in arm.content().items() if key != field} for arm in plan.arms]
+    return Plan.model_validate(plan.content() | {"arms": arms})
+
+
 def add_arm(plan: dict[str, Any], name: str, config: Mapping[str, Any], **given: Any) -> None:
     """An arm that changes several settings, under a name of its own."""
     first, seeds = plan["arms"][0], plan["seeds"]
@@ -225,13 +237,13 @@ def truth(config: Mapping[str, Any]) -> float:
     return 0.945 + sum(means.get(config[name], 0.0) for name, means in MEANS.items() if name in config)
 
 
-def fold(seed: int, split: Mapping[str, Any]) -> np.ndarray:
+def fold(seed: int, split: Split) -> np.ndarray:
     """The images that `seed` tests: all, or fold seed mod folds of repetition seed // folds."""
-    images = np.arange(split["images"])
-    if split["kind"] == "official":
+    images = np.arange(split.images)
+    if split.folds is None:
         return images
-    shuffled = np.random.default_rng(seed // split["folds"]).permutation(images)
-    return np.sort(shuffled[seed % split["folds"] :: split["folds"]])
+    shuffled = np.random.default_rng(seed // split.folds).permutation(images)
+    return np.sort(shuffled[seed % split.folds :: split.folds])
 
 
 def trained(config: Mapping[str, Any], accuracy: float, index: np.ndarray, difficulty: np.ndarray) -> Record:
@@ -296,32 +308,32 @@ def hole(status: str, reason: str = "") -> Record:
     return Record({"status": status, "reason": reason, "config": ""})
 
 
-def simulate(plan: dict[str, Any]) -> dict[str, Record]:
+def simulate(plan: dict[str, Any] | Plan) -> dict[str, Record]:
     """A finished record for every planned trial, by id; the same for the same trial in every study."""
-    records = {}
-    difficulty = np.random.default_rng(0).normal(0, 1.0, plan["split"]["images"])
-    for arm in plan["arms"]:
-        for trial in arm["trials"]:
-            config = arm["config"] | {"seed": trial["seed"]}
-            index = fold(trial["seed"], plan["split"])
-            records[trial["id"]] = trained(config, truth(config), index, difficulty)
+    records, planned = {}, Plan.model_validate(plan)
+    difficulty = np.random.default_rng(0).normal(0, 1.0, planned.split.images)
+    for arm in planned.arms:
+        for trial in arm.trials:
+            config = arm.config | {"seed": trial.seed}
+            index = fold(trial.seed, planned.split)
+            records[trial.id] = trained(config, truth(config), index, difficulty)
     return records
 
 
-def from_accuracies(plan: dict[str, Any], accuracies: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
+def from_accuracies(plan: dict[str, Any] | Plan, accuracies: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
     """The records of a plan whose arms reached accuracies[name], one a seed; None is missing."""
     records = {}
-    for arm in plan["arms"]:
-        for trial, accuracy in zip(arm["trials"], accuracies[arm["name"]], strict=True):
-            config = SETTING | arm["values"] | {"seed": trial["seed"]}
-            known = None if accuracy is None else finished(accuracy, config=config, seed=trial["seed"])
-            records[trial["id"]] = known or hole("missing", "not started")
+    for arm in Plan.model_validate(plan).arms:
+        for trial, accuracy in zip(arm.trials, accuracies[arm.name], strict=True):
+            config = SETTING | arm.values | {"seed": trial.seed}
+            known = None if accuracy is None else finished(accuracy, config=config, seed=trial.seed)
+            records[trial.id] = known or hole("missing", "not started")
     return records
 
 
-def results(plan: dict[str, Any], records: Mapping[str, Record] | None = None) -> StudyResults:
+def results(plan: dict[str, Any] | Plan, records: Mapping[str, Record] | None = None) -> StudyResults:
     """The study in memory; a simulated record for every trial that `records` does not give."""
-    return assemble(plan, simulate(plan) | dict(records or {}))
+    return assemble(Plan.model_validate(plan), simulate(plan) | dict(records or {}))
 
 
 def weights(trial_id: str, accuracy: float) -> bytes:

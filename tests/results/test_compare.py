@@ -20,6 +20,7 @@ from results.comparison.compare import compare
 from results.comparison.summary import failing_rows, gate_text, render
 from results.records import ComparedRow, Comparison
 from results.statistics import inference
+from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.tables import published
 
@@ -31,7 +32,7 @@ SEEDS = {
 }
 
 
-def made(plan: dict[str, Any] | None = None, **changes: Sequence[float | None]) -> StudyResults:
+def made(plan: dict[str, Any] | Plan | None = None, **changes: Sequence[float | None]) -> StudyResults:
     """A study of made-up accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
     accuracies = SEEDS | {f"position={name}": values for name, values in changes.items()}
@@ -40,7 +41,7 @@ def made(plan: dict[str, Any] | None = None, **changes: Sequence[float | None]) 
 
 def other_code(study: StudyResults) -> StudyResults:
     """The same study with trials of other ids, as a part whose numerics changed has, under the same arm keys."""
-    plan = json.loads(json.dumps(study.plan))
+    plan = json.loads(json.dumps(study.plan.content()))
     records = {}
     for arm in plan["arms"]:
         mine = study.trials[study.trials["arm"] == arm["name"]].set_index("seed")
@@ -75,7 +76,7 @@ def test_the_same_results_are_identical() -> None:
 def test_a_trial_that_studies_share_is_counted_once() -> None:
     """As in the report: what lies in the run directory, not how often studies name it."""
     one = made()
-    two = made(one.plan | {"name": "again@digits", "study": "again"})
+    two = made(one.plan.model_copy(update={"name": "again@digits", "study": "again"}))
     side = compare([one, two], [one]).a
     assert (side.planned, side.over) == (20, 20)
 
@@ -251,8 +252,7 @@ def test_a_row_without_a_verdict_says_why() -> None:
     loss = synthetic.position(metric="test_loss", claims=[])
     few = made(none=[0.90, None, None, None, None])
     renamed = other_code(made())
-    for arm in renamed.plan["arms"]:
-        arm["key"] = f"f{arm['key'][1:]}"
+    renamed = replace(renamed, plan=synthetic.with_arms(renamed.plan, lambda arm: {"key": f"f{arm.key[1:]}"}))
     data = synthetic.position()
     for arm in data["arms"]:
         arm["config"]["data"], arm["key"] = "cifar10", f"c{arm['key'][1:]}"

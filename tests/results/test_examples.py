@@ -15,7 +15,7 @@ def test_the_example_holds_the_studies_of_make_demo() -> None:
     """Every planned trial is finished, in a file of a few hundred KB."""
     makefile = (FILE.parents[1] / "Makefile").read_text()
     assert f"STUDIES := {' '.join(STUDIES)}\n" in makefile
-    found = {study.plan["study"]: study for study in load_studies(FILE, [])}
+    found = {study.plan.study: study for study in load_studies(FILE, [])}
     assert set(found) == set(STUDIES)
     assert {status for study in found.values() for status in study.trials["status"]} == {"finished"}
     assert FILE.stat().st_size < 500_000

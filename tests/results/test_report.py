@@ -124,11 +124,11 @@ def test_every_study_and_every_arm_is_there(complete: str) -> None:
     for study in five():
         plan = study.plan
         assert complete.count(f'id="{report.slug(study.name)}"') == 1
-        for text in (plan["question"], plan["source"], plan["description"], *plan["caveats"]):
+        for text in (plan.question, plan.source, plan.description, *plan.caveats):
             assert text in page.text
-        for arm in plan["arms"]:
-            assert any(row.startswith(arm["name"]) for row in page.rows), arm["name"]
-        assert f"ablate run {plan['study']} --recipe digits --seeds 5" in page.text
+        for arm in plan.arms:
+            assert any(row.startswith(arm.name) for row in page.rows), arm.name
+        assert f"ablate run {plan.study} --recipe digits --seeds 5" in page.text
     assert "worse than position=1d: position=none by" in page.text
     assert "not across the 5 studies" in page.text
     assert "Made 2026-01-02 03:04 UTC" in page.text
@@ -137,7 +137,8 @@ def test_every_study_and_every_arm_is_there(complete: str) -> None:
 
 def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
     """Beside the recipe's own description, of the stages too; a plan of before it was written down says nothing."""
-    stages = [{"name": "pretrain", "departures": {"objective": "masked-patch"}}, {"name": "plain"}]
+    named = [{"name": "pretrain", "departures": {"objective": "masked-patch"}}, {"name": "plain"}]
+    stages = [{"stage": one["name"], "config": {}, "trials": [], **one} for one in named]
     plan = synthetic.position(departures={"optimizer": "sgd", "steps": 500}, stages=stages)
     said = "the baseline has optimizer sgd, steps 500; the stage pretrain has objective masked-patch."
     found = synthetic.results(plan)
@@ -180,7 +181,7 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "runs", other)
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)
-    study = next(one for one in studies if one.plan["study"] == plan["study"])
+    study = next(one for one in studies if one.plan.study == plan["study"])
     said = f"; before it {report.duration_text(taken)} in 5 trials that they start from"
     assert said in report.cost_text(study, Counter(study.columns["id"]))
     assert len(report.trial_seconds([study])) == 25

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kinds = ["1d", *(f"a-position-with-a-very-long-name-{i}" for i in range(8))]
     many = synthetic.make_plan("position-zoo", {"position": kinds}, {"position": "1d"})
     holed = synthetic.with_holes()
-    holed.plan["name"] = "position-embedding@holed"
+    holed = replace(holed, plan=holed.plan.model_copy(update={"name": "position-embedding@holed"}))
     path = tmp_path_factory.mktemp("page") / "report.html"
     studies = [synthetic.results(plan) for plan in (synthetic.position(), synthetic.pooling(), many)]
     path.write_text(report.render([*studies, holed], datetime(2026, 1, 2, tzinfo=UTC)), encoding="utf-8")

@@ -9,6 +9,7 @@ import synthetic
 from in_process import called
 
 from ablations.reporting import live_curves
+from results.store.schemas import Plan
 from results.trackers.runs import tracked
 
 
@@ -61,8 +62,9 @@ def test_wandb_writes_offline_runs(tmp_path: Path) -> None:
 def test_curves_are_mirrored_while_trials_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Before the block ends, and at its end; without a folder nothing is written."""
     pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
-    plan = synthetic.position(seeds=2)
-    synthetic.write(tmp_path / "runs", plan)
+    made = synthetic.position(seeds=2)
+    synthetic.write(tmp_path / "runs", made)
+    plan = Plan.model_validate(made)
     monkeypatch.setattr(live_curves, "EVERY_SECONDS", 0.01)
     with live_curves.mirroring([plan], tmp_path / "runs", None):
         pass

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_study import PROFILE, RECIPE, SUBMIT, Ablate, logs, results, run_here
@@ -14,6 +13,7 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.store import lease
+from results.store.schemas import Plan
 from slurm.devcluster import Cluster, until
 
 STUDY = """
@@ -71,6 +71,6 @@ def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: 
     assert not any(store.trial(runs, job.id).attempts() for job in jobs if jobs[0].id in job.parents)
 
 
-def planned(folder: Path) -> dict[str, Any]:
+def planned(folder: Path) -> Plan:
     design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
     return planning.build(design, [0, 1])

@@ -1,17 +1,17 @@
 """`ablate demo`: the first two minutes."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablations.cli import options
 from ablations.cli.arguments import Asked, prepared
 from ablations.cli.directories import found_at, make_place
 from ablations.cli.running import ensure_trainable, finish, train_here
+from results.store.schemas import Plan
 
 if TYPE_CHECKING:
     from ablations.execution.launch import Place
     from ablations.planning.jobs import Job
 
-Json = dict[str, Any]
 STUDY, RECIPE, SEEDS = "demo", "digits", 3
 
 
@@ -41,7 +41,7 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
     print(shown(plan, place, found_at(runs)))
 
 
-def announcement(plan: Json, todo: "list[Job]", place: "Place", workers: int | None) -> str:
+def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | None) -> str:
     """What is about to happen, with what, how long it takes, and what it leaves."""
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
@@ -54,8 +54,8 @@ def announcement(plan: Json, todo: "list[Job]", place: "Place", workers: int | N
     takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
     return "\n".join(
         [
-            plan["question"],
-            f"  trains     {len(left)} of {len(todo)} trials: {len(plan['arms'])} arms x {len(plan['seeds'])} seeds",
+            plan.question,
+            f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds",
             f"  takes      {takes}, {places} trials at a time",
             f"  installed  {installed.told()}",
             f"  writes     {place.runs}, a few MB; downloads nothing",
@@ -64,7 +64,7 @@ def announcement(plan: Json, todo: "list[Job]", place: "Place", workers: int | N
     )
 
 
-def shown(plan: Json, place: "Place", where: str) -> str:
+def shown(plan: Plan, place: "Place", where: str) -> str:
     """The table, where the figure and the report are, and what to do next."""
     from ablations.reporting.publish import publish
     from results import report, store

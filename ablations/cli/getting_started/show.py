@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +12,12 @@ from ablations.cli.arguments import RECIPE, names_at
 from ablations.cli.directories import source_path
 from ablations.cli.shell import complete
 from ablations.study.naming import stem
+from results.store.schemas import Settings
 from results.units import unit
 
 if TYPE_CHECKING:
     from ablations.study.study import Axis, Recipe, Study
 
-Json = dict[str, Any]
 COST = "# Expected cost:"
 
 
@@ -94,7 +94,7 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
     return ", ".join(map(str, known)) or f"recipe {recipe.name} has no such axis"
 
 
-def assigned(settings: Json) -> str:
+def assigned(settings: Settings) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 from ablations.cli import guards
 from ablations.cli.directories import make_place
@@ -12,11 +11,11 @@ from ablations.study import init_recipe
 from ablations.study.init_recipe import Choice
 from ablations.study.init_survey import Survey
 from results import store
+from results.store.schemas import Settings
 from vitcore.analysis.cost import measure as model_cost
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
-Json = dict[str, Any]
 SHORTER = 4  # the grid is trained for this part of the recipe's steps
 LEAST_STEPS = 100
 
@@ -44,7 +43,7 @@ def measure(found: Survey, device: str, runs: Path | None, workers: int | None) 
     }
 
 
-def grid(settings: Json) -> list[Job]:
+def grid(settings: Settings) -> list[Job]:
     """Three rates, a half-decade apart, by two widths."""
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
     rates = init_recipe.rates(settings["lr"])[1:4]
@@ -61,7 +60,7 @@ def grid_job(config: Config) -> Job:
 def accuracy(runs: Path, job: Job) -> float:
     """Of the validation images; 0 of a trial that diverged."""
     result = store.trial(runs, job.id).state().result
-    return float(result["metrics"].get("val_accuracy") or 0.0) if result else 0.0
+    return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 
 
 def at_edge(value: float, tried: list[float]) -> str:

@@ -31,6 +31,8 @@ def keys(record: type[BaseModel]) -> Iterator[Key]:
     """Those of a record in the order of its class. Raises ValueError for one that nothing explains."""
     meanings = documented(record)
     for name, field in record.model_fields.items():
+        if field.exclude:  # not in the file
+            continue
         if name not in meanings:
             raise ValueError(f"{record.__module__}.{record.__qualname__}.{name}: no `#:` comment says what it means")
         required = field.is_required()

@@ -49,7 +49,7 @@ def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -
         line_entries(lines, ax)
     else:
         series_entries(lines, ax)
-        if study.plan["curves"]:
+        if study.plan.curves:
             dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
     legend_above(ax, "")
     notes = [*said, lines_note(lines), *unevaluated_note(lines, history)]
@@ -60,7 +60,7 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
     """Warn where step times differ by more than MAX_SPEED_RATIO between trials of equal FLOPs."""
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
-    planned = {arm["name"]: (arm["flops"], arm["config"].get("batch")) for arm in study.plan["arms"]}
+    planned = {arm.name: (arm.flops, arm.config.get("batch")) for arm in study.plan.arms}
     ranges = pace.groupby([str(planned[arm]) for arm in pace.index.get_level_values("arm")]).agg(["min", "max"])
     ratio = ranges["max"] / ranges["min"]
     if ratio.empty or ratio.max() <= MAX_SPEED_RATIO:
@@ -81,24 +81,24 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
         named = [f"{row.line}, {point_name(row, study)}" for row in rows_of(rows)]
-        at = " and ".join(map(axis_name, study.plan["tune"]))
+        at = " and ".join(map(axis_name, study.plan.tune))
         other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
         return (
             rows.assign(dash=[dashes[arm] for arm in rows["arm"]], line=named),
             [f"Over training each is at the {at} that most of its seeds choose in validation{other}."],
         )
     table, swept = series_styles(frame), sorted(set(frame["at"]))
-    if not study.plan["curves"]:
+    if not study.plan.curves:
         return frame.assign(dash=[table[name].dash for name in frame["series"]]), []
     return frame.assign(dash=[DASHES[swept.index(at) % len(DASHES)] for at in frame["at"]]), []
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     """Map the arms at tuned values to dashes: own values and the baseline's. Empty while none can be chosen."""
-    entries, own = {entry["name"]: entry for entry in study.plan.get("tuned", [])}, tuning.usual_points(study)
-    elsewhere = [(entry, own[entry["baseline"]]) for entry in entries.values() if entry["baseline"] in own]
-    dashes = {entry["points"][point]: DASHED for entry, point in elsewhere}
-    return dashes | {entries[name]["points"][point]: "-" for name, point in own.items()}
+    entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
+    elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
+    dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
+    return dashes | {entries[name].points[point]: "-" for name, point in own.items()}
 
 
 def point_name(row: Any, study: StudyResults) -> str:
@@ -205,7 +205,7 @@ def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 def training_metric(study: StudyResults) -> str:
     """Return the evaluated metric closest to the study's; the training loss without validation."""
     name = {"test_loss": "val_loss", "val_loss": "val_loss", "train_loss": "train_loss"}.get(
-        study.plan["metric"], "val_accuracy"
+        study.plan.metric, "val_accuracy"
     )
     validated = study.history.empty or study.history[name].notna().any()
     return name if validated else "train_loss"

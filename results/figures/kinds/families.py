@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.flops import flops_unit
-from results.figures.frame import Plan, arms_frame, minus_text, one_series_per_arm, seeds_frame
+from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
 from results.figures.lines import (
     SeriesStyle,
     compute_axis,
@@ -23,6 +23,7 @@ from results.figures.theme import current
 from results.records import Table
 from results.statistics import power_law
 from results.statistics.power_law import MIN_SIZES, Fits
+from results.store.schemas import Arm
 from results.study_results import StudyResults
 from results.units import is_accuracy, unit
 
@@ -59,8 +60,8 @@ def with_enough_seeds(fit: Fits | None) -> Fits | None:
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Build rows of `arms_frame` with the family as `series` and training FLOPs as `flops`."""
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
-    planned = {arm["name"]: arm for arm in study.plan["arms"]}
-    family = [planned[arm].get("model_family") or "" for arm in frame["arm"]]
+    planned = {arm.name: arm for arm in study.plan.arms}
+    family = [planned[arm].model_family or "" for arm in frame["arm"]]
     label = [current().label(name) for name in family]
     return frame.assign(
         series=np.where(family, family, frame["series"]),
@@ -69,10 +70,9 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     )
 
 
-def training_flops(arm: Plan) -> float:
+def training_flops(arm: Arm) -> float:
     """Return training FLOPs: 6 x multiply-adds of a forward pass x images."""
-    known = arm.get("train_flops")  # plans written before the field existed have none
-    return float(known or 3 * arm["flops"] * arm["config"]["steps"] * arm["config"]["batch"])
+    return float(arm.train_flops or 3 * (arm.flops or 0) * arm.config["steps"] * arm.config["batch"])
 
 
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> power_law.Points:

@@ -70,7 +70,7 @@ def has_curves(study: StudyResults) -> bool:
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
     """Compare arms at their own tuned value; [] for a study that tunes nothing."""
-    tuned = {entry["name"]: entry["change"] for entry in study.plan.get("tuned", [])}
+    tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [
         f"{series_label(tuned[row.arm])} {signed_text(row.delta * measure.scale)}{measure.of_difference}, "
@@ -78,4 +78,4 @@ def tuned_note(study: StudyResults, table: Table) -> list[str]:
         for row in table.rows
         if row.arm in tuned and row.delta is not None
     ]
-    return [f"Each at its own {' and '.join(map(axis_name, study.plan['tune']))}: {'; '.join(found)}."] if found else []
+    return [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(found)}."] if found else []

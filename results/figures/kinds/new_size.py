@@ -44,8 +44,8 @@ def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
     """Map each test size to its metric; the training size has the result's own, unless it has an eval."""
-    base, kind = base_metric(study.plan["metric"]), kind_of(study)
-    names = [study.plan["metric"], *(f"{base}@{name.partition('@')[2]}" for name in study.plan.get("evals", []))]
+    base, kind = base_metric(study.plan.metric), kind_of(study)
+    names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = {name: evals.tested(name) for name in names if evals.of_metric(name).startswith("test@")}
     sized = {float(size): name for name, (own, size) in tested.items() if own == kind}
     return dict(sorted(({training_size(study): base} | sized).items()))
@@ -53,7 +53,7 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
 
 def kind_of(study: StudyResults) -> str:
     """Tell what the study's metric varies: "" the size of test images, "patch" that of their patches."""
-    metric = study.plan["metric"]
+    metric = study.plan.metric
     return evals.tested(metric)[0] if evals.of_metric(metric).startswith("test@") else ""
 
 
@@ -64,8 +64,8 @@ def base_metric(metric: str) -> str:
 
 def training_size(study: StudyResults) -> float:
     """Return the size of images, or of patches, in pixels at which the baseline is trained."""
-    planned = {arm["name"]: arm for arm in study.plan["arms"]}
-    return float(planned[study.plan["baseline"]]["config"][SETTING[kind_of(study)]])
+    planned = {arm.name: arm for arm in study.plan.arms}
+    return float(planned[study.plan.baseline].config[SETTING[kind_of(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -75,7 +75,7 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
     """
     here = table if metric == table.metric else table_without_verdicts(study, metric)
     frame, points = arms_frame(study, here), seeds_frame(study, metric)
-    single = len(study.plan["factors"]) == 1 and not study.plan["curves"]
+    single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]
     frame = frame.assign(
         series=frame["arm"], line=lines, x=size, tick="", at=size, arm=names_at_size(frame["arm"], size)
@@ -91,7 +91,9 @@ def names_at_size(arms: pd.Series, size: float) -> list[str]:
 def table_without_verdicts(study: StudyResults, metric: str) -> Table:
     """Build the table of another metric without verdicts, as the family covers only the study's own."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
-    other = table_of(replace(study, plan=study.plan | {"metric": metric, "claims": []}, columns=columns))
+    other = table_of(
+        replace(study, plan=study.plan.model_copy(update={"metric": metric, "claims": []}), columns=columns)
+    )
     return replace(other, rows=[replace(row, verdict=None) for row in other.rows])
 
 

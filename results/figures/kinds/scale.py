@@ -46,9 +46,9 @@ def few_shot_study(study: StudyResults, metric: str) -> StudyResults | None:
 
     Without such a plan, only arms shared with another study would have values.
     """
-    owed = metric != FEW_SHOT and "fewshot" in study.plan.get("evals", [])
+    owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
     known = owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
-    return replace(study, plan=study.plan | {"metric": FEW_SHOT, "claims": []}) if known else None
+    return replace(study, plan=study.plan.model_copy(update={"metric": FEW_SHOT, "claims": []})) if known else None
 
 
 def without_verdicts(table: Table) -> Table:

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.frame import Plan, arm_change, arms_frame, given_name, seeds_frame
+from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
 from results.figures.lines import (
     axis_name,
     compute_axis,
@@ -19,6 +19,7 @@ from results.figures.lines import (
 from results.figures.page import legend_above
 from results.figures.theme import current
 from results.records import Table
+from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
@@ -46,20 +47,20 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     at: compute relative to the baseline. aside: offset in points that keeps marks from covering each other.
     """
     frame, plan = arms_frame(study, table), study.plan
-    planned = {arm["name"]: arm for arm in plan["arms"]}
+    planned = {arm.name: arm for arm in plan.arms}
     ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
-    base = frame["arm"].map(lambda arm: planned[planned[arm]["baseline"]]["flops"])
+    base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
     frame = frame.assign(series=ways, line=[dimension_label(name) for name in ways], at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2))
 
 
-def scaled_dimension(arm: Plan, plan: Plan) -> str:
+def scaled_dimension(arm: Arm, plan: Plan) -> str:
     """Return the factor in which an arm differs from the baseline, or its family, or ALL for several."""
-    if arm["name"] == arm["baseline"]:
+    if arm.name == arm.baseline:
         return BASE
     keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
-    return str(arm.get("model_family") or ALL) if len(keys) > 1 or given_name(arm, plan) else keys[0]
+    return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
 
 
 def dimension_label(name: str) -> str:

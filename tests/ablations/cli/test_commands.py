@@ -12,12 +12,14 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Literal
 
 import pytest
 from in_process import called
 from rich.console import Console
 
 from ablations.cli.arguments import counted
+from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.progress import Live
 from vitcore.config import Config
@@ -55,10 +57,11 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
 
 def test_no_line_is_wrapped_off_a_terminal() -> None:
     """A line a trial, whatever its length and what is in brackets."""
-    for event in ("failed", "finished"):
+    ends: tuple[Literal["failed", "finished"], ...] = ("failed", "finished")
+    for event in ends:
         file, cause = io.StringIO(), f"[red] {'a very long path/' * 20}"
         job = Job("", {"seed": 0}, "arm " * 30, "")
-        Live(Console(file=file), 1).over(job, event, {"cause": cause, "accuracy": 0.5})
+        Live(Console(file=file), 1).over(job, Ended(event, cause, 0.5))
         assert file.getvalue().count("\n") == 1
         assert (cause in file.getvalue()) == (event == "failed")
 

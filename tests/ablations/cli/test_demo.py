@@ -69,5 +69,5 @@ def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
     lines = [line for line in capture.get().splitlines() if asked[0].arm in line]
     result = store.trial(tmp_path, asked[0].id).state().result
     assert result is not None
-    assert f"{100 * result['metrics']['test_accuracy']:.2f}" in lines[0]
+    assert f"{100 * result.metrics['test_accuracy']:.2f}" in lines[0]
     assert "seed 9" in capture.get()

@@ -10,6 +10,7 @@ from pathlib import Path
 from photographs import photographs
 
 from results import report
+from results.store.schemas import Plan
 
 PLUGIN = """
 from vitcore.model.position import POSITION, Position
@@ -59,4 +60,5 @@ def test_the_command_of_a_report_runs_as_printed(tmp_path: Path) -> None:
 def test_a_plan_of_before_has_its_command_by_name() -> None:
     """Where it was not written down which files were asked for; values are spelt as YAML reads them."""
     plan = {"study": "pooling", "recipe": "digits", "seeds": [0, 1], "overrides": {"compile": True, "lr": 1e-3}}
-    assert report.rerun_command(plan) == "ablate run pooling compile=true lr=0.001 --recipe digits --seeds 2"
+    again = report.rerun_command(Plan.model_construct(**plan))
+    assert again == "ablate run pooling compile=true lr=0.001 --recipe digits --seeds 2"

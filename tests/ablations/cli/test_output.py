@@ -12,6 +12,7 @@ import pytest
 import synthetic
 from rich.text import Text
 
+from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.output import plain_output
@@ -81,7 +82,7 @@ def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch
         monkeypatch.setattr(sys, "stdout", stream)
         monkeypatch.setattr(sys, "stderr", stream)
         with plain_output(), Live(PlainConsole(stderr=True, width=80), 1) as display:
-            display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), "finished", {})
+            display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), Ended("finished"))
             print(HOSTILE)
         stream.flush()
         drawn = ""
@@ -137,7 +138,7 @@ def test_progress_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     console = PlainConsole(file=io.StringIO(), force_terminal=True, width=200)
     with Live(console, 1) as display:
         display.running(0, job, 1, None)
-        display.over(job, "failed", {"cause": HOSTILE})
+        display.over(job, Ended("failed", HOSTILE))
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
     assert "\u202e" not in said

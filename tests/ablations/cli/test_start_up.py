@@ -30,9 +30,10 @@ finally:
 """
 WORKER = """
 import json, sys
+from ablations.execution.messages import WorkerSettings, read_job
 from ablations.execution.worker import Worker
-worker = Worker(json.loads(sys.argv[1]), sys.stdout)
-worker.serve(json.loads(sys.argv[2]))
+worker = Worker(WorkerSettings(**json.loads(sys.argv[1])), sys.stdout)
+worker.serve(read_job(sys.argv[2]))
 print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 """
 

@@ -18,6 +18,7 @@ from ablations.execution.launch import Place
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
+from results.store.schemas import StepTime
 from slurm.profiles.profile import Profile
 from slurm.submission import intent, job
 
@@ -72,7 +73,7 @@ def test_what_jobs_and_probes_write_is_passed_over_or_named_in_one_line(runs: Pa
     """The rounds of last jobs, a node's checks and measured step times, each with every field missing or wrong."""
     (campaign,) = campaigns.campaigns(runs)
     device = Device(False, "cpu")
-    step_times.write(runs, device, {"0" * 12: {"seconds": 1.0, "steps": 50}})
+    step_times.write(runs, device, {"0" * 12: StepTime(seconds=1.0, steps=50)})
     (times,) = runs.glob("probes/*.json")
     (campaign.folder / "looks.jsonl").write_text('{"arrays": 1, "progress": [0, 0, 0]}\n')
     (campaign.folder / "probe.json").write_text('{"found": {"gpu": ""}}')

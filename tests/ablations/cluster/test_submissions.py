@@ -22,6 +22,7 @@ from ablations.reporting import log_tails, publish, status
 from ablations.reporting.status_view import render
 from results import store
 from results.store import lease, planned
+from results.store.schemas import Plan
 from slurm.profiles.profile import Profile
 from slurm.queries.ask import Unreachable
 from slurm.submission import arrays as submission
@@ -137,7 +138,7 @@ def refusing(name: str, opened: Callable[..., int]) -> Callable[..., int]:
 
 def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its code would run as this user: the same submission is made anew, and that one is continued."""
-    plans = [plan for plan in store.plans(runs) if plan["name"] == POSITION]
+    plans = [plan for plan in store.plans(runs) if plan.name == POSITION]
     monkeypatch.setattr(submit, "reconcile", lambda campaign: campaign.folder)
     theirs = submitted(runs, POSITION)
     assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) == theirs.folder
@@ -256,11 +257,11 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     campaign = submitted(runs, POSITION)
     for number in range(1, 7):
         array = handed_over(campaign, campaign.jobs()[0].id, number=number)
-        assert status.status(synthetic.position(), runs, status.SlurmState())["given_up"] == ""
+        assert status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState()).given_up == ""
         assert no_progress.is_stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
     no_progress.give_up(campaign)
-    view = status.status(synthetic.position(), runs, status.SlurmState())
+    view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
     assert status.is_settled([view])
     said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
     assert f"stopped   {said}" in render([view]).plain
@@ -340,21 +341,21 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
     """Trials that are over are not all: the last job writes tables and report after them, where there is one."""
     synthetic.write(runs, synthetic.position())
     seen = status.SlurmState(plans={POSITION}, lasts={POSITION} if last_job else ())
-    view = status.status(synthetic.position(), runs, seen)
-    assert view["tables"] == answer
+    view = status.status(Plan.model_validate(synthetic.position()), runs, seen)
+    assert view.tables == answer
     assert status.is_settled([view]) is not last_job
     assert f"tables    {answer}" in render([view]).plain
     publish.publish_all(runs, [POSITION])
-    view = status.status(synthetic.position(), runs, seen)
-    assert view["tables"] == "written"
+    view = status.status(Plan.model_validate(synthetic.position()), runs, seen)
+    assert view.tables == "written"
     assert status.is_settled([view])
 
 
 def test_tables_of_a_study_that_was_not_submitted_are_not_awaited(runs: Path) -> None:
     """`run` writes them itself."""
     synthetic.write(runs, synthetic.position())
-    view = status.status(synthetic.position(), runs, status.SlurmState())
-    assert view["tables"] == ""
+    view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
+    assert view.tables == ""
     assert status.is_settled([view])
 
 
@@ -363,7 +364,7 @@ def test_tables_of_a_study_that_was_not_submitted_are_not_awaited(runs: Path) ->
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
     """A second one must be named in full."""
-    one, other = ({"study": "s", "name": f"s@r+{mark}"} for mark in ("aa", "bb"))
+    one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
     assert planned.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
     with pytest.raises(ValueError, match="no study 's@r'"):
         planned.select([one, other], ["s@r"], Path("runs"))
@@ -385,7 +386,7 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
     old = trial.attempts()[0]
     if spared == "another host":
         (old / lease.RELEASED).unlink()
-        store.write_json(old / lease.NAME, lease.holder() | {"host": "elsewhere"})
+        store.write_json(old / lease.NAME, lease.holder().content() | {"host": "elsewhere"})
         os.utime(old / lease.NAME, (0, 0))
     elif spared:
         store.write_json(old / store.RETRIED, {})

@@ -39,7 +39,9 @@ def end(
     if how == "killed":
         (attempt.path / lease.RELEASED).rename(attempt.path / lease.NAME)
         held = {"host": "gone", "boot": "b", "pid": 1, "started": "1"}
-        store.write_json(attempt.path / lease.NAME, {**lease.holder(), "started": "0"} | ({} if how else held))
+        store.write_json(
+            attempt.path / lease.NAME, {**lease.holder().content(), "started": "0"} | ({} if how else held)
+        )
 
 
 def chances(trial: store.Trial, code: str = CODE) -> str:

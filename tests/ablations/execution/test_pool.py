@@ -10,6 +10,7 @@ from outcomes import Quiet
 
 from ablations.execution import launch, machine, runner, slots
 from ablations.execution.launch import Place
+from ablations.execution.messages import Ended, Event, Ready
 from ablations.execution.slots import Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
@@ -106,9 +107,9 @@ def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 4)
     assert made.at_work() == [None, None]
-    made.handle(made.slots[1], {"event": "ready"})
+    made.handle(made.slots[1], Ready())
     assert made.at_work() == [None, first]
-    made.handle(made.slots[0], {"event": "ready"})
+    made.handle(made.slots[0], Ready())
     assert made.at_work() == [second, first]
 
 
@@ -117,9 +118,9 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 1)
     made.dispatch()
-    made.handle(made.slots[0], {"event": "ready"})
+    made.handle(made.slots[0], Ready())
     assert made.at_work() == [first]
-    made.handle(made.slots[0], {"event": "stopped"})
+    made.handle(made.slots[0], Ended("stopped"))
     assert made.at_work() == [second]
     assert list(made.waiting) == [first]
 
@@ -135,15 +136,15 @@ def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(runner, "trial_outcome", outcome)
     made = pool(tmp_path, some, 1)
     made.dispatch()
-    made.handle(made.slots[0], {"event": "ready"})
+    made.handle(made.slots[0], Ready())
     assert made.at_work() == [second]
     assert made.tally.done == [first.id]
 
 
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
     """What a worker finds out in each trial is one line of the run; what was asked for is none."""
-    events: list[Json] = []
-    worker = SimpleNamespace(emit=lambda event, **content: events.append({"event": event, **content}))
+    events: list[Event] = []
+    worker = SimpleNamespace(emit=events.append)
     for facts in (
         {"cuda_graph": "the whole step", "compile_seconds": 31.0},
         {"cuda_graph": "none: cuda_graph=off"},

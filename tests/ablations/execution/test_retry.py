@@ -13,6 +13,7 @@ from ablations.reporting import status as statuses
 from ablations.reporting.status_view import render
 from results import store
 from results.store import evals, lease
+from results.store.schemas import Plan
 
 ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
 
@@ -116,7 +117,7 @@ def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: 
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     """Each cause with its own command."""
-    text = render([statuses.status(synthetic.position(), runs, statuses.SlurmState({}))]).plain
+    text = render([statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))]).plain
     plan = "position-embedding@digits"
     for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
         lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]

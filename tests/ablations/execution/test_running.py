@@ -23,7 +23,8 @@ from outcomes import Quiet, outcomes
 
 from ablations.cli.running import failures
 from ablations.execution import heartbeat, machine, runner
-from ablations.execution.launch import Place
+from ablations.execution.launch import Place, worker_settings
+from ablations.execution.messages import Ended, read_event
 from ablations.execution.slots import Slot
 from ablations.execution.worker import Worker
 from ablations.planning import plan as planning
@@ -34,6 +35,7 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.store import lease
+from results.store.schemas import Arm, Plan, PlannedTrial
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -45,7 +47,7 @@ seeds: 2
 STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
 
 
-def plan(folder: Path, steps: int = 40, study: str = STUDY) -> dict[str, Any]:
+def plan(folder: Path, steps: int = 40, study: str = STUDY) -> Plan:
     (folder / "s.yaml").write_text(study)
     (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
     design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
@@ -105,7 +107,7 @@ def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
                 time.sleep(choose.uniform(0, 0.5))
                 holder = lease.read(store.Trial(file.parents[3]).attempts()[-1])
                 if holder and lease.known(holder):
-                    os.kill(holder["pid"], signal.SIGKILL)
+                    os.kill(holder.pid, signal.SIGKILL)
                     kills += 1
 
     killer = threading.Thread(target=kill)
@@ -125,9 +127,10 @@ def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
 def test_failures_are_told_with_their_cause_and_what_runs_them_again() -> None:
     """A few by their ids; many by their studies, those alone that have some, with the cause of most."""
 
-    def plan(study: str, ids: str) -> dict[str, Any]:
-        arm = {"name": "a", "config": {}, "trials": [{"id": one, "seed": 0} for one in ids]}
-        return {"study": study, "name": f"{study}@digits+54cd58", "seeds": [0], "arms": [arm]}
+    def plan(study: str, ids: str) -> Plan:
+        trials = [PlannedTrial.model_construct(id=one, seed=0) for one in ids]
+        arm = Arm.model_construct(name="a", config={}, trials=trials)
+        return Plan.model_construct(study=study, name=f"{study}@digits+54cd58", seeds=[0], arms=[arm])
 
     plans = [plan("one", "abcd"), plan("other", "xyz")]
     few = {"a": "OSError: no", "b": "OSError: no"}
@@ -178,7 +181,7 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     failed = next(iter(tally.failed))
     failure = store.trial(place.runs, failed).failure()
     assert failure is not None
-    assert "Traceback" in failure["traceback"]
+    assert "Traceback" in failure.traceback
     again = runner.run(jobs, place, Quiet())
     assert again.failed == tally.failed
     assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
@@ -339,11 +342,10 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
         raise PermissionError(13, "Permission denied", "attempts")
 
     monkeypatch.setattr(store.Trial, "claim", refuse)
-    order = {"runs": str(tmp_path), "data_dir": None, "checkpoints": None, "keep_weights": "all", "gpu": False}
     channel = io.StringIO()
-    Worker({**order, "plugins": []}, channel).serve({"id": "0" * 12, "evals": [], "config": {}})
-    event = {"event": "interrupted", "cause": "[Errno 13] Permission denied: 'attempts'"}
-    assert [json.loads(line) for line in channel.getvalue().splitlines()] == [event]
+    Worker(worker_settings(Place(tmp_path, None), on_cpu=True), channel).serve(Job("0" * 12, {}, "a", "s"))
+    ended = Ended("interrupted", "attempts: Permission denied")
+    assert [read_event(line) for line in channel.getvalue().splitlines()] == [ended]
 
 
 def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> None:
@@ -357,7 +359,7 @@ def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> No
     assert len(store.trial(tmp_path, job.id).attempts()) == 1
 
 
-def bad_plan(folder: Path) -> dict[str, Any]:
+def bad_plan(folder: Path) -> Plan:
     """A plan with the bad arm, which goes wrong only off the meta device."""
     return plan(folder, study=BAD_STUDY)
 
@@ -437,8 +439,8 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
         os.kill(pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "SILENT_SECONDS", heartbeat.BEAT_SECONDS + 1)
         time.sleep(1)
-        arms = status.status(design, runs, status.SlurmState())["arms"]
-        shown.append([cause["cause"] for arm in arms for cause in arm["causes"]])
+        arms = status.status(design, runs, status.SlurmState()).arms
+        shown.append([cause.cause for arm in arms for cause in arm.causes])
         shown.append([f"stopped (pid {pid} on {socket.gethostname()})"])
         while lease.started(pid):
             time.sleep(0.05)

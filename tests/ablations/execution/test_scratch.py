@@ -14,6 +14,7 @@ from ablations.planning.jobs import Job
 from ablations.study import settings
 from results import store
 from results.store import lease
+from results.store.schemas import Plan
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -115,7 +116,7 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     assert store.read_json(state.attempt / "env.json")["resumed_from"]["attempt"] == "0001"
     assert not (state.attempt / "weights.safetensors").exists()
     assert state.result is not None
-    assert len(state.result["weights_sha256"]) == 64
+    assert len(state.result.weights_sha256) == 64
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -128,4 +129,4 @@ def test_weights_are_kept_of_whom_they_should(
     """A baseline of any study counts."""
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
-    assert [cleaning.keeps_weights(keep, key, [plan]) for key in ids] == [baseline, other]
+    assert [cleaning.keeps_weights(keep, key, [Plan.model_validate(plan)]) for key in ids] == [baseline, other]

@@ -37,7 +37,7 @@ def tables(runs: Path) -> object:
 
 def weights(runs: Path) -> dict[str, str]:
     states = {path.name: store.Trial(path).state() for path in (runs / "trials").iterdir()}
-    return {name: state.result["weights_sha256"] for name, state in states.items() if state.result}
+    return {name: state.result.weights_sha256 for name, state in states.items() if state.result}
 
 
 @pytest.mark.slow

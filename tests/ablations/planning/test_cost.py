@@ -11,15 +11,16 @@ from in_process import called
 
 from ablations.planning import estimate, overview, past_trials, resolution, step_times
 from ablations.planning import plan as planning
-from ablations.planning.jobs import BASE, digest, jobs
+from ablations.planning.jobs import digest, jobs
 from ablations.planning.jobs import read as read_plan
 from ablations.planning.jobs import write as write_plan
-from ablations.planning.step_times import Device
+from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
 from results import store
 from results.statistics import inference, power
 from results.store.lease import Watch
+from results.store.schemas import Arm, Expected, Plan
 
 RECIPE = """
     description: A test.
@@ -35,41 +36,41 @@ STATED = """
 """
 STUDY = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}}"
 CORE, GPU = Device(gpu=False, name="A core"), Device(gpu=True, name="a100")
-Json = dict[str, Any]
+
 Ablate = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Callable[..., Json]:
+def plan(tmp_path: Path) -> Callable[..., Plan]:
     """The plan of the study on a recipe of this text, written to the run directory `tmp_path`."""
 
-    def make(recipe: str = RECIPE, study: str = STUDY, **overrides: Any) -> Json:
+    def make(recipe: str = RECIPE, study: str = STUDY, **overrides: Any) -> Plan:
         (tmp_path / "r.yaml").write_text(dedent(recipe))
         (tmp_path / "s.yaml").write_text(dedent(study))
         design = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), overrides)
         made = planning.build(design, [0, 1, 2])
-        write_plan(tmp_path, made | {BASE: digest(read_plan(tmp_path, design.name))})
+        write_plan(tmp_path, made.model_copy(update={"extends": digest(read_plan(tmp_path, design.name))}))
         return made
 
     return make
 
 
-def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Json]) -> None:
+def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Plan]) -> None:
     """Another length, another figure; how trials run does not matter; settings that nobody stated have none."""
     two = "{how: cited, source: a, mean: 0.9}, {how: cited, source: b, mean: 0.95, settings: {steps: 400}}"
     for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
-        assert [one["mean"] for one in plan(RECIPE + f"    expected: [{two}]", **overrides)["expected"]] == means
+        assert [one.mean for one in plan(RECIPE + f"    expected: [{two}]", **overrides).expected] == means
 
 
 def test_what_others_reached_is_not_expected() -> None:
     """Their models and lengths are others; a figure that was measured with the recipe is its own."""
     cited = {"metric": "test_accuracy", "mean": 0.9101, "n": None, "how": "cited", "source": "a paper"}
-    assert overview.expected_text(cited) == "others reached 91.01% test accuracy, cited: a paper"
+    assert overview.expected_text(Expected(**cited)) == "others reached 91.01% test accuracy, cited: a paper"
     measured = cited | {"how": "measured", "source": "by hand", "n": 5}
-    assert overview.expected_text(measured) == "expects 91.01% test accuracy (n = 5), measured: by hand"
+    assert overview.expected_text(Expected(**measured)) == "expects 91.01% test accuracy (n = 5), measured: by hand"
 
 
-def test_a_cost_that_was_derived_says_so(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_a_cost_that_was_derived_says_so(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """From what another recipe takes: neither measured nor somebody's word."""
     cost = "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}"
     made = plan(RECIPE + cost)
@@ -78,11 +79,11 @@ def test_a_cost_that_was_derived_says_so(plan: Callable[..., Json], tmp_path: Pa
 
 
 def finish(
-    runs: Path, arm: Json, seed: int, seconds: float, accuracy: float = 0.5, val_accuracy: float = 0.5, **env: Any
+    runs: Path, arm: Arm, seed: int, seconds: float, accuracy: float = 0.5, val_accuracy: float = 0.5, **env: Any
 ) -> None:
     """The trial is finished, by an attempt with this env.json."""
-    trial = store.trial(runs, arm["trials"][seed]["id"])
-    trial.create({"config": arm["config"] | {"seed": seed}})
+    trial = store.trial(runs, arm.trials[seed].id)
+    trial.create({"config": arm.config | {"seed": seed}})
     attempt = trial.claim(Watch())
     assert attempt is not None
     with attempt:
@@ -91,52 +92,53 @@ def finish(
         attempt.publish({"status": "finished", "metrics": metrics, "train_seconds": seconds})
 
 
-def sources(plan: Json, runs: Path, device: Device) -> list[tuple[float, str]]:
-    return [(one.seconds, one.source) for _, one in estimate.estimate_arms(plan, runs, device, plan["arms"])]
+def sources(plan: Plan, runs: Path, device: Device) -> list[tuple[float, str]]:
+    return [(one.seconds, one.source) for _, one in estimate.estimate_arms(plan, runs, device, plan.arms)]
 
 
-def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """Training FLOPs, then the recipe in their proportion, then other arms' past trials, a probe, past trials."""
     made = plan()
-    flops = [arm["flops"] for arm in made["arms"]]
+    flops = [arm.flops for arm in made.arms]
     work = [3 * one * 200 * 16 for one in flops]
     assert sources(made, tmp_path, CORE) == [(one / estimate.CORE_FLOPS, "flops") for one in work]
     assert sources(made, tmp_path, GPU) == [(one / estimate.GPU_FLOPS, "flops") for one in work]
     made = plan(RECIPE + STATED)
     assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
     assert sources(made, tmp_path, GPU)[0][1] == "flops"
-    step_times.write(tmp_path, CORE, {step_times.key(made["arms"][1]["config"]): {"seconds": 0.01}})
+    step_times.write(tmp_path, CORE, {step_times.key(made.arms[1].config): StepTime(seconds=0.01)})
     assert sources(made, tmp_path, CORE)[1] == (2.0, "probe")
-    finish(tmp_path, made["arms"][1], 0, 3.0)
-    finish(tmp_path, made["arms"][1], 1, 5.0)
+    finish(tmp_path, made.arms[1], 0, 3.0)
+    finish(tmp_path, made.arms[1], 1, 5.0)
     assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
     assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
-    step_times.write(tmp_path, CORE, {step_times.key(made["arms"][0]["config"]): {"seconds": 0.02}})
+    step_times.write(tmp_path, CORE, {step_times.key(made.arms[0].config): StepTime(seconds=0.02)})
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
 
 
-def test_other_arms_count_that_ran_alike(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_other_arms_count_that_ran_alike(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """By the median a FLOP, of any study on the recipe; with other threads, on another device or recipe they do not."""
     made = plan(RECIPE + STATED)
     for seed, seconds in enumerate((3.0, 4.0, 11.0)):
-        finish(tmp_path, made["arms"][1], seed, seconds)
+        finish(tmp_path, made.arms[1], seed, seconds)
     recipe = read_recipe(str(tmp_path / "r.yaml"))
     (tmp_path / "wide.yaml").write_text("{question: 'Which?', baseline: {width: 32}, factors: {width: [64]}}")
     wide = read_study(str(tmp_path / "wide.yaml"))
     other = planning.build(Design(wide, recipe, {}), [0])
-    expected = [(pytest.approx(4 * arm["flops"] / made["arms"][1]["flops"]), "others") for arm in other["arms"]]
+    expected = [(pytest.approx(4 * arm.flops / made.arms[1].flops), "others") for arm in other.arms]
     assert sources(other, tmp_path, CORE) == expected
     assert "past trials of other arms on this device for 2 arms" in estimate.sources_text({"others": 2})
     assert [source for _, source in sources(other, tmp_path, GPU)] == ["flops", "flops"]
-    assert [source for _, source in sources(other | {"recipe": "another"}, tmp_path, CORE)] == ["recipe", "recipe"]
+    elsewhere = other.model_copy(update={"recipe": "another"})
+    assert [source for _, source in sources(elsewhere, tmp_path, CORE)] == ["recipe", "recipe"]
     threads = planning.build(Design(wide, recipe, {"threads": 4}), [0])
     assert [source for _, source in sources(threads, tmp_path, CORE)] == ["recipe", "recipe"]
 
 
-def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """A GPU's trials say nothing of a core, one GPU's nothing of another, four threads nothing of one."""
     made = plan()
-    arm = made["arms"][0]
+    arm = made.arms[0]
     finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
     finish(tmp_path, arm, 1, 8.0, device="A core", accelerator="cpu", threads=4)
     finish(tmp_path, arm, 2, 30.0, device="A core", accelerator="cpu")
@@ -146,78 +148,78 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Json], 
     assert list(past_trials.seconds(arm, tmp_path, CORE)) == [30.0]
 
 
-def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Json]) -> None:
+def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Plan]) -> None:
     """Another learning rate or number of steps is the same step; another patch, batch or device is not."""
-    config = plan()["arms"][0]["config"]
+    config = plan().arms[0].config
     assert step_times.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(config)
     others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
     assert len({step_times.key(one) for one in [config, *others]}) == 5
 
 
-def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """The cost of a set of trials is the sum over it, each once, in hours."""
     made = plan(RECIPE + STATED)
     wanted = {job.id for job in jobs([made])}
     seconds = 3 * sum(one for one, _ in sources(made, tmp_path, CORE))
-    twice = estimate.cost([made, made | {"name": "other"}], tmp_path, CORE, wanted)
+    twice = estimate.cost([made, made.model_copy(update={"name": "other"})], tmp_path, CORE, wanted)
     assert twice.hours == pytest.approx(seconds / 3600)
     assert twice.sources == {"recipe": 2}
     assert estimate.cost([made], tmp_path, CORE, set()).hours == 0
 
 
-def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """By hand: differences 1, 2, 3 points have a deviation of 1 point with 2 degrees of freedom."""
     unknown = resolution.resolution(plan(), tmp_path)
-    assert (unknown["spread"], unknown["difference"], unknown["seeds_for"]) == (None, None, {})
+    assert (unknown.spread, unknown.difference, unknown.seeds_for) == (None, None, {})
     made = plan(RECIPE + STATED)
     stated = resolution.resolution(made, tmp_path)
-    assert (stated["spread"]["sd"], stated["spread"]["freedom"]) == (0.01, 30)
-    assert stated["spread"]["source"] == "the recipe (measured: by hand)"
+    assert (stated.spread.sd, stated.spread.freedom) == (0.01, 30)
+    assert stated.spread.source == "the recipe (measured: by hand)"
     for seed, difference in enumerate((0.01, 0.02, 0.03)):
-        finish(tmp_path, made["arms"][1], seed, 1.0, 0.5)
-        finish(tmp_path, made["arms"][0], seed, 1.0, 0.5 + difference)
+        finish(tmp_path, made.arms[1], seed, 1.0, 0.5)
+        finish(tmp_path, made.arms[0], seed, 1.0, 0.5 + difference)
     own = resolution.resolution(made, tmp_path)
-    assert (own["spread"]["sd"], own["spread"]["freedom"]) == (pytest.approx(0.01), 2)
-    assert own["spread"]["source"] == "the differences of this study so far"
+    assert (own.spread.sd, own.spread.freedom) == (pytest.approx(0.01), 2)
+    assert own.spread.source == "the differences of this study so far"
     bound = inference.sd_bound(0.01, 2)
-    assert own["difference"] == pytest.approx(inference.resolvable_difference(3, bound))
-    assert own["seeds_for"] == {
+    assert own.difference == pytest.approx(inference.resolvable_difference(3, bound))
+    assert own.seeds_for == {
         "0.01": power.seeds_to_resolve(0.01, bound), "0.005": power.seeds_to_resolve(0.005, bound)
     }  # fmt: skip
 
 
-def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """Both arms do best at the middle rate, where their differences are 1, 2 and 3 points; elsewhere they are wild."""
     study = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
     made = plan(RECIPE + STATED, study)
-    assert resolution.resolution(made, tmp_path)["spread"]["freedom"] == 30  # nothing has finished: the recipe's
-    for arm in made["arms"]:
-        middle, ours = "lr=0.002" in arm["name"], arm["name"] != arm["baseline"]
+    assert resolution.resolution(made, tmp_path).spread.freedom == 30  # nothing has finished: the recipe's
+    for arm in made.arms:
+        middle, ours = "lr=0.002" in arm.name, arm.name != arm.baseline
         for seed, difference in enumerate((0.01, 0.02, 0.03)):
             accuracy = 0.5 + ours * difference if middle else 0.1 * (1 + seed + ours * seed)
             finish(tmp_path, arm, seed, 1.0, accuracy, val_accuracy=0.9 if middle else 0.2)
-    own = resolution.resolution(made, tmp_path)["spread"]
-    assert (own["sd"], own["freedom"]) == (pytest.approx(0.01), 2)
-    assert own["source"] == "the differences of this study so far"
+    own = resolution.resolution(made, tmp_path).spread
+    assert (own.sd, own.freedom) == (pytest.approx(0.01), 2)
+    assert own.source == "the differences of this study so far"
 
 
-def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Json], tmp_path: Path) -> None:
+def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan], tmp_path: Path) -> None:
     """5 points are, with a spread of 1 and three seeds; half a point is not, and the seeds it takes are told."""
     near = resolution.resolution(plan(RECIPE.replace("0.03", "0.05") + STATED), tmp_path)
-    assert near["margin_reachable"]
+    assert near.margin_reachable
     far = resolution.resolution(plan(RECIPE.replace("0.03", "0.005") + STATED), tmp_path)
-    assert not far["margin_reachable"]
-    assert far["margin_seeds"] > 3
+    assert not far.margin_reachable
+    assert far.margin_seeds > 3
     text = "\n".join(resolution.resolution_lines(far, "test_accuracy"))
-    assert f"cannot be reached with 3 seeds: it takes {far['margin_seeds']} seeds" in text
+    assert f"cannot be reached with 3 seeds: it takes {far.margin_seeds} seeds" in text
     assert "beyond 5 seeds every image is tested again" in text
 
 
-def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Json]) -> None:
+def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) -> None:
     """With other steps its spread and accuracy are another's; its time is reckoned by training FLOPs."""
     changed = plan(RECIPE + STATED, steps=400)
-    assert (changed["spread"], changed["expected"]) == (None, [])
-    assert changed["cost"]["cpu"]["seconds"] == 7
+    assert (changed.spread, changed.expected) == (None, [])
+    assert changed.cost.cpu.seconds == 7
 
 
 @pytest.fixture

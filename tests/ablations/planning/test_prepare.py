@@ -17,12 +17,12 @@ from ablations.execution import provenance
 from ablations.planning import jobs
 from ablations.planning import plan as planning
 from ablations.planning import prepare as preparing
-from ablations.planning.jobs import BASE
 from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
+from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.tables import layout, study_table
 from vitcore.data.imagefolder import describe_folder
@@ -63,7 +63,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Design]:
     """What plans are made of from now on, one after the other."""
     found, build = list[Design](), planning.build
 
-    def noted(design: Design, seeds: Sequence[int]) -> dict[str, Any]:
+    def noted(design: Design, seeds: Sequence[int]) -> Plan:
         found.append(design)
         return build(design, seeds)
 
@@ -71,9 +71,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Design]:
     return found
 
 
-def unbased(plan: dict[str, Any]) -> dict[str, Any]:
+def unbased(plan: Plan) -> Plan:
     """The plan as it is written."""
-    return {key: value for key, value in plan.items() if key != BASE}
+    return plan.model_copy(update={"extends": ""})
 
 
 def test_a_plan_that_follows_from_the_same_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_plan_that_follows_from_the_same_is_not_made_again(tmp_path: Path, mon
     runs = tmp_path / "runs"
     write_plan(runs, prepare(design(tmp_path), runs, 3, prune=True, code=CODE))
     known = {"made_from": preparing.made_from(design(tmp_path), range(3), CODE)}
-    anew = unbased(prepare(design(tmp_path), runs, 3) | known)
+    anew = unbased(prepare(design(tmp_path), runs, 3).model_copy(update=known))
     built = made(monkeypatch)
     assert unbased(prepare(design(tmp_path), runs, 3, code=CODE)) == anew
     write_plan(runs, prepare(design(tmp_path), runs, 3, prune=True, code=CODE))
@@ -170,12 +170,12 @@ def test_data_of_arms_that_nobody_asks_for_any_more_count_too(tmp_path: Path, mo
     write_plan(runs, prepare(design(tmp_path), runs, 1, code=CODE))
     built = made(monkeypatch)
     before = prepare(design(tmp_path), runs, 1, code=CODE)
-    assert (len(built), [arm["name"] for arm in before["arms"]][-1]) == (0, "photos")
+    assert (len(built), [arm.name for arm in before.arms][-1]) == (0, "photos")
     write_images(folder, 1)
     describe_folder.cache_clear()
     after = prepare(design(tmp_path), runs, 1, code=CODE)
     assert len(built) == 1
-    assert before["arms"][-1]["trials"] != after["arms"][-1]["trials"]
+    assert before.arms[-1].trials != after.arms[-1].trials
 
 
 def test_a_plan_with_plugins_is_always_made(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_the_same_plan_at_once_is_no_conflict(tmp_path: Path) -> None:
     first, second = (prepare(design(tmp_path), runs, None) for _ in range(2))
     jobs.write(runs, first)
     jobs.write(runs, second)
-    assert jobs.BASE not in store.read_json(runs / "studies" / "s@r" / "plan.json")
+    assert "extends" not in store.read_json(runs / "studies" / "s@r" / "plan.json")
 
 
 def test_a_command_prints_the_table_of_its_own_plan(

@@ -44,10 +44,10 @@ def test_equal_epochs_scale_with_the_batch(tmp_path: Path) -> None:
 def test_equal_flops_are_those_of_a_forward_pass_times_images(tmp_path: Path) -> None:
     """6 x multiply-adds x images, against the FLOPs that a plan counts (2 a multiply-add), within 2%."""
     plan = planning.build(design(tmp_path, with_budget(PATCHES, "flops"), LONG), [0])
-    spent = {a["name"]: 6 * (a["flops"] / 2) * a["config"]["steps"] * a["config"]["batch"] for a in plan["arms"]}
-    assert [arm["train_flops"] for arm in plan["arms"]] == pytest.approx(list(spent.values()))
+    spent = {a.name: 6 * (a.flops / 2) * a.config["steps"] * a.config["batch"] for a in plan.arms}
+    assert [arm.train_flops for arm in plan.arms] == pytest.approx(list(spent.values()))
     assert all(abs(value / spent["patch=4"] - 1) < 0.02 for value in spent.values())
-    assert plan["arms"][1]["config"]["steps"] == 400
+    assert plan.arms[1].config["steps"] == 400
 
 
 def test_a_budget_that_no_whole_number_of_steps_meets_is_refused(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_names_and_baselines_are_those_of_equal_steps(tmp_path: Path) -> None:
     plain, equal = (
         planning.build(design(tmp_path, s, LONG), [0]) for s in (FRACTIONS, with_budget(FRACTIONS, "epochs"))
     )
-    assert [arm["name"] for arm in plain["arms"]] == [arm["name"] for arm in equal["arms"]]
-    assert (plain["budget"], equal["budget"]) == ("steps", "epochs")
+    assert [arm.name for arm in plain.arms] == [arm.name for arm in equal.arms]
+    assert (plain.budget, equal.budget) == ("steps", "epochs")
 
 
 def test_the_budget_is_one_of_three(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """The confound guard: what moves with an arm is footnoted, what nobody declared is refused, known traps are seen."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
 import torch
 from designs import RECIPE, design
 from photographs import photographs
@@ -14,6 +16,8 @@ from ablations.planning.prepare import prepare
 from ablations.study import confounds
 from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
+from results import store
+from results.store.schemas import Plan
 from vitcore import ViT
 from vitcore.analysis.cost import initial_weights
 from vitcore.config import Config
@@ -41,7 +45,7 @@ VARIED = [
 
 def notes(folder: Path, study: str, recipe: str = RECIPE) -> dict[str, list[str]]:
     plan = planning.build(design(folder, study, recipe), [0])
-    return {arm["name"]: arm["notes"] for arm in plan["arms"]}
+    return {arm.name: arm.notes for arm in plan.arms}
 
 
 def share(config: Config, baseline: Config) -> float:
@@ -125,9 +129,9 @@ def test_enlarging_small_images_is_footnoted(tmp_path: Path) -> None:
     study = "{question: q, baseline: {position: 2d}, factors: {image_size: [8, 16]}, evals: [test@32]}"
     line = "images of {} px are enlarged from the 8 px that digits has"
     plan = planning.build(design(tmp_path, study), [0])
-    told = {arm["name"]: [note for note in arm["notes"] if "enlarged" in note] for arm in plan["arms"]}
+    told = {arm.name: [note for note in arm.notes if "enlarged" in note] for arm in plan.arms}
     assert told == {"image_size=8": [], "image_size=16": [line.format(16)]}
-    assert plan["caveats"] == [f"In evaluations, {line.format(32)}."]
+    assert plan.caveats == [f"In evaluations, {line.format(32)}."]
 
 
 def test_enlarging_the_images_of_a_folder_is_said(tmp_path: Path) -> None:
@@ -179,8 +183,8 @@ def test_an_old_arm_with_another_recipe_is_refused(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     study = "{question: q, baseline: {patch: 4}, factors: {patch: [2, 4, 8]}, curves: {data_fraction: axis}}"
     plan = prepare(design(tmp_path, study), runs, 1)
-    old = next(arm for arm in plan["arms"] if arm["name"] == "patch=8,data_fraction=0.1")
-    old["config"]["lr"] = 0.5
+    old = next(arm for arm in plan.arms if arm.name == "patch=8,data_fraction=0.1")
+    old.config["lr"] = 0.5
     write_plan(runs, plan)
     with pytest.raises(
         ValueError,
@@ -194,14 +198,12 @@ def test_arms_planned_before_declarations_were_written_are_judged_by_their_names
     """An assignment declares its keys; what a named arm declared was never written down."""
     runs = tmp_path / "runs"
     study = "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d, 2d]}, arms: {ours: {lr: 0.5}}}"
-    plan = prepare(design(tmp_path, study), runs, 1)
-    for arm in plan["arms"]:
-        del arm["declared"]
+    plan = synthetic.without(prepare(design(tmp_path, study), runs, 1), "declared")
     write_plan(runs, plan)
     one = "{question: q, baseline: {position: 1d}, factors: {position: [none]}}"
     grown = prepare(design(tmp_path, one), runs, 1)
-    assert [arm["name"] for arm in grown["arms"]] == ["position=1d", "position=none", "position=2d", "ours"]
-    plan["arms"][2]["config"]["weight_decay"] = 0.9
+    assert [arm.name for arm in grown.arms] == ["position=1d", "position=none", "position=2d", "ours"]
+    plan.arms[2].config["weight_decay"] = 0.9
     write_plan(tmp_path / "other", plan)
     with pytest.raises(ValueError, match=r"position=2d differs from position=1d in weight_decay, 0.9 against 0.05"):
         prepare(design(tmp_path, one), tmp_path / "other", 1)
@@ -209,10 +211,16 @@ def test_arms_planned_before_declarations_were_written_are_judged_by_their_names
 
 @pytest.mark.parametrize("study", packaged("studies"))
 def test_every_packaged_study_declares_what_it_changes(study: str) -> None:
-    """A difference that nobody declared would be an error here, as would an arm that cannot be."""
+    """A difference that nobody declared would be an error here, as would an arm that cannot be.
+
+    As plan.json it is read as it was made.
+    """
     plan = planning.build(Design(read_study(study), read_recipe("digits"), {}), [0])
-    assert {arm["baseline"] for arm in plan["arms"]} <= {arm["name"] for arm in plan["arms"]}
-    assert all(arm["params"] > 0 for arm in plan["arms"])
+    content = json.loads(json.dumps(store.plan_content(plan)))
+    assert Plan.model_validate(content) == plan
+    assert json.dumps(store.plan_content(Plan.model_validate(content))) == json.dumps(content)
+    assert {arm.baseline for arm in plan.arms} <= {arm.name for arm in plan.arms}
+    assert all(arm.params > 0 for arm in plan.arms)
 
 
 def test_what_a_setting_brings_along_is_declared_with_it(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_families_are_told_by_what_their_arms_are_made_of(tmp_path: Path) -> Non
         families: {ViT: {stem: patch}, hybrid: {stem: [conv, resnet-small]}, ResNet: {model: timm/*}}
     """
     plan = planning.build(design(tmp_path, study, WITH_ARMS), [0])
-    assert {arm["name"]: arm["model_family"] for arm in plan["arms"]} == {
+    assert {arm.name: arm.model_family for arm in plan.arms} == {
         "stem=patch": "ViT", "stem=conv": "hybrid", "half": "ViT", "resnet": "ResNet", "ours": "hybrid"
     }  # fmt: skip
 
@@ -148,7 +148,7 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
     recipe = RECIPE.replace("axes: {", "axes: {image_size: [8, 16, 32], ")
     study = "{question: q, baseline: {pool: gap}, factors: {pool: [gap]}, metric: test_loss@axis, evals: [test@axis]}"
     plan = planning.build(design(tmp_path, study, recipe), [0])
-    assert (plan["metric"], plan["evals"]) == ("test_loss@16", ["test@16", "test@32"])
+    assert (plan.metric, plan.evals) == ("test_loss@16", ["test@16", "test@32"])
     alone = recipe.replace("[8, 16, 32]", "[8]")
     with pytest.raises(ValueError, match="recipe 'r': axis image_size has only 8, which is trained at"):
         planning.build(design(tmp_path, study, alone), [0])
@@ -157,4 +157,4 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
 def test_a_claim_may_name_the_baseline_of_named_arms(tmp_path: Path) -> None:
     """Where no factor names it."""
     study = "{question: q, baseline: {pool: gap}, arms: {half: axis}, claims: [half < baseline]}"
-    assert planning.build(design(tmp_path, study, WITH_ARMS), [0])["baseline"] == "baseline"
+    assert planning.build(design(tmp_path, study, WITH_ARMS), [0]).baseline == "baseline"

@@ -66,7 +66,7 @@ def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch,
         assert count == 1
     file.write_text(edited)
     plan = build(Design(read_study("demo"), read_recipe("pets.yaml"), {}), [0])
-    assert plan["description"] == (
+    assert plan.description == (
         "pets: 24 images of 2 classes. A ViT of width 32 and depth 3 with patches of 2 pixels, seen at 16 x 16 pixels, "
         "400 steps of 8 images."
     )

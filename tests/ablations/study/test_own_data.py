@@ -1,7 +1,6 @@
 """Own data under a packaged recipe: what the recipe states of its data is said of no other."""
 
 import dataclasses
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,15 +44,15 @@ def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
     own = {"data": pets}
     baseline, overrides = ({"position": "1d"} | own, {}) if where == "study" else ({"position": "1d"}, own)
     plan = build(design(baseline, overrides), [0])
-    assert not OF_DIGITS.search(json.dumps(plan))
-    assert (plan["margin"], plan["spread"]) == (None, None)
-    assert (plan["caveats"], plan["expected"]) == ([], [])
-    assert all(arm["at_twice_the_steps"] is None for arm in plan["arms"])
-    assert plan["description"].startswith(
+    assert not OF_DIGITS.search(plan.model_dump_json())
+    assert (plan.margin, plan.spread) == (None, None)
+    assert (plan.caveats, plan.expected) == ([], [])
+    assert all(arm.at_twice_the_steps is None for arm in plan.arms)
+    assert plan.description.startswith(
         "pets: 24 images to train on and 6 to test on, 3 classes. A ViT of width 32 and depth 3"
     )
-    assert plan["split"] == {"kind": "official", "images": 6}
-    (note,) = plan["notes"]
+    assert (plan.split.kind, plan.split.images) == ("official", 6)
+    (note,) = plan.notes
     assert "margin of 3.00 points" in note
     assert "not for pets" in note
 
@@ -62,16 +61,16 @@ def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
 def test_a_recipe_speaks_of_its_own_data(overrides: dict[str, Any]) -> None:
     """Its words stand as long as its data do, also where the command line names the same."""
     recipe, plan = read_recipe("digits"), build(design({"position": "1d"}, overrides), [0])
-    assert plan["description"].startswith(recipe.description)
-    assert plan["caveats"] == recipe.caveats
-    assert (plan["margin"], plan["notes"]) == (recipe.margin, [])
-    assert plan["data"]["of_recipe"]
+    assert plan.description.startswith(recipe.description)
+    assert plan.caveats == recipe.caveats
+    assert (plan.margin, plan.notes) == (recipe.margin, [])
+    assert plan.data.of_recipe
 
 
 def test_a_margin_of_the_study_holds_on_any_data(pets: str) -> None:
     """It is the reader's own statement, and no note says that one is missing."""
     plan = build(design({"position": "1d"}, {"data": pets}, margin=0.02), [0])
-    assert (plan["margin"], plan["notes"]) == (0.02, [])
+    assert (plan.margin, plan.notes) == (0.02, [])
 
 
 def test_other_data_to_pretrain_on_are_other_data() -> None:
@@ -92,12 +91,12 @@ def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
 def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     """Answer, caption, figure and report name the data set, its size and classes; none speaks of the recipe's."""
     plan = build(design({"position": "1d"}, {"data": pets, "steps": 20}), range(3))
-    study = synthetic.results(
-        plan, synthetic.from_accuracies(plan, {arm["name"]: [0.5, 0.6, 0.7] for arm in plan["arms"]})
-    )
+    study = synthetic.results(plan, synthetic.from_accuracies(plan, {arm.name: [0.5, 0.6, 0.7] for arm in plan.arms}))
     table = study_table.table(study)
     assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds an arm")
-    of_their_recipe = dataclasses.replace(table, recipe="small", data={**plan["data"], "of_recipe": True}, overrides={})
+    of_their_recipe = dataclasses.replace(
+        table, recipe="small", data=plan.data.model_copy(update={"of_recipe": True}), overrides={}
+    )
     assert sentences.answer(of_their_recipe).startswith("On pets (recipe small), n = 3")
     assert sentences.answer(dataclasses.replace(of_their_recipe, recipe="pets")).startswith("On pets, n = 3")
     assert "all on the same 6 test images" in layout.render(table, "md")

@@ -37,6 +37,8 @@ from results.figures import plots
 from results.load import load_studies
 from results.store import dependencies, lease
 from results.store.dependencies import BLOCKED, LOST, READY, WAITS
+from results.store.planned import trained
+from results.store.schemas import Plan, Result
 from results.tables import layout, study_table
 from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
@@ -68,7 +70,7 @@ def design(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object
     return Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), overrides)
 
 
-def plan(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> dict[str, Any]:
+def plan(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> Plan:
     return planning.build(design(folder, study, steps, **overrides), [0, 1])
 
 
@@ -82,8 +84,8 @@ def place(folder: Path) -> Place:
 def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
     """Two fractions are two pre-trainings a seed, whatever the number of arms that start from them."""
     made = plan(tmp_path)
-    assert [stage["name"] for stage in made["stages"]] == ["pretrain,data_fraction=0.1", "pretrain,data_fraction=1.0"]
-    assert [(arm["name"], arm["parent"]) for arm in made["arms"]] == [
+    assert [stage.name for stage in made.stages] == ["pretrain,data_fraction=0.1", "pretrain,data_fraction=1.0"]
+    assert [(arm.name, arm.parent) for arm in made.arms] == [
         (f"image_size={size},pretrain.data_fraction={part}", f"pretrain,data_fraction={part}")
         for size in (8, 16)
         for part in (0.1, 1.0)
@@ -91,12 +93,13 @@ def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
     jobs = jobs_of([made])
     assert len(jobs) == 2 * (2 + 4)
     view = overview.overview(made, tmp_path / "runs", [], Device(False))
-    assert view["trials"] == {"planned": 12, "finished": 0, "shared": 0, "todo": 12}
+    assert view.trials == overview.TrialCounts(planned=12, finished=0, shared=0, todo=12)
     again = plan(tmp_path, STUDY.replace("factors: {image_size: axis}", "factors: {lr: [0.01, 0.1]}"))
     there = overview.overview(again, tmp_path / "runs", [made], Device(False))
-    assert there["trials"]["shared"] == 4 + 4  # the pre-trainings, and the arms at the recipe's own rate
-    short = sum(len(stage["trials"]) for stage in made["stages"])
-    assert view["hours"] > overview.overview(made | {"stages": []}, tmp_path, [], Device(False))["hours"] > 0 < short
+    assert there.trials.shared == 4 + 4  # the pre-trainings, and the arms at the recipe's own rate
+    short = sum(len(stage.trials) for stage in made.stages)
+    alone = overview.overview(made.model_copy(update={"stages": []}), tmp_path, [], Device(False))
+    assert view.hours > alone.hours > 0 < short
 
 
 def test_a_plan_says_where_arms_and_stages_are_not_as_the_recipe(tmp_path: Path) -> None:
@@ -106,8 +109,8 @@ def test_a_plan_says_where_arms_and_stages_are_not_as_the_recipe(tmp_path: Path)
         STUDY.replace("pretrain: {}", "pretrain: {steps: 7}").replace("curves: {pretrain.data_fraction: axis}", ""),
     )
     fine = {"data_fraction": 0.1, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.0, "init_from": "pretrain"}
-    assert made["departures"] == fine
-    assert [stage["departures"] for stage in made["stages"]] == [{"steps": 7, "label_smoothing": 0.1}]
+    assert made.departures == fine
+    assert [stage.departures for stage in made.stages] == [{"steps": 7, "label_smoothing": 0.1}]
 
 
 TAUGHT = """
@@ -123,23 +126,23 @@ arms:
 def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Path) -> None:
     """The recipe's settings and its own, none of its students'; students have the recipe's, not `finetune`'s."""
     made = plan(tmp_path, TAUGHT)
-    (large,) = made["stages"]
-    own = large["config"]
-    assert (large["name"], own["width"], own["steps"], own["pool"]) == ("large", 24, 6, "gap")
-    baseline, hard, token = made["arms"]
-    assert [arm["parent"] for arm in made["arms"]] == ["", "large", "large"]
-    assert (hard["config"]["optimizer"], hard["config"]["width"]) == ("adamw", 16)
-    assert (baseline["config"]["teacher"], "teacher" in hard["config"]) == ("none", False)
-    assert token["params"] - hard["params"] == 16 + 16 + (16 + 1) * 10 + 16  # two tokens, a row, a head
+    (large,) = made.stages
+    own = large.config
+    assert (large.name, own["width"], own["steps"], own["pool"]) == ("large", 24, 6, "gap")
+    baseline, hard, token = made.arms
+    assert [arm.parent for arm in made.arms] == ["", "large", "large"]
+    assert (hard.config["optimizer"], hard.config["width"]) == ("adamw", 16)
+    assert (baseline.config["teacher"], "teacher" in hard.config) == ("none", False)
+    assert token.params - hard.params == 16 + 16 + (16 + 1) * 10 + 16  # two tokens, a row, a head
     for job in (job for job in jobs_of([made]) if job.arm in ("hard", "token")):
         teacher = Config(**{**own, "seed": job.config["seed"]})
         assert (list(job.parents), job.config["teacher"]) == ([trial_id(teacher)], trial_id(teacher))
         assert trial_id(Config(**job.config)) == job.id
-    assert hard["notes"][-1] == "learns from large: 6 steps of 16 images of digits at 8 px"
+    assert hard.notes[-1] == "learns from large: 6 steps of 16 images of digits at 8 px"
     grown = planning.grown(made, planning.build(design(tmp_path, TAUGHT.replace("  hard:", "  harder:")), [0, 1, 2]))
-    left = next(arm for arm in grown["arms"] if arm["name"] == "hard")
-    assert left["trials"] == next(arm for arm in grown["arms"] if arm["name"] == "harder")["trials"]
-    assert len(left["trials"]) == 3
+    left = next(arm for arm in grown.arms if arm.name == "hard")
+    assert left.trials == next(arm for arm in grown.arms if arm.name == "harder").trials
+    assert len(left.trials) == 3
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def test_students_learn_from_their_seeds_teacher(tmp_path: Path, monkeypatch: py
     words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), *runs]
     code, _, errors = called(monkeypatch, "run", *words, "--seeds", "1")
     assert code == 0, errors
-    made = store.read_json(tmp_path / "runs/studies/s@r/plan.json")
+    made = store.read_plan(tmp_path / "runs/studies/s@r/plan.json")
     jobs = {job.arm: job for job in jobs_of([made])}
     assert all(store.trial(tmp_path / "runs", job.id).state().status == "finished" for job in jobs.values())
     alone = {key: value for key, value in jobs["token"].config.items() if key not in ("seed", "options")}
@@ -324,7 +327,7 @@ def test_stages_start_from_stages(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said_before_anything_trains(tmp_path: Path, old: str, new: str, said: str) -> None:
     """A misspelt stage or setting, and a stage whose weights do not fit, by name."""
     if said == "nothing":  # other data, of as many channels, are a stage like any other
-        assert plan(tmp_path, STUDY.replace(old, new))["stages"][0]["config"]["data"] == "mnist"
+        assert plan(tmp_path, STUDY.replace(old, new)).stages[0].config["data"] == "mnist"
         return
     with pytest.raises(ValueError, match=said):
         plan(tmp_path, STUDY.replace(old, new))
@@ -333,9 +336,9 @@ def test_what_cannot_be_is_said_before_anything_trains(tmp_path: Path, old: str,
 def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Path) -> None:
     """The confound guard looks at stages as at arms; an arm of another stage says what that is."""
     made = plan(tmp_path)
-    made["stages"][1]["config"]["steps"] = 5
-    made["arms"][2]["parent"] = "pretrain,data_fraction=1.0"  # against its baseline's 0.1
-    made["arms"][2]["declared"] = ["image_size", "pretrain.data_fraction"]
+    made.stages[1].config["steps"] = 5
+    moved = {"parent": "pretrain,data_fraction=1.0", "declared": ["image_size", "pretrain.data_fraction"]}
+    made.arms[2] = made.arms[2].model_copy(update=moved)  # against its baseline's 0.1
     from ablations.study.confounds import refuse_undeclared
 
     with pytest.raises(ValueError, match=r"differs from pretrain,data_fraction=0\.1 in steps, 5 against 4"):
@@ -343,7 +346,7 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
     study = (
         "{question: q, stages: {pretrain: {}}, baseline: {lr: 0.01}, factors: {init_from: [none, {stage: pretrain}]}}"
     )
-    notes = {arm["name"]: arm["notes"] for arm in plan(tmp_path, study)["arms"]}
+    notes = {arm.name: arm.notes for arm in plan(tmp_path, study).arms}
     assert notes["init_from=pretrain"] == [
         "starts from pretrain: 4 steps of 16 images of digits at 8 px; it saw labels of more images of the same task "
         "(data_fraction 1, the arm itself 0.1), which the difference measures too"
@@ -356,8 +359,8 @@ def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
     write_plan(runs, prepare(design(tmp_path), runs, 1))
     fewer = design(tmp_path, STUDY.replace("pretrain.data_fraction: axis", "pretrain.data_fraction: [1.0]"))
     grown = prepare(fewer, runs, 2)
-    assert len(grown["arms"]) == 4
-    assert {stage["name"]: len(stage["trials"]) for stage in grown["stages"]} == {
+    assert len(grown.arms) == 4
+    assert {stage.name: len(stage.trials) for stage in grown.stages} == {
         "pretrain,data_fraction=1.0": 2,
         "pretrain,data_fraction=0.1": 2,
     }
@@ -380,21 +383,21 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
         study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
     )
     grown = prepare(design(tmp_path, edited), runs, 2)
-    arms = {one["name"]: one for one in grown["arms"]}
-    stages = {one["name"]: one for one in grown["stages"]}
-    assert arms["fast"]["trials"][0] == before["fast"]["trials"][0]
-    assert stages[arms["fast"]["parent"]]["config"]["steps"] == 4
-    assert arms["fast"]["parent"].startswith("pretrain#")
-    assert arms["faster"]["parent"] == arms["init_from=pretrain"]["parent"] == "pretrain"
-    assert stages["pretrain"]["config"]["steps"] == 5
-    assert arms["init_from=pretrain"]["trials"][0] != before["init_from=pretrain"]["trials"][0]
+    arms = {one.name: one for one in grown.arms}
+    stages = {one.name: one for one in grown.stages}
+    assert arms["fast"].trials[0] == before["fast"]["trials"][0]
+    assert stages[arms["fast"].parent].config["steps"] == 4
+    assert arms["fast"].parent.startswith("pretrain#")
+    assert arms["faster"].parent == arms["init_from=pretrain"].parent == "pretrain"
+    assert stages["pretrain"].config["steps"] == 5
+    assert arms["init_from=pretrain"].trials[0] != before["init_from=pretrain"]["trials"][0]
     for job in jobs_of([grown]):
         assert trial_id(Config(**job.config)) == job.id
     write_plan(runs, grown)
     back = prepare(design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
-    assert {one["parent"] for one in back["arms"] if one["name"] in ("fast", "third")} == {"pretrain"}
-    assert {stage["name"].partition("#")[0] for stage in back["stages"]} == {"pretrain"}
-    assert len(back["stages"]) == 2  # that of today is the first one again, and faster's
+    assert {one.parent for one in back.arms if one.name in ("fast", "third")} == {"pretrain"}
+    assert {stage.name.partition("#")[0] for stage in back.stages} == {"pretrain"}
+    assert len(back.stages) == 2  # that of today is the first one again, and faster's
 
 
 def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> None:
@@ -404,8 +407,8 @@ def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> N
     write_plan(runs, prepare(design(tmp_path, one), runs, 1))
     other = one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")
     grown = prepare(design(tmp_path, other), runs, 1)
-    assert [stage["name"] for stage in grown["stages"]] == ["pretrain", "pretrain,lr=0.001"]
-    assert {arm["name"]: arm["parent"] for arm in grown["arms"]}["fast"] == "pretrain"
+    assert [stage.name for stage in grown.stages] == ["pretrain", "pretrain,lr=0.001"]
+    assert {arm.name: arm.parent for arm in grown.arms}["fast"] == "pretrain"
 
 
 def test_edited_stage_of_the_baseline_is_named(tmp_path: Path) -> None:
@@ -466,10 +469,10 @@ def test_disk_counts_the_weights_that_stay(
     made = plan(tmp_path)
     asked: list[object] = []
     monkeypatch.setattr(cleaning, "stage_trials", lambda plans, of=cleaning.stage_trials: asked.append(0) or of(plans))
-    ids = {trial["id"] for kind in ("stages", "arms") for entry in made[kind] for trial in entry["trials"]}
-    found = overview.peak_disk(made, ids, 12, keep, 1)["weights"]
-    stages, arms = (sum(4 * e["params"] * len(e["trials"]) for e in made[kind]) for kind in ("stages", "arms"))
-    baselines = sum(4 * arm["params"] * 2 for arm in made["arms"] if arm["name"] == arm["baseline"])
+    ids = {key for entry in trained(made) for key in entry.ids.values()}
+    found = overview.peak_disk(made, ids, 12, keep, 1).weights
+    stages, arms = (sum(4 * e.params * len(e.trials) for e in part) for part in (made.stages, made.arms))
+    baselines = sum(4 * arm.params * 2 for arm in made.arms if arm.name == arm.baseline)
     assert found == stages + {"all": arms, "baseline": baselines, "none": 0}[keep]
     assert len(asked) == 1
 
@@ -487,7 +490,7 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
     usual = plan(tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}"))
     assert "predicted" not in layout.render(study_table.table(replace(found, plan=usual)), "md")
     both = plan(tmp_path, study.replace("lr: [2e-3, 1e-3]", "objective: [masked-patch, classification]"))
-    assert "its metrics are those of objective=classification, the baseline's masked-patch" in both["arms"][1]["notes"]
+    assert "its metrics are those of objective=classification, the baseline's masked-patch" in both.arms[1].notes
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -499,17 +502,17 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
     words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(tmp_path / "runs")]
     code, _, errors = called(monkeypatch, "run", *words, "--keep-weights", "none", "--jobs", "2")
     assert code == 0, errors
-    made = store.read_json(tmp_path / "runs/studies/s@r/plan.json")
+    made = store.read_plan(tmp_path / "runs/studies/s@r/plan.json")
     for job in jobs_of([made]):
         state = store.trial(tmp_path / "runs", job.id).state()
         assert state.status == "finished"
         assert state.weights.exists() == (not job.parents)
     table = json.loads(called(monkeypatch, "table", "s@r", "--runs", str(tmp_path / "runs"), "--json", "--strict")[1])
-    assert [row["arm"] for row in table["rows"]] == [arm["name"] for arm in made["arms"]]
+    assert [row["arm"] for row in table["rows"]] == [arm.name for arm in made.arms]
     waste = cleaning.find_waste(tmp_path / "runs", [made], "none")
     assert not [one for one in waste if one.path.name == "weights.safetensors"]
     view = status.status(made, tmp_path / "runs", status.SlurmState())
-    assert (view["planned"], view["finished"]) == (12, 12)
+    assert (view.planned, view.counts["finished"]) == (12, 12)
     shown = status_view.render([view]).plain
     assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
 
@@ -528,7 +531,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
                 trial = store.Trial(file.parents[3])
                 holder = lease.read(trial.attempts()[-1])
                 if trial.id not in killed and holder and lease.known(holder):
-                    os.kill(holder["pid"], signal.SIGKILL)
+                    os.kill(holder.pid, signal.SIGKILL)
                     killed.add(trial.id)
 
     killer = threading.Thread(target=kill)
@@ -570,7 +573,7 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
     assert (row.n, row.missing, row.failed) == (1, 1, 0)
     assert f"seed 0 missing: {why}" in row.notes
     view = status.status(made, tmp_path / "runs", status.SlurmState())
-    assert (view["failed"], view["blocked"], view["finished"]) == (1, 2, 9)
+    assert (view.counts["failed"], view.counts["blocked"], view.counts["finished"]) == (1, 2, 9)
     assert status.is_settled([view])
     assert f"2 trials: {why}" in status_view.render([view]).plain
 
@@ -598,7 +601,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     where = ["--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
     words = [str(tmp_path / "s.yaml"), *where, "--seeds", "1"]
     assert called(monkeypatch, "run", *words, "--arm", "image_size=8")[0] == 0
-    made = store.read_json(runs / "studies/s@r/plan.json")
+    made = store.read_plan(runs / "studies/s@r/plan.json")
     parent, ended, child = jobs_of([made])
     before = store.trial(runs, parent.id).state().result
     forget_weights(runs, parent.id)
@@ -624,7 +627,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     assert (after.status, after.weights.exists()) == ("finished", True)
     assert before is not None
     assert after.result is not None
-    assert after.result["weights_sha256"] == before["weights_sha256"]
+    assert after.result.weights_sha256 == before.weights_sha256
     assert len(store.trial(runs, ended.id).attempts()) == 1
     forget_weights(runs, parent.id)  # nothing starts from there any more: nothing is to do
     assert called(monkeypatch, "retry", "s", *where)[1].startswith("none of 3 trials failed")
@@ -645,7 +648,7 @@ def test_run_alone_renews_lost_weights(tmp_path: Path, monkeypatch: pytest.Monke
     runs = tmp_path / "runs"
     words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs), "--seeds", "1"]
     assert called(monkeypatch, "run", *words, "--arm", "lr=0.01")[0] == 0
-    first, second, *_ = jobs_of([store.read_json(runs / "studies/s@r/plan.json")])
+    first, second, *_ = jobs_of([store.read_plan(runs / "studies/s@r/plan.json")])
     for job in (first, second):
         forget_weights(runs, job.id)
     code, _, errors = called(monkeypatch, "run", *words)
@@ -684,7 +687,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
     assert pool.next_job() == owing
     view = status.status(made, runs, status.SlurmState())
-    assert not [cause for arm in view["arms"] for cause in arm["causes"] if owing.id in cause["ids"]]
+    assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
     assert retry.lost_parents(runs, [parent, sibling]) == (
         {parent.id: "pretrain seed 0"} if parent_is == "lost" else {}
     )
@@ -791,13 +794,14 @@ def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypa
     for one in (first, second):
         forget_weights(runs, one["id"])
     assert trained(lr=0.03, init_from=second["id"])["attempt"] == third["attempt"]  # it is over: nothing is to do
-    assert store.trial(runs, first["id"]).state().result == {key: first[key] for key in first if key != "errors"}
+    published = {key: first[key] for key in first if key != "errors"}
+    assert store.trial(runs, first["id"]).state().result == Result.model_validate(published)
     fourth = trained(lr=0.04, init_from=second["id"])
     said = "to train again, as the weights that others start from are gone"
     assert f"{said}: trial {second['id']} seed 0, trial {first['id']} seed 0" in fourth["errors"]
     again = store.trial(runs, second["id"]).state().result
     assert again is not None
-    assert (again["weights_sha256"], again["attempt"] != second["attempt"]) == (second["weights_sha256"], True)
+    assert (again.weights_sha256, again.attempt != second["attempt"]) == (second["weights_sha256"], True)
     assert store.trial(runs, second["id"]).reopen(lease.Watch(), again)  # as where Ctrl-C came before its end
     trained(lr=0.05, init_from=second["id"])
     forget_weights(runs, second["id"])

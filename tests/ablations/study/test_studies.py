@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import synthetic
 from designs import RECIPE, STUDY, design, names, write
 from photographs import manifests
 
@@ -105,10 +106,10 @@ def test_claims_and_numbers_may_name_places_on_an_axis(tmp_path: Path) -> None:
           - patch=axis[3] ~ pool=gap
     """
     plan = planning.build(design(tmp_path, study), [0])
-    assert {arm["name"]: arm["published"] for arm in plan["arms"] if arm["published"]} == {
+    assert {arm.name: arm.published for arm in plan.arms if arm.published} == {
         "pool=cls,patch=4,lr=0.001": 0.5, "slow,lr=0.002": 0.7
     }  # fmt: skip
-    assert plan["claims"] == ["pool=gap,lr=0.001 < patch=2,lr=0.002", "patch=8 ~ pool=gap"]
+    assert plan.claims == ["pool=gap,lr=0.001 < patch=2,lr=0.002", "patch=8 ~ pool=gap"]
 
 
 def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
@@ -123,27 +124,27 @@ def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
     """plan.json holds arms, seeds, ids, sizes and footnotes."""
     made = design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}")
     plan = planning.build(made, [0, 1])
-    assert (plan["name"], plan["baseline"], plan["family"]) == ("s@r", "patch=4", 2)
-    assert [len(arm["trials"]) for arm in plan["arms"]] == [2, 2, 2]
-    smaller = plan["arms"][0]
-    assert smaller["tokens"] == 16
-    assert any(note.startswith("tokens 16 against 4") for note in smaller["notes"])
-    assert plan["arms"][1]["notes"] == []
+    assert (plan.name, plan.baseline, plan.family) == ("s@r", "patch=4", 2)
+    assert [len(arm.trials) for arm in plan.arms] == [2, 2, 2]
+    smaller = plan.arms[0]
+    assert smaller.tokens == 16
+    assert any(note.startswith("tokens 16 against 4") for note in smaller.notes)
+    assert plan.arms[1].notes == []
 
 
 def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> None:
     """By the study, its options, the command line; not what the recipe says too, nor what an arm changes."""
     study = "{question: q, baseline: {position: rope2d, position.base: 50, pool: gap}, factors: {pool: [cls, gap]}}"
     made = planning.build(design(tmp_path, study, steps=8), [0])
-    assert made["departures"] == {"position": "rope2d", "steps": 8, "position.base": 50}
-    assert planning.build(design(tmp_path), [0])["departures"] == {}
+    assert made.departures == {"position": "rope2d", "steps": 8, "position.base": 50}
+    assert planning.build(design(tmp_path), [0]).departures == {}
 
 
 def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
     """Within a study seed by seed; the baseline that two studies share is one job."""
     one = planning.build(design(tmp_path), [0, 1])
     two = planning.build(design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"), [0, 1])
-    jobs = jobs_of([one, two | {"name": "other"}])
+    jobs = jobs_of([one, two.model_copy(update={"name": "other"})])
     assert [(job.arm, job.config["seed"]) for job in jobs] == [
         ("position=none", 0), ("position=1d", 0), ("position=none", 1), ("position=1d", 1),
         ("patch=2", 0), ("patch=8", 0), ("patch=2", 1), ("patch=8", 1),
@@ -154,9 +155,7 @@ def test_a_job_knows_what_its_model_costs(tmp_path: Path) -> None:
     """As the plan measured it, so that no worker need; a plan of an earlier version may not say all of it."""
     made = planning.build(design(tmp_path), [0])
     assert all(job.cost == measure(Config(**job.config)) for job in jobs_of([made]))
-    for arm in made["arms"]:
-        del arm["tokens"]
-    assert all(job.cost is None for job in jobs_of([made]))
+    assert all(job.cost is None for job in jobs_of([synthetic.without(made, "tokens")]))
 
 
 def test_plans_only_grow(tmp_path: Path) -> None:
@@ -165,11 +164,11 @@ def test_plans_only_grow(tmp_path: Path) -> None:
     write_plan(runs, prepare(design(tmp_path), runs, 3))
     wider = STUDY.replace("[none, 1d]", "[1d, 2d]")
     grown = prepare(design(tmp_path, wider), runs, 2)
-    assert [arm["name"] for arm in grown["arms"]] == ["position=1d", "position=2d", "position=none"]
-    assert all(len(arm["trials"]) == 3 for arm in grown["arms"])
-    assert grown["family"] == 2
+    assert [arm.name for arm in grown.arms] == ["position=1d", "position=2d", "position=none"]
+    assert all(len(arm.trials) == 3 for arm in grown.arms)
+    assert grown.family == 2
     pruned = prepare(design(tmp_path, wider), runs, 2, prune=True)
-    assert [len(arm["trials"]) for arm in pruned["arms"]] == [2, 2]
+    assert [len(arm.trials) for arm in pruned.arms] == [2, 2]
     with pytest.raises(ValueError, match=r"planned with another baseline \(steps 4 -> 8\).*--prune"):
         prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 2)
     with pytest.raises(ValueError, match="planned with baseline position=1d, now it is position=none"):
@@ -179,12 +178,11 @@ def test_plans_only_grow(tmp_path: Path) -> None:
 def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
     """Its trials are named by the parts of today, and so is what they cost: a plugin may have changed meanwhile."""
     old = planning.build(design(tmp_path), [0])
-    first = {arm["name"]: arm["params"] for arm in old["arms"]}
-    for arm in old["arms"]:
-        arm["params"] = 1
+    first = {arm.name: arm.params for arm in old.arms}
+    old = synthetic.with_arms(old, lambda arm: {"params": 1})
     grown = planning.grown(old, planning.build(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), [0]))
-    kept = next(arm for arm in grown["arms"] if arm["name"] == "position=none")
-    assert kept["params"] == first["position=none"]
+    kept = next(arm for arm in grown.arms if arm.name == "position=none")
+    assert kept.params == first["position=none"]
 
 
 def test_pruning_forgets_no_look(tmp_path: Path) -> None:
@@ -192,14 +190,14 @@ def test_pruning_forgets_no_look(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     write_plan(runs, prepare(design(tmp_path), runs, 5))
     raised = prepare(design(tmp_path), runs, 10, prune=True)
-    assert raised["looks"] == [5, 10]
+    assert raised.looks == [5, 10]
     write_plan(runs, raised)
     cut = prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
-    assert (cut["seeds"], cut["looks"]) == ([0, 1, 2, 3, 4], [5, 10])
+    assert (cut.seeds, cut.looks) == ([0, 1, 2, 3, 4], [5, 10])
     write_plan(runs, cut)
-    assert prepare(design(tmp_path), runs, 20)["looks"] == [5, 10, 20]
+    assert prepare(design(tmp_path), runs, 20).looks == [5, 10, 20]
     anew = prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
-    assert anew["looks"] == [5]
+    assert anew.looks == [5]
 
 
 def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
@@ -211,16 +209,16 @@ def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_pa
 
     def stated(recipe: str, study: str = study, **overrides: object) -> dict[str, float]:
         plan = planning.build(design(tmp_path, study, recipe, **overrides), [0])
-        there = {arm["name"]: arm["at_twice_the_steps"] for arm in plan["arms"]}
-        assert all(one["origin"] == "measured: by hand, n = 5" for one in there.values() if one)
-        return {name: one["difference"] for name, one in there.items() if one}
+        there = {arm.name: arm.at_twice_the_steps for arm in plan.arms}
+        assert all(one.origin == "measured: by hand, n = 5" for one in there.values() if one)
+        return {name: one.difference for name, one in there.items() if one}
 
     assert stated(RECIPE + known) == stated(RECIPE + known, device="cpu") == {"patch=2": -0.01, "pool=cls": 0.02}
     assert stated(RECIPE) == stated(RECIPE + known, steps=8) == {}
     assert stated(RECIPE + known, study.replace("{patch: 4}", "{patch: 4, position: 2d}")) == {}
     assert stated(RECIPE + known, study[:-1] + ", budget: epochs}") == {}
     without, told = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, RECIPE + known))
-    assert [arm["trials"] for arm in without["arms"]] == [arm["trials"] for arm in told["arms"]]
+    assert [arm.trials for arm in without.arms] == [arm.trials for arm in told.arms]
 
 
 MISTAKES = [
@@ -305,7 +303,7 @@ def test_every_packaged_study_plans_whole_on_imagenet(study: str, packs: Path, m
     """With all that is measured of its models, which takes a second each; on digits test_confounds.py does so."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe("imagenet"), {})
-    assert [arm["name"] for arm in planning.build(made, [0])["arms"]] == names(made)
+    assert [arm.name for arm in planning.build(made, [0]).arms] == names(made)
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
@@ -371,4 +369,4 @@ def test_a_plan_has_the_claims_of_its_recipe(tmp_path: Path) -> None:
     """Others are about arms that it has not, and stay with the recipes that have them."""
     claims = "[patch=8 < patch=2, patch=2 < patch=1, patch=8 ~ patch=1]"
     study = f"{{question: q, baseline: {{}}, factors: {{patch: axis}}, claims: {claims}}}"
-    assert planning.build(design(tmp_path, study), [0])["claims"] == ["patch=8 < patch=2"]
+    assert planning.build(design(tmp_path, study), [0]).claims == ["patch=8 < patch=2"]

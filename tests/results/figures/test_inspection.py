@@ -203,7 +203,7 @@ def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate,
     before = (trial.path / "evals/inspect.json").read_bytes()
     content = json.loads(before)
     assert content["images"] == 9
-    assert content["weights_sha256"] == trial.result()["weights_sha256"]
+    assert content["weights_sha256"] == trial.result().weights_sha256
     with np.load(trial.path / "evals/inspect.npz", allow_pickle=False) as arrays:
         assert arrays["distance"].shape == (2, 2)
     code = (
@@ -276,7 +276,7 @@ def carried(tmp_path: Path) -> tuple[Path, list[str]]:
     ids = [synthetic.trial_id(plan, arm, 0) for arm in ("position=1d", "position=2d")]
     for one, case in zip(ids, ("digits", "as the paper's"), strict=True):
         trial = store.trial(runs, one)
-        evals.write(trial, "inspect", trial.result()["weights_sha256"], dict(CASES[case].facts), CASES[case].arrays)
+        evals.write(trial, "inspect", trial.result().weights_sha256, dict(CASES[case].facts), CASES[case].arrays)
     studies = load_studies(runs)
     export.write(studies, tmp_path / "all.parquet", load_inspections(runs, studies))
     shutil.rmtree(runs)
@@ -305,7 +305,7 @@ def test_a_study_means_the_first_seed_of_its_arms(
 ) -> None:
     """Those that match and that there is something to see of; Figure 10 of the arms of a study is one command."""
     file, ids = carried
-    name = load_studies(file)[0].plan["study"]
+    name = load_studies(file)[0].plan.study
     status, output, errors = ablate("inspect", name, "--runs", str(file), "--arm", arm, "--format", "svg", "--json")
     assert status == 0, errors
     found = json.loads(output)
@@ -326,7 +326,7 @@ def test_what_an_export_has_not_is_one_line(
     ablate: Ablate, carried: tuple[Path, list[str]], words: list[str], said: str
 ) -> None:
     """A trial or an arm that it does not carry, or another number of images."""
-    study = load_studies(carried[0])[0].plan["study"]
+    study = load_studies(carried[0])[0].plan.study
     status, _, errors = ablate("inspect", *(word.replace("STUDY", study) for word in words), "--runs", "all.parquet")
     assert status == 2
     assert said.replace("STUDY", study) in errors
@@ -427,7 +427,7 @@ def test_report_shows_the_arms_that_were_inspected(tmp_path: Path) -> None:
     first = synthetic.trial_id(plan, "position=1d", 0)
     trial = store.trial(runs, first)
     case = CASES["digits"]
-    evals.write(trial, "inspect", trial.result()["weights_sha256"], dict(case.facts), case.arrays)
+    evals.write(trial, "inspect", trial.result().weights_sha256, dict(case.facts), case.arrays)
     studies = load_studies(runs)
     found = load_inspections(runs, studies)
     assert list(found) == [first]

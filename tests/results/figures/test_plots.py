@@ -43,26 +43,24 @@ SEVERAL = {"patch": [1, 2, 4], "pool": ["cls", "gap"], "stem": ["patch", "conv",
 def incomplete(figure: str) -> StudyResults:
     """The last arm diverged at every seed, the first was never started, of the second two seeds failed."""
     plan = complete(figure).plan
-    first, second, *_, last = plan["arms"]
+    first, second, *_, last = plan.arms
     known = synthetic.simulate(plan)
-    holes = {trial["id"]: synthetic.hole("missing", "not started") for trial in first["trials"]}
-    holes |= {trial["id"]: synthetic.hole("failed", "ValueError: boom") for trial in second["trials"][:2]}
-    for trial in last["trials"]:
-        holes[trial["id"]] = synthetic.changed(known[trial["id"]], status="diverged", test_accuracy=np.nan)
+    holes = {trial.id: synthetic.hole("missing", "not started") for trial in first.trials}
+    holes |= {trial.id: synthetic.hole("failed", "ValueError: boom") for trial in second.trials[:2]}
+    for trial in last.trials:
+        holes[trial.id] = synthetic.changed(known[trial.id], status="diverged", test_accuracy=np.nan)
     return synthetic.results(plan, holes)
 
 
 def nothing_finished(figure: str) -> StudyResults:
     plan = complete(figure).plan
-    ids = [trial["id"] for arm in plan["arms"] for trial in arm["trials"]]
+    ids = [trial.id for arm in plan.arms for trial in arm.trials]
     return synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
 
 
 def one_seed(figure: str) -> StudyResults:
-    plan = complete(figure).plan
-    for arm in plan["arms"]:
-        arm["trials"] = arm["trials"][:1]
-    return synthetic.results(plan | {"seeds": [0]})
+    plan = synthetic.with_arms(complete(figure).plan, lambda arm: {"trials": arm.trials[:1]})
+    return synthetic.results(plan.model_copy(update={"seeds": [0]}))
 
 
 def one_arm(figure: str) -> StudyResults:
@@ -347,7 +345,7 @@ def test_the_verdict_stands_beside_the_interval() -> None:
 def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     """Diverged and missing arms are in the picture, and the lines under it count their trials."""
     study = incomplete(name)
-    first, second, *_, last = (arm["name"] for arm in study.plan["arms"])
+    first, second, *_, last = (arm.name for arm in study.plan.arms)
     written = "\n".join(texts(drawn(study)))
     flat = written.replace("\n", " ")
     assert "diverged" in written.partition("Filled")[0]
@@ -360,15 +358,16 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
 def test_crosses_of_nearly_equal_compute_stand_apart(name: str) -> None:
     """Otherwise what is written above them is one black bar."""
     study = nothing_finished(name)
-    for k, arm in enumerate(study.plan["arms"]):
-        arm["flops"] = int(1e6 * (1 + 0.001 * k + (k % 2)))
-        arm["train_flops"] = 1e5 * arm["flops"]
-    figure = drawn(study)
+    flops = {arm.name: int(1e6 * (1 + 0.001 * k + (k % 2))) for k, arm in enumerate(study.plan.arms)}
+    plan = synthetic.with_arms(
+        study.plan, lambda arm: {"flops": flops[arm.name], "train_flops": 100_000 * flops[arm.name]}
+    )
+    figure = drawn(replace(study, plan=plan))
     ends = [
         line.get_transform().transform(line.get_xydata()) for line in figure.axes[0].lines if line.get_marker() == "x"
     ]
     places = np.sort([end[0, 0] for end in ends])
-    assert len(places) == len(study.plan["arms"])
+    assert len(places) == len(study.plan.arms)
     assert np.diff(places).min() * 72 / figure.dpi > 7  # points of paper: the height of small letters
 
 
@@ -461,7 +460,7 @@ def test_one_seed_has_no_interval() -> None:
 def test_the_title_is_the_question_and_n_is_written() -> None:
     """A reader needs no caption to know what was asked and how many seeds answer."""
     written = [text.replace("\n", " ") for text in texts(drawn(complete("scale")))]
-    assert complete("scale").plan["question"] in written
+    assert complete("scale").plan.question in written
     assert any("mean and 95% CI over 5 seeds" in text for text in written)
 
 
@@ -489,7 +488,7 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
     training = drawn(study).axes[1]
     curves = [line for line in training.lines if len(line.get_xdata()) == synthetic.EVALUATIONS]
     assert len(curves) == len(training.collections) == 6
-    history = study.history[study.history["arm"] == study.plan["arms"][0]["name"]]
+    history = study.history[study.history["arm"] == study.plan.arms[0].name]
     by_step = 100 * history.pivot_table(index="step", columns="seed", values="val_accuracy")
     assert curves[0].get_ydata() == pytest.approx(by_step.mean(axis=1).to_numpy())
     last = by_step.iloc[-1]
@@ -551,11 +550,11 @@ def going_on(plan: dict[str, Any], reached: dict[int, int]) -> StudyResults:
 def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
     """Their lines would be missed otherwise; where there is no line at all, the panel says so."""
     study = complete("curves")
-    arm = study.plan["arms"][0]["name"]
+    arm = study.plan.arms[0].name
     without = replace(study, evaluations=[row for row in study.evaluations if row[EVALUATION.index("arm")] != arm])
     said = f"No line, as no trial was evaluated: {arm}."
     for name in ("curves", "learning-rate"):
-        assert said in plots.caption(replace(without, plan=without.plan | {"figure": name}))
+        assert said in plots.caption(replace(without, plan=without.plan.model_copy(update={"figure": name})))
     assert not any(
         "No line" in line for case in (study, replace(study, evaluations=[])) for line in plots.caption(case)
     )
@@ -637,7 +636,7 @@ def test_seconds_of_unequal_machines_are_told_of() -> None:
     said = "in trials of equal FLOPs"
     with style():
         assert said not in " ".join(texts(plots.figure(study, study_table.table(study), FULL, x="seconds")))
-        slow = (study.history["arm"] == study.plan["arms"][0]["name"]) & (study.history["seed"] == 2)
+        slow = (study.history["arm"] == study.plan.arms[0].name) & (study.history["seed"] == 2)
         step = (study.history["seconds"] / study.history["step"]).iloc[0]
         study.history.loc[slow, "seconds"] *= 4
         written = " ".join(texts(plots.figure(study, study_table.table(study), FULL, x="seconds"))).replace("\n", " ")
@@ -688,8 +687,8 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     fitted = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 40]
     assert len(fitted) == 2
     trials = study.trials.assign(
-        compute=study.trials["arm"].map({arm["name"]: arm["train_flops"] for arm in study.plan["arms"]}),
-        family=study.trials["arm"].map({arm["name"]: arm["model_family"] for arm in study.plan["arms"]}),
+        compute=study.trials["arm"].map({arm.name: arm.train_flops for arm in study.plan.arms}),
+        family=study.trials["arm"].map({arm.name: arm.model_family for arm in study.plan.arms}),
     )
     for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
         own = trials[trials["family"] == family]
@@ -710,7 +709,7 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
 
 def perfect(study: StudyResults, seeds: int, arms: int) -> StudyResults:
     """The first arms of the first family make no error at the first seeds."""
-    own = [arm["name"] for arm in study.plan["arms"] if arm["model_family"] == "ViT"][:arms]
+    own = [arm.name for arm in study.plan.arms if arm.model_family == "ViT"][:arms]
     study.trials.loc[study.trials["arm"].isin(own) & (study.trials["seed"] < seeds), "test_accuracy"] = 1.0
     return study
 
@@ -719,7 +718,7 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
     """And what has no logarithm is counted."""
     base = complete("families")
     base.trials["test_accuracy"] = base.trials["test_accuracy"].clip(upper=0.99)
-    sizes = sum(arm["model_family"] == "ViT" for arm in base.plan["arms"])
+    sizes = sum(arm.model_family == "ViT" for arm in base.plan.arms)
     for seeds, curves_drawn in ((1, 2), (3, 1)):
         study = perfect(base, seeds, sizes - 3)
         figure = drawn(study)
@@ -733,9 +732,8 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
 
 def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
     """3 x the FLOPs of a forward pass x the images of all steps, as the plan would say today."""
-    arm = complete("families").plan["arms"][0]
-    old = {key: value for key, value in arm.items() if key != "train_flops"}
-    old["config"] = arm["config"] | {"steps": 1320, "batch": 32}
+    arm = complete("families").plan.arms[0]
+    old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
     assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
@@ -746,7 +744,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
     ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
     rows = {row.arm: row for row in study_table.table(study).rows}
-    base = rows[study.plan["baseline"]]
+    base = rows[study.plan.baseline]
     for line in ways:
         at = list(line.get_xdata()).index(1.0)
         assert line.get_ydata()[at] == pytest.approx(100 * base.mean)
@@ -759,7 +757,7 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
 def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     """Where the trials have it: the family of tests is of the study's own metric."""
     study = complete("scale")
-    study.plan["evals"] = ["fewshot"]
+    study = replace(study, plan=study.plan.model_copy(update={"evals": ["fewshot"]}))
     assert len(drawn(study).axes) == 1
     fewer = [accuracy - 0.2 for accuracy in study.columns["test_accuracy"]]
     study = replace(study, columns=study.columns | {"fewshot5_accuracy": fewer})
@@ -833,9 +831,10 @@ def test_series_at_a_place_stay_inside_the_axes() -> None:
 def test_the_share_that_a_stage_was_trained_on_is_in_percent() -> None:
     """As an arm's own share, but without a number of images: those that an arm saw are not the stage's."""
     plan = complete("scale").plan
-    for arm in plan["arms"]:
-        arm["values"]["pretrain.data_fraction"] = arm["values"].pop("data_fraction")
-    study = synthetic.results(plan | {"curves": {"pretrain.data_fraction": plan["curves"]["data_fraction"]}})
+    for arm in plan.arms:
+        arm.values["pretrain.data_fraction"] = arm.values.pop("data_fraction")
+    curves = {"pretrain.data_fraction": plan.curves["data_fraction"]}
+    study = synthetic.results(plan.model_copy(update={"curves": curves}))
     assert {"10%", "30%", "100%"} <= set(texts(drawn(study)))
 
 
@@ -950,16 +949,16 @@ def test_no_two_series_look_alike(chosen: Style) -> None:
 def test_no_two_lines_over_training_look_alike(case: Callable[[str], StudyResults], x: str | None) -> None:
     """With a palette of one colour, where dashes stand for the rates already."""
     study = case("learning-rate")
-    plan = study.plan
-    for arm in [arm for arm in plan["arms"] if arm["values"]["pool"] == "gap"]:
-        other = {"pool": "map", "lr": arm["values"]["lr"]}
+    plan = study.plan.content()
+    for arm in [arm for arm in study.plan.arms if arm.values["pool"] == "gap"]:
+        other = {"pool": "map", "lr": arm.values["lr"]}
         synthetic.add_arm(
             plan,
             f"pool=map,lr={other['lr']}",
-            arm["config"] | other,
+            arm.config | other,
             change="pool=map",
             values=other,
-            baseline=arm["baseline"],
+            baseline=arm.baseline,
         )
     with use(Style(palette=("#4477AA",))):
         page = plots.figure(synthetic.results(plan), study_table.table(synthetic.results(plan)), FULL, x=x)
@@ -1019,7 +1018,7 @@ def test_a_legend_has_the_width_of_the_figure_where_panels_share_it() -> None:
     """Few-shot accuracy beside the study's own: the entries are the same, and stand once, in a row."""
     study = complete("scale")
     known = {"fewshot5_accuracy": study.columns["test_accuracy"]}
-    study = replace(study, plan=study.plan | {"evals": ["fewshot"]}, columns=study.columns | known)
+    study = replace(study, plan=study.plan.model_copy(update={"evals": ["fewshot"]}), columns=study.columns | known)
     figure = drawn(study)
     assert len(figure.axes) == 2
     assert [ax.get_legend() for ax in figure.axes] == [None, None]
@@ -1058,8 +1057,8 @@ def written_beside(figure: Figure) -> list[Annotation]:
 def test_direct_labels_do_not_cover_each_other() -> None:
     """Six arms, two of them at every amount of compute: all are named beside their marks, or all in a legend."""
     study = several_factors("compute")
-    for k, arm in enumerate(study.plan["arms"]):
-        arm["flops"] = 1_600_000 * (1 + k // 2)
+    flops = {arm.name: 1_600_000 * (1 + k // 2) for k, arm in enumerate(study.plan.arms)}
+    study = replace(study, plan=synthetic.with_arms(study.plan, lambda arm: {"flops": flops[arm.name]}))
     for width in (FULL, COLUMN):
         figure = drawn(study, width)
         boxes = [text.get_window_extent() for text in written_beside(figure)]

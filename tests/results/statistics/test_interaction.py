@@ -74,16 +74,10 @@ def test_table_8_is_eight_arms(tmp_path: Path) -> None:
 def test_the_plan_names_the_four_arms_of_each_interaction(tmp_path: Path) -> None:
     """So that a table needs no YAML; contrasts and interactions are counted apart."""
     plan = planning.build(design(tmp_path, CROSS), [0, 1])
-    assert plan["interactions"] == [
-        {
-            "name": "position=2d,pool=gap",
-            "ab": "position=2d,pool=gap",
-            "a": "position=2d",
-            "b": "pool=gap",
-            "baseline": "position=1d",
-        }
-    ]
-    assert plan["family"] == len(plan["arms"]) - 1 == 4
+    (entry,) = plan.interactions
+    assert entry.name == "position=2d,pool=gap"
+    assert entry.arms == ["position=2d,pool=gap", "position=2d", "pool=gap", "position=1d"]
+    assert plan.family == len(plan.arms) - 1 == 4
 
 
 def test_a_cross_gets_the_baselines_own_value(tmp_path: Path) -> None:
@@ -99,8 +93,8 @@ def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
     cross = "[{position: [1d, 2d], pool: [cls, gap], stem: [patch, conv]}]"
     study = f"{{question: q, baseline: {{position: 1d, pool: cls, stem: patch}}, crosses: {cross}}}"
     plan = planning.build(design(tmp_path, study), [0])
-    assert len(plan["arms"]) == 8
-    assert [entry["name"] for entry in plan["interactions"]] == [
+    assert len(plan.arms) == 8
+    assert [entry.name for entry in plan.interactions] == [
         "position=2d,pool=gap", "position=2d,stem=conv", "pool=gap,stem=conv"
     ]  # fmt: skip
 
@@ -108,7 +102,7 @@ def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
 def test_a_cross_is_there_at_every_point_of_a_curve(tmp_path: Path) -> None:
     """Its interaction too."""
     plan = planning.build(design(tmp_path, CROSS + "    curves: {data_fraction: axis}\n"), [0])
-    assert [entry["name"] for entry in plan["interactions"]] == [
+    assert [entry.name for entry in plan.interactions] == [
         "position=2d,pool=gap,data_fraction=0.1", "position=2d,pool=gap,data_fraction=1.0"
     ]  # fmt: skip
 
@@ -116,7 +110,7 @@ def test_a_cross_is_there_at_every_point_of_a_curve(tmp_path: Path) -> None:
 def test_an_excluded_arm_takes_its_interactions_with_it(tmp_path: Path) -> None:
     """What is not trained is not tested."""
     plan = planning.build(design(tmp_path, CROSS + "    exclude: [{position: 2d, pool: gap}]\n"), [0])
-    assert plan["interactions"] == []
+    assert plan.interactions == []
 
 
 def test_numbers_are_those_of_scipy() -> None:
@@ -237,12 +231,12 @@ def test_plans_from_before_there_were_crosses_read_as_ever() -> None:
 def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Path) -> None:
     """The four arms are the tuned ones; none with its best value at the edge of the grid is judged."""
     plan = planning.build(design(tmp_path, CROSS + "    tune: {lr: [1e-3, 2e-3, 4e-3]}\n"), range(3))
-    (entry,) = plan["interactions"]
-    assert entry["ab"] == "position=2d,pool=gap,lr=tuned"
-    assert set(entry.values()) <= {one["name"] for one in plan["tuned"]}
+    (entry,) = plan.interactions
+    assert entry.ab == "position=2d,pool=gap,lr=tuned"
+    assert set(entry.arms) <= {one.name for one in plan.tuned}
     best = {"0.001": 0.5, "0.002": 0.9, "0.004": 0.6}
     rng = np.random.default_rng(0)
-    inside = {a["name"]: (best[a["name"].partition("lr=")[2]] + rng.normal(0, 0.01, 3)).tolist() for a in plan["arms"]}
+    inside = {a.name: (best[a.name.partition("lr=")[2]] + rng.normal(0, 0.01, 3)).tolist() for a in plan.arms}
     found = table(synthetic.results(plan, synthetic.from_accuracies(plan, inside))).interactions[0]
     assert (found.n, found.verdict) == (3, "not-resolved")
     edge = {name: [0.95] * 3 if name == "pool=gap,lr=0.004" else values for name, values in inside.items()}

@@ -9,6 +9,7 @@ import synthetic
 
 from results.records import Row
 from results.statistics import interim
+from results.store.schemas import Plan
 from results.tables.layout import render
 from results.tables.sentences import sentence
 from results.tables.study_table import table
@@ -146,8 +147,10 @@ def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: 
 
 def test_a_study_that_looked_once_has_nothing_to_note() -> None:
     """Nor has one whose plan is older than the field."""
-    assert interim.notes({"looks": [10]}) == interim.notes({}) == []
-    assert interim.correction_factor({"looks": [10]}) == interim.correction_factor({}) == 1
+    for looks in ({"looks": [10]}, {}):
+        plan = Plan.model_validate(synthetic.position(**looks))
+        assert interim.notes(plan) == []
+        assert interim.correction_factor(plan) == 1
 
 
 def test_claims_between_other_arms_are_corrected_too() -> None:

@@ -20,6 +20,7 @@ from results.comparison.compare import compare
 from results.records import Row, Table
 from results.statistics import contrast, grid_edge, tuned_pairs, tuning
 from results.store.record import Record
+from results.store.schemas import Plan
 from results.tables import sentences
 from results.tables.layout import render
 from results.tables.study_table import table
@@ -177,7 +178,8 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
 def test_of_a_loss_the_lower_one_is_ahead() -> None:
     """The same numbers as losses: what was better is worse."""
     gap, cls = grid("low", "high", "low"), grid("high", "middle", "high")
-    plan = planned(metric="test_loss", margin=None)
+    plan = Plan.model_validate(planned(metric="test_loss", margin=None))
+    accuracy = plan.model_copy(update={"metric": "test_accuracy"})
     samples = {
         f"pool={pool},lr={lr}": contrast.Sample(dict(enumerate(values)), {}, dict.fromkeys(range(5), ""), None)
         for pool, of in (("gap", gap), ("cls", cls))
@@ -186,15 +188,11 @@ def test_of_a_loss_the_lower_one_is_ahead() -> None:
     samples |= {f"pool={pool},lr=tuned": samples[f"pool={pool},lr=0.002"] for pool in ("gap", "cls")}
     pair = tuned_pairs.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples)
     assert tuned_pairs.p_value(pair, plan) == 1.0  # gap has lower losses at its other points than cls at its own
-    assert tuned_pairs.p_value(pair, plan | {"metric": "test_accuracy"}) == 1.0  # cls is as high at its other points
+    assert tuned_pairs.p_value(pair, accuracy) == 1.0  # cls is as high at its other points
     gone = [name for name in samples if "tuned" not in name and "0.002" not in name]
     alone = tuned_pairs.pair("pool=gap,lr=tuned", "pool=cls,lr=tuned", plan, samples, gone)
     own = scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue
-    assert (
-        tuned_pairs.p_value(alone, plan)
-        == tuned_pairs.p_value(alone, plan | {"metric": "test_accuracy"})
-        == pytest.approx(own)
-    )
+    assert tuned_pairs.p_value(alone, plan) == tuned_pairs.p_value(alone, accuracy) == pytest.approx(own)
 
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
@@ -362,19 +360,19 @@ def test_the_report_shows_a_tuned_study() -> None:
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
     """As many trials as a curve has; the tuned contrasts are the table's family, the points another."""
     plan = planning.build(design(tmp_path, TUNED), [0, 1])
-    assert len(plan["arms"]) == 6
-    assert (plan["family"], plan["points_family"], plan["tune"]) == (1, 3, {"lr": [0.001, 0.002, 0.004]})
-    cls, gap = plan["tuned"]
-    assert (gap["name"], gap["baseline"]) == ("pool=gap,lr=tuned", cls["name"])
-    assert gap["points"] == [f"pool=gap,lr={lr}" for lr in RATES]
+    assert len(plan.arms) == 6
+    assert (plan.family, plan.points_family, plan.tune) == (1, 3, {"lr": [0.001, 0.002, 0.004]})
+    cls, gap = plan.tuned
+    assert (gap.name, gap.baseline) == ("pool=gap,lr=tuned", cls.name)
+    assert gap.points == [f"pool=gap,lr={lr}" for lr in RATES]
 
 
 def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) -> None:
     """An arm at a fraction of the data has the rate that suits it there."""
     plan = planning.build(design(tmp_path, TUNED.replace("tune:", "curves: {data_fraction: axis}, tune:")), [0])
-    names = [entry["name"] for entry in plan["tuned"]]
+    names = [entry.name for entry in plan.tuned]
     assert names[:2] == ["pool=cls,data_fraction=0.1,lr=tuned", "pool=cls,data_fraction=1.0,lr=tuned"]
-    assert plan["family"] == 2
+    assert plan.family == 2
 
 
 @pytest.mark.parametrize(
@@ -403,11 +401,11 @@ def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
     curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
     write_plan(runs, prepare(design(tmp_path, curve), runs, 2))
     grown = prepare(design(tmp_path, TUNED), runs, 2)
-    assert (len(grown["arms"]), len(grown["tuned"]), grown["family"], grown["points_family"]) == (9, 2, 1, 6)
+    assert (len(grown.arms), len(grown.tuned), grown.family, grown.points_family) == (9, 2, 1, 6)
     write_plan(runs, prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
     grown = prepare(design(tmp_path, TUNED), runs, 2)
-    assert [entry["change"] for entry in grown["tuned"]] == ["pool=cls", "pool=gap", "pool=map"]
-    assert (grown["family"], grown["points_family"]) == (2, 6)
+    assert [entry.change for entry in grown.tuned] == ["pool=cls", "pool=gap", "pool=map"]
+    assert (grown.family, grown.points_family) == (2, 6)
 
 
 def test_an_export_chooses_the_same_rates(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -19,13 +18,15 @@ from in_process import called
 from PIL import Image
 
 from ablations.execution import cleaning, evaluations, runner
-from ablations.execution.launch import Place
+from ablations.execution.launch import Place, worker_settings
+from ablations.execution.messages import Ended, job_line, read_event, read_job
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job, jobs
 from results import export, store, units
 from results.figures import frame
 from results.load import load_studies
 from results.store import evals, lease
+from results.store.schemas import Arm, Plan, PlannedTrial, Result
 from results.tables import layout, study_table
 from vitcore.analysis.evaluate import at_size, check_size, restored, seen_by
 from vitcore.analysis.fewshot import features
@@ -79,21 +80,22 @@ class Serial:
         tally = runner.RunSummary()
         for job in self.jobs:
             last = served(self.place.runs, job)
-            if last["event"] == "failed":
-                tally.failed[job.id] = last["cause"]
+            if last.kind == "failed":
+                tally.failed[job.id] = last.cause
             else:
                 tally.done.append(job.id)
-            self.display.over(job, last["event"], last)
+            self.display.over(job, last)
             on_over(job)
         return tally
 
 
-def served(runs: Path, job: Job) -> dict[str, Any]:
+def served(runs: Path, job: Job) -> Ended:
     """The last event of a worker that was handed the job."""
     channel = io.StringIO()
-    order = {"runs": runs, "data_dir": None, "plugins": [], "checkpoints": None, "keep_weights": "all", "gpu": False}
-    Worker(order, channel).serve(json.loads(json.dumps(asdict(job))))
-    return json.loads(channel.getvalue().splitlines()[-1])
+    Worker(worker_settings(Place(runs, None), on_cpu=True), channel).serve(read_job(job_line(job)))
+    last = read_event(channel.getvalue().splitlines()[-1])
+    assert isinstance(last, Ended)
+    return last
 
 
 def trials(folder: Path) -> list[store.Trial]:
@@ -113,7 +115,7 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(ablate: Abl
     assert "5-shot accuracy" in output
     for trial in trials(tmp_path):
         content = json.loads((trial.path / "evals/fewshot.json").read_text())
-        assert content["weights_sha256"] == trial.result()["weights_sha256"]
+        assert content["weights_sha256"] == trial.result().weights_sha256
         draws = content["draws"]["fewshot5_accuracy"]
         assert content["metrics"]["fewshot5_accuracy"] == pytest.approx(np.mean(draws))
     shown = json.loads(ablate("table", "few.yaml", "--json")[1])
@@ -216,7 +218,7 @@ def test_damaged_weights_are_refused(ablate: Ablate, tmp_path: Path) -> None:
 def test_diverged_trial_owes_nothing(tmp_path: Path) -> None:
     """It has no weights to evaluate."""
     trial = store.trial(tmp_path, "0" * 12)
-    assert evals.left(trial, ["fewshot"], {"status": "diverged"}) == []
+    assert evals.left(trial, ["fewshot"], Result.model_construct(status="diverged")) == []
 
 
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
@@ -246,10 +248,11 @@ def test_evals_are_computed_as_the_training_was(ablate: Ablate, tmp_path: Path) 
 
 def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
     """One job a trial, with the evals of every plan."""
-    entry = {"name": "a", "config": {}, "trials": [{"seed": 0, "id": "x"}]}
-    plans = [{"name": str(i), "seeds": [0], "arms": [entry], "evals": names} for i, names in enumerate(["a", "ba", ""])]
+    arms = [Arm.model_construct(name="a", config={}, trials=[PlannedTrial.model_construct(seed=0, id="x")])]
+    evals = enumerate([["a"], ["b", "a"], []])
+    plans = [Plan.model_construct(name=str(i), seeds=[0], arms=arms, evals=names) for i, names in evals]
     assert jobs(plans) == [Job("x", {"seed": 0}, "a", "0", ("a", "b"))]
-    assert jobs([{"name": "old", "seeds": [0], "arms": [entry]}])[0].evals == ()
+    assert jobs([Plan.model_construct(name="old", seeds=[0], arms=arms)])[0].evals == ()
 
 
 @pytest.mark.parametrize(
@@ -293,12 +296,12 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     for before in range(3):
         assert evals.begin(trial, "fewshot") == before
     last = served(tmp_path, job)
-    assert (last["event"], last["cause"]) == ("failed", "eval fewshot: its worker was killed 3 times")
+    assert (last.kind, last.cause) == ("failed", "eval fewshot: its worker was killed 3 times")
     code = Place(tmp_path, None).code
-    assert runner.trial_outcome(tmp_path, job, code) == ("failed", last["cause"])
+    assert runner.trial_outcome(tmp_path, job, code) == ("failed", last.cause)
     assert runner.trial_outcome(tmp_path, job, "other code")[0] == "todo"
     assert evals.forgive(trial)
-    assert served(tmp_path, job)["event"] == "finished"
+    assert served(tmp_path, job).kind == "finished"
 
 
 # -- another resolution ------------------------------------------------------------------------------------------------

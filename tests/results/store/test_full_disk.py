@@ -67,7 +67,7 @@ def ended(runs: Path, one: Job) -> tuple[Any, ...]:
     assert state.result is not None, state
     assert state.attempt is not None
     lines = store.read_lines(state.attempt / "metrics.jsonl")
-    return state.result["weights_sha256"], [(line["step"], line["val_loss"]) for line in lines]
+    return state.result.weights_sha256, [(line["step"], line["val_loss"]) for line in lines]
 
 
 def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:

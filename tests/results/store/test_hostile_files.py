@@ -13,6 +13,7 @@ import synthetic
 from ablations.execution import evaluations
 from results import store, tensorboard
 from results.store import Broken, arrays, correctness, evals, files, inspection_data, lease
+from results.store.schemas import Eval
 
 ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file
 CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetensors", "-1-0123456789abcdef.safetensors")
@@ -133,7 +134,7 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
     for name in ("inspect.npz", "inspect.begun"):
         os.mkfifo(finished.path / "evals" / name)
     with pytest.raises(Broken, match=r"inspect\.npz is not a regular file"):
-        evals.read_arrays(finished, {"name": "inspect", "arrays_sha256": "0" * 64})
+        evals.read_arrays(finished, Eval.model_construct(name="inspect", arrays_sha256="0" * 64))
     with pytest.raises(Broken, match=r"inspect\.begun is not a regular file"):
         evals.begin(finished, "inspect")
 

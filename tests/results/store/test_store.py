@@ -42,8 +42,8 @@ def test_result_is_read_back_with_its_checksum(trial: store.Trial) -> None:
     publish(trial)
     result = trial.result()
     assert result is not None
-    assert result["metrics"] == RESULT["metrics"]
-    assert result["attempt"] == "0001"
+    assert result.metrics == RESULT["metrics"]
+    assert result.attempt == "0001"
     assert trial.state().over
 
 
@@ -194,7 +194,7 @@ def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.T
 def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Trial) -> None:
     """Containers that share host and boot do not share pids: the minute's rule applies."""
     with claim(trial) as attempt:
-        held = {**lease.holder(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
+        held = {**lease.holder().content(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
         (attempt.path / "lease.json").write_text(json.dumps(held))
         assert lease.held(attempt.path) is None
         assert not lease.Watch().dead(attempt.path)

@@ -152,7 +152,7 @@ def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
     written = " ".join(texts(figure))
     assert "no position" in written
     assert "top-1" in written
-    assert study.plan["question"] not in written
+    assert study.plan.question not in written
     families = {text.get_fontfamily()[0] for text in figure.findobj(Text)}
     assert families == {"STIXGeneral"}
 
@@ -166,7 +166,7 @@ def test_without_notes_a_figure_has_its_data_alone_and_plot_tells_the_rest(
         " ".join(texts(drawn(position(), styles.parse({"notes": notes})))).replace("\n", " ") for notes in (False, True)
     )
     assert all(words in usual and words not in bare for words in explained)
-    assert position().plan["question"] in bare
+    assert position().plan.question in bare
     runs = synthetic.write(tmp_path / "runs", synthetic.position())
     file = tmp_path / "caption.yaml"
     file.write_text("notes: false")

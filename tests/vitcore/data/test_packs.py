@@ -517,12 +517,12 @@ def test_enlarging_what_is_packed_is_said(folder: Path, home: Path, tmp_path: Pa
     study, recipe = read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml"))
     plan = planning.build(Design(study, recipe, {}), [0])
     line = "images of {} px are enlarged from the 10 px of them that photos is packed with"
-    told = {arm["name"]: [note for note in arm["notes"] if "enlarged" in note] for arm in plan["arms"]}
+    told = {arm.name: [note for note in arm.notes if "enlarged" in note] for arm in plan.arms}
     assert told == {"image_size=10": [], "image_size=6": [], "image_size=20": [line.format(20)]}
-    assert plan["caveats"] == [f"In evaluations, {line.format(12)}."]
+    assert plan.caveats == [f"In evaluations, {line.format(12)}."]
     (tmp_path / "s.yaml").write_text(STUDY)
     plan = planning.build(Design(read_study(str(tmp_path / "s.yaml")), recipe, {"image_size": 20}), [0])
-    assert all(line.format(20) in arm["notes"] for arm in plan["arms"])
+    assert all(line.format(20) in arm.notes for arm in plan.arms)
 
 
 def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from ablations.planning.step_times import Device
 from ablations.study import plugins
 from results import store
 from results.store import lease
+from results.store.schemas import Plan
 from results.tables.study_table import table
 from vitcore import Config, train
 from vitcore.identity import trial_id
@@ -376,7 +377,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
         while not over.wait(0.02) and len(killed) < 2:
             attempts = trial.attempts()
             if len(attempts) == len(killed) + 1 and list(attempts[-1].glob("checkpoints/*.safetensors")):
-                worker = int(lease.read(attempts[-1])["pid"])
+                worker = int(lease.read(attempts[-1]).pid)
                 others = below(worker)
                 os.kill(worker if killed else others[0], signal.SIGKILL)
                 killed.append((worker, others))
@@ -461,11 +462,11 @@ def test_trials_of_as_many_gpus_run_together() -> None:
 
 def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
     """Half the seconds on two GPUs cost as much."""
-    plan = synthetic.position()
-    for arm in plan["arms"]:
-        arm["config"] |= {"steps": 100, "batch": 16}
-    wider = {**plan, "arms": [{**arm, "config": arm["config"] | {"gpus": 2}} for arm in plan["arms"]]}
-    device, ids = Device(gpu=True), {trial["id"] for arm in plan["arms"] for trial in arm["trials"]}
+    short = {"steps": 100, "batch": 16}
+    plan = Plan.model_validate(synthetic.position())
+    plan = synthetic.with_arms(plan, lambda arm: {"config": arm.config | short})
+    wider = synthetic.with_arms(plan, lambda arm: {"config": arm.config | {"gpus": 2}})
+    device, ids = Device(gpu=True), {key for arm in plan.arms for key in arm.ids.values()}
     one, two = (estimate.cost([some], tmp_path, device, ids).hours for some in (plan, wider))
     assert two == pytest.approx(one)
     alone, together = (estimate.seconds([some], tmp_path, device) for some in (plan, wider))

@@ -182,7 +182,7 @@ def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> 
     state = store.trial(tmp_path, job.id).state()
     assert state.result is not None
     assert state.attempt is not None
-    assert state.result["micro_batch"] == 4
+    assert state.result.micro_batch == 4
     assert store.read_json(state.attempt / "env.json")["micro_batch"] == 4
 
 
