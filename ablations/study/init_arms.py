@@ -17,7 +17,6 @@ def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str
     resnets = [f"timm/{name}" for name in RESNETS[on_gpu]]
     original = {"position": "1d", "pool": "cls", "batch": 4 * batch}
     yield "axial", {"self_attention": "axial", "depth": 2 * depth}, "a block attends along rows or columns"
-    yield "flexible", {"stem.patches": patches}, "those of the axis"
     yield "half", {"width": width // 2}, "the paper's b/32: half of each dimension"
     yield "large", {"width": 2 * width}, "almost four times the FLOPs"
     smaller = {"width": width * 3 // 4, "depth": max(1, depth // 2), "patch": patches[-1]}
@@ -36,8 +35,6 @@ def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str
     yield "large-batch", {"batch": 4 * batch}, "the paper's 1,024 to 4,096"
     yield "original-randaugment-mixup", original, "all but the augmentation undone"
     yield "original", {**original, "augment": "none", "mixup": 0.0}, "all undone"
-    yield "three-augment", {"augment": "three-augment", "augment.flip": False}, "flip: true for photographs"
-    yield "simple-random-crop", {"augment": "crop-three-augment", "augment.flip": False}, "another crop"
 
 
 def finetune(settings: Json, fractions: list[float]) -> Json:
