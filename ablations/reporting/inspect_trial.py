@@ -10,6 +10,7 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import matching_arms
 from results import store
 from results.store import inspection_data as inside
+from results.store import planned
 from results.store.inspection_data import Inspection
 from results.store.schemas import Plan
 
@@ -41,7 +42,7 @@ def select_trials(
 def find_trial(runs: Path, prefix: str) -> store.Trial:
     """The finished trial whose id begins with `prefix`. Raises ValueError if none or several do."""
     if not runs.is_dir():
-        raise ValueError(f"{runs}: no such run directory or exported file")
+        raise planned.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
     trial = store.trial(
         runs, unique_match(prefix, there, f"{runs}: it has {len(there)} trials, named by 12 hex digits")

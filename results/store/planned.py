@@ -15,12 +15,16 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     directory.
     """
     if not runs.is_dir():
-        raise ValueError(
-            f"{runs}: no such run directory or exported file: run a study first (`ablate run STUDY`), or give --runs"
-        )
+        raise absent(runs)
     found = list(store.plans(runs))
     wanted = set(select(found, studies, runs))
     return sorted((plan for plan in found if plan.name in wanted), key=lambda plan: order(plan, studies))
+
+
+def absent(source: Path) -> ValueError:
+    """Return the error for results that are not there."""
+    then = "run a study first (`ablate run STUDY`), or give --runs"
+    return ValueError(f"{source}: no such run directory or exported file: {then}")
 
 
 def trained(plan: Plan) -> list[Entry]:

@@ -239,7 +239,7 @@ def test_where_nothing_is_there_is_nothing_to_look_into(ablate: Ablate) -> None:
     """A file that is not there is said to be missing, as by `table`."""
     status, _, errors = ablate("inspect", "zz", "--runs", "nothing.parquet")
     assert status == 2
-    assert errors.endswith("nothing.parquet: no such run directory or exported file\n")
+    assert "nothing.parquet: no such run directory or exported file: run a study first" in errors
     assert errors.count("\n") == 1
 
 
