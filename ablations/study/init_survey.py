@@ -68,6 +68,7 @@ def of_pack(path: Path) -> Survey:
     labels = read_index(path, known)["label"][: known.train]
     counts = np.bincount(labels, minlength=len(known.classes)).tolist()
     classes = dict(zip(known.classes, counts, strict=True))
+    refuse_small(path, classes, counts, own_split=True)
     return Survey(known.name, known.name, known.train, known.test, True, classes, known.channels, [known.size], [])
 
 
