@@ -157,6 +157,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     from ablations.reporting.console import PlainConsole
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=PlainConsole(stderr=True), transient=True) as bar:
+    console = PlainConsole(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

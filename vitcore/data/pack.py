@@ -47,7 +47,9 @@ NPY_HEADER = 2**14  # bytes, at most
 
 Format = Literal["bytes", "jpeg"]
 Channels = Literal[1, 3]
+LARGEST_SIDE = 2**16  # pixels, as config.image_size
 Count = Annotated[int, Field(ge=1)]
+Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 Sum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Records = np.ndarray[Any, np.dtype[np.void]]
 
@@ -66,8 +68,8 @@ class Begun(Options):
 
     version: int = 1  # which did not say so
     name: str
-    size: Count
-    crop: Count
+    size: Side
+    crop: Side
     format: Format
     source: Sum
 
@@ -84,8 +86,8 @@ class Manifest(Options):
     classes: list[str]
     train: Count
     test: Count
-    size: Count
-    image_size: Count
+    size: Side
+    image_size: Side
     channels: Channels
     format: Format
     mean: list[float]

@@ -31,6 +31,7 @@ from vitcore.data.files import read_regular, reason
 from vitcore.data.pack import (
     BEGUN,
     INDEX,
+    LARGEST_SIDE,
     MANIFEST,
     NAME,
     RECORD,
@@ -171,8 +172,8 @@ def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
 def check(name: str, options: Options) -> None:
     """Raises ConfigError naming an invalid option."""
     check_name(name)
-    if options.size < 1:
-        raise ConfigError(f"--size {options.size}: at least 1")
+    if not 1 <= options.size <= LARGEST_SIDE:
+        raise ConfigError(f"--size {options.size}: from 1 to {LARGEST_SIDE:,}")
     if not 1 <= options.image_size <= options.size:
         raise ConfigError(f"--crop {options.crop}: from 1 to --size {options.size}")
 
