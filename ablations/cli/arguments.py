@@ -1,6 +1,9 @@
 """Interpreting a command's words: studies and settings, recipes, plans, trials, SLURM profiles."""
 
+import os
 import re
+import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +121,21 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
         named = [f"{name}{told(settings.get(name, {}))}" for name in found]
         raise ValueError(f"'{study}' was run {len(found)} times in {source}: name one: {', '.join(named)}")
     return found[0] if found else asked_for
+
+
+def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
+    """Say on standard error which recipe is used by default where a study was run on others alone."""
+    for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
+        known = [plan for plan in plans_at(runs) if plan.study == study]
+        if known and RECIPE not in {plan.recipe for plan in known}:
+            others = dict.fromkeys(f"--recipe {recipe_of(plan)}" for plan in known)
+            print(f"recipe {RECIPE}; {runs} has {study} with {', '.join(others)}", file=sys.stderr)
+
+
+def recipe_of(plan: Plan) -> str:
+    """The recipe of a plan as --recipe takes it: a name or a file."""
+    name = plan.asked.recipe if plan.asked else plan.recipe
+    return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
 
 def told(overrides: Settings) -> str:

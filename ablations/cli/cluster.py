@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli import guards, options
-from ablations.cli.arguments import planned, prepared, slurm_profile, split
+from ablations.cli.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.directories import found_at, make_place, runs_folder
 from results.store.schemas import Plan
 
@@ -49,6 +49,7 @@ def submit(
     chosen = slurm_profile(profile, recipe)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
+    warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     ensure_submittable(plans, arm, place, chosen, max_hours)
     if dry_run:

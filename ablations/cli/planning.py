@@ -8,7 +8,7 @@ import typer
 
 from ablations.cli import guards, options
 from ablations.cli.answer import show_json
-from ablations.cli.arguments import counted, designs, slurm_profile, split
+from ablations.cli.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.directories import make_place
 from ablations.study import settings
 from results.store.schemas import Plan
@@ -64,6 +64,7 @@ def plan(
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     chosen = slurm_profile(profile, recipe) if profile is not None else None
     place = make_place(runs, data_dir, plugin, profile=chosen)
+    warn_of_other_recipe(split(words), recipe, place.runs)
     made = designs(split(words), recipe, data_dir)
     stated = take_as_stated(made, data_dir, probe)
     plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in counted(made)]
@@ -74,7 +75,8 @@ def plan(
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
     keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
     views = [
-        overview(plan, place.runs, plans[:position], device, keep, workers, arm) for position, plan in enumerate(plans)
+        overview(plan, place.runs, plans[:position], device, keep, workers, arm, chosen is None)
+        for position, plan in enumerate(plans)
     ]
     if as_json:
         show_json(views)

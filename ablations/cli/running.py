@@ -11,8 +11,8 @@ import typer
 
 from ablations.cli import guards, options
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
-from ablations.cli.arguments import named_data, prepared, split, trial_ids
-from ablations.cli.directories import make_place, runs_folder
+from ablations.cli.arguments import named_data, prepared, split, trial_ids, warn_of_other_recipe
+from ablations.cli.directories import found_at, make_place, runs_folder
 from results.store.schemas import Plan, Settings
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def run(
     from ablations.reporting.live_curves import mirroring
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
+    warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     todo = jobs.jobs(plans, arm)
     ensure_trainable(todo, plans, place, max_hours)
@@ -66,6 +67,20 @@ def run(
     with mirroring(plans, place.runs, tensorboard):
         summary = train_here(todo, place, workers, publishing(plans, arm, place.runs))
     finish(summary, len(todo), plans)
+    print(next_commands(plans, place.runs, found_at(runs)))
+
+
+def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
+    """The commands that show the results; where: the option that finds them."""
+    from ablations.planning import jobs
+    from results import store
+
+    asked = jobs.jobs(plans)
+    left = sum(not store.trial(runs, job.id).state().over for job in asked)
+    names = " ".join(shlex.quote(plan.name) for plan in plans) + where
+    table = f"ablate table {names}{' --interim' if left else ''}"
+    so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are to do" if left else ""
+    return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
 
 
 def ensure_trainable(jobs: "list[Job]", plans: list[Plan], place: "Place", max_hours: float | None) -> None:
@@ -194,10 +209,11 @@ def train_here(
 
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
-    with Live(PlainConsole(stderr=True), len(todo), above) as display:
+    wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
+    at_once = min(wanted, login_node.MOST) if login_node.is_login_node() else wanted
+    with Live(PlainConsole(stderr=True), len(todo), above, at_once) as display:
         if renewed:
             display.say(renewed)
-        wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
         if login_node.is_login_node() and wanted > login_node.MOST:
             display.say(login_node.limit_notice(wanted))
             workers = login_node.MOST

@@ -1,5 +1,6 @@
 """What a plan will do: trials, hours and their source, disk space, and what it can resolve."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -50,6 +51,14 @@ class Disk:
 
 
 @dataclass(frozen=True)
+class Wall:
+    """Time on this machine, and the cores or GPUs that trials keep busy."""
+
+    seconds: float
+    devices: int
+
+
+@dataclass(frozen=True)
 class Overview:
     """What `ablate plan` prints, and with --json as an object of these keys."""
 
@@ -63,6 +72,7 @@ class Overview:
     resolvable_difference: float | None
     resolution: Resolution
     confounds: dict[str, list[str]]
+    wall: Wall | None  # None: not here, or nothing to train
 
 
 def overview(
@@ -73,10 +83,12 @@ def overview(
     keep: Keep = "all",
     workers: int | None = None,
     arms: Sequence[str] = ALL_ARMS,
+    here: bool = True,
 ) -> Overview:
     """What a plan will do. earlier: plans of the same command whose trials this one shares.
 
     device: whose hours; keep: whose weights stay; workers: concurrent trials, by default as many as this machine runs.
+    here: whether trials run on this machine, for which `wall` says the time.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -98,14 +110,31 @@ def overview(
         resolvable_difference=resolved.difference,
         resolution=resolved,
         confounds={one.name: one.notes for one in matching_arms(plan, arms) if one.notes},
+        wall=wall(plan, cost, len(untrained), workers) if here else None,
     )
+
+
+def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
+    """How long the trials to do take here; None if there are none."""
+    if not todo:
+        return None
+    at_once, each = concurrent(plan, todo, workers), ranks(plan)
+    return Wall(3600 * cost.hours / each * math.ceil(todo / at_once) / todo, at_once * each)
+
+
+def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
+    """How many of the trials to do run at once on this machine."""
+    return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
+
+
+def ranks(plan: Plan) -> int:
+    return max((arm.ranks for arm in trained(plan)), default=1)
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
     stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
-    ranks = max((arm.ranks for arm in trained(plan)), default=1)
-    running = min(todo, workers or max(1, default_workers(ranks, len(gpus()), cores())))
+    running = concurrent(plan, todo, workers)
     return Disk(
         weights=sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
         checkpoints=CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
@@ -155,7 +184,18 @@ def time_text(view: Overview, plan: Plan) -> str:
     origin = estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):
         origin += f" ({took.how}: {took.source}, {took.device})"
-    return f"{hours_text(view.hours)} {about.unit} on {about.device or 'any'}" + (f", from {origin}" if origin else "")
+    here = f" ({wall_text(view.wall, about.unit)})" if view.wall else ""
+    hours = f"{hours_text(view.hours)} {about.unit} on {about.device or 'any'}{here}"
+    return f"{hours}, from {origin}" if origin else hours
+
+
+def wall_text(took: Wall, unit: str) -> str:
+    """The time on this machine: "about 8 min on 2 cores here"."""
+    minutes = took.seconds / 60
+    hours = f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
+    length = "under a minute" if minutes < 1 else hours
+    device = "GPU" if unit == estimate.GPU_HOURS else "core"
+    return f"{length} on {took.devices} {device}{'' if took.devices == 1 else 's'} here"
 
 
 def hours_text(hours: float) -> str:

@@ -1,6 +1,5 @@
 """Showing progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
 
-import math
 import sys
 import time
 from collections.abc import Iterable
@@ -30,41 +29,40 @@ class Bars(Progress):
 
 @dataclass
 class Pace:
-    """What the first trial of a run shows: the time to its first step, of a step, and of all trials, said once."""
+    """What the first trial of a run shows, said once: the time to its first step, of a step, and of a trial."""
 
     began: dict[int, float] = field(default_factory=dict)  # by slot
     first: dict[int, tuple[int, float]] = field(default_factory=dict)  # the first report of a trial: step, when
-    said: bool = False
+    trial: float | None = None  # seconds that a trial takes
 
     def begin(self, slot: int) -> None:
         self.began[slot] = time.monotonic()
         self.first.pop(slot, None)
 
-    def of(self, slot: int, step: int, steps: int, trials: int, at_once: int) -> str:
+    def of(self, slot: int, step: int, steps: int) -> str:
         """The line to say at this report of a step; "" where there is none to say."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
-        if self.said or step <= before or slot not in self.began:
+        if self.trial is not None or step <= before or slot not in self.began:
             return ""
-        self.said = True
         seconds = (now - when) / (step - before)
-        trial = when - self.began[slot] + seconds * (steps - before)
-        several = f", about {clock(trial * math.ceil(trials / at_once))} for {trials} trials" if trials > 1 else ""
+        self.trial = when - self.began[slot] + seconds * (steps - before)
         return (
             f"first step after {when - self.began[slot]:.1f} s, then {1000 * seconds:.3g} ms a step: "
-            f"{clock(trial)} a trial{several}"
+            f"{clock(self.trial)} a trial"
         )
 
 
 class Live:
     """A runner.Display and context manager; total: the number of trials that are not over at the start.
 
-    above: what a terminal shows above the bars.
+    above: what a terminal shows above the bars; workers: how many trials run at once.
     """
 
-    def __init__(self, console: Console, total: int, above: RenderableType | None = None) -> None:
+    def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
         self.console = console
         self.total = total
+        self.workers = max(1, workers)
         self.done = 0.0  # whole trials
         self.partial: dict[int, float] = {}  # slot -> share of its trial done in this run
         self.first: dict[int, tuple[str, int]] = {}  # slot -> trial, its step when first seen
@@ -102,11 +100,11 @@ class Live:
             self.pace.begin(slot)
             self.progress.reset(line, description=label, total=None, note="starting", visible=True)
             return
-        if told := self.pace.of(slot, step, steps, self.total, len(self.lines)):
-            self.say(f"{label}: {told}")
         if self.first.get(slot, ("", 0))[0] != job.id:
             self.first[slot] = (job.id, step)
         self.partial[slot] = (step - self.first[slot][1]) / steps
+        if told := self.pace.of(slot, step, steps):
+            self.say(f"{label}: {told}{'' if self.console.is_terminal else self.left()}")
         note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
         self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
         self.refresh()
@@ -150,12 +148,13 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """The estimated time left, from the trials done since the start."""
+        """The estimated time left, from the trials done since the start; before there is half a one, from the pace."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
-        if share < 0.5 or remaining <= 0:
+        if remaining <= 0 or (share < 0.5 and self.pace.trial is None):
             return ""
-        seconds = (time.monotonic() - self.began) / share * remaining
+        from_pace = (self.pace.trial or 0.0) / self.workers * remaining
+        seconds = from_pace if share < 0.5 else (time.monotonic() - self.began) / share * remaining
         return f", about {clock(seconds)} left"
 
     def refresh(self) -> None:

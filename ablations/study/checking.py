@@ -80,7 +80,7 @@ def check_study(file: str, recipe: str) -> bool:
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
-    print(file)
+    print(f"{file} on recipe {design.recipe.name}")
     for arm in design.arms:
         notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
         role = "baseline" if arm.name == arm.baseline else notes or "nothing else moves"

@@ -56,7 +56,7 @@ def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | N
         [
             plan.question,
             f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds",
-            f"  takes      {takes}, {places} trials at a time",
+            f"  takes      {takes} on idle cores, {places} trials at a time; the first steps measure it",
             f"  installed  {installed.told()}",
             f"  writes     {place.runs}, a few MB; downloads nothing",
             "",

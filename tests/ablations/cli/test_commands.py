@@ -385,12 +385,16 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
     assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
     assert set(plan) == {
         "study", "recipe", "trials", "hours", "hours_from", "disk_bytes", "disk", "resolvable_difference",
-        "resolution", "confounds",
+        "resolution", "confounds", "wall",
     }  # fmt: skip
     assert plan["hours"] > 0
     assert plan["disk_bytes"] == sum(plan["disk"].values())
     assert plan["disk"].keys() == {"weights", "checkpoints", "files"}
     assert plan["resolvable_difference"] > 0
+    for workers, turns in ((1, 2), (2, 1)):
+        took = json.loads(ablate(*words, "--jobs", str(workers))[1])["wall"]
+        assert took == {"seconds": pytest.approx(3600 * plan["hours"] / 2 * turns), "devices": workers}
+    assert "(under a minute on 2 cores here), from past" in ablate(*words[:6], *words[7:], "--jobs", "2")[1]
 
 
 def test_missing_cell_is_seen_and_strict_says_so(finished: Path, ablate: Ablate, tmp_path: Path) -> None:
@@ -435,6 +439,7 @@ def test_check_tells_what_moves_in_each_arm(ablate: Ablate) -> None:
     """A study's arms with their confounds; a recipe's size."""
     status, output, _ = ablate("check", "s.yaml", "r.yaml", "--recipe", "r.yaml")
     assert status == 0
+    assert output.startswith("s.yaml on recipe r\n")
     assert "position=1d: baseline" in output
     assert "30 steps" in output
 
@@ -462,19 +467,21 @@ def test_a_mistake_of_ours_is_one_line_and_a_log(
     assert "in broken" in log.read_text()
 
 
-def test_the_pace_is_said_once_with_what_it_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first step, a step, a trial, all trials; nothing more for later trials."""
+def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step, a step, a trial, what is left with two at once; the bar goes on from the same number."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     file = io.StringIO()
-    display = Live(Console(file=file), 4)
+    display = Live(Console(file=file), 4, workers=2)
     job = Job("id", {"seed": 0, "steps": 100}, "arm", "")
     for step, when in ((None, 100.0), (1, 103.0), (11, 105.0), (21, 107.0)):
         now = when
         display.running(0, job, step, None)
     (line,) = file.getvalue().splitlines()
     assert "first step after 3.0 s" in line
-    assert "200 ms a step: 0:23 a trial, about 1:31 for 4 trials" in line
+    assert line.endswith("200 ms a step: 0:23 a trial, about 0:44 left")  # (4 - 0.1) * 22.8 s / 2
+    assert display.left() == ", about 0:43 left"
+    assert "for 4 trials" not in line
 
 
 @pytest.mark.parametrize("command", ["table s", "table s.yaml", "plot s --out p.png", "status s", "logs s", "export s"])
@@ -549,6 +556,28 @@ def test_every_setting_is_listed_with_its_meaning(monkeypatch: pytest.MonkeyPatc
     assert lines["depth"] == "[12] Blocks of the encoder."
     assert lines["init"].startswith("[unit-positions] Initial values of bare tables")
     assert json.loads(called(monkeypatch, "list", "--settings", "--json")[1])["settings"] == lines
+
+
+def test_a_forgotten_recipe_is_said_and_what_comes_next(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study that was run on another recipe alone: one line; `run` ends with commands that can be given."""
+    monkeypatch.chdir(finished)
+    for words in (["plan", "s.yaml"], ["run", "s.yaml", "steps=30", "--max-hours", "0"]):
+        status, _, errors = called(monkeypatch, *words)
+        assert status == (0 if words[0] == "plan" else 2)
+        assert errors.startswith("recipe digits; ")
+        assert " has s with --recipe r" in errors.splitlines()[0]
+    status, output, errors = called(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml")
+    assert (status, "recipe digits" in errors) == (0, False)
+    *_, table, others = output.splitlines()
+    assert table == "next    ablate table s@r"
+    assert others.split("; ") == ["        ablate plot s@r", "ablate report s@r"]
+    plan = json.loads((finished / "runs/studies/s@r/plan.json").read_text())
+    trial = finished / "runs" / "trials" / plan["arms"][0]["trials"][0]["id"]
+    trial.rename("gone")
+    status, output, errors = called(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml", "--arm", "position=1d")
+    assert (status, "next    ablate table s@r --interim   verdicts so far: 1 of 6" in output) == (0, True)
+    assert "5 of 6 planned trials" in called(monkeypatch, "table", "s@r", "--interim")[1]
+    Path("gone").rename(trial)
 
 
 def test_a_study_is_shown_with_its_last_answer(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
