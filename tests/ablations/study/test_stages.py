@@ -187,7 +187,7 @@ def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path
     assert seeds == sorted(seeds)
     for position, job in enumerate(jobs):
         assert set(job.parents) <= {one.id for one in jobs[:position]}
-    chosen = jobs_of([plan(tmp_path)], "image_size=8,pretrain.data_fraction=1.0")
+    chosen = jobs_of([plan(tmp_path)], ["image_size=8,pretrain.data_fraction=1.0"])
     assert [job.arm for job in chosen[:2]] == ["pretrain,data_fraction=1.0", "image_size=8,pretrain.data_fraction=1.0"]
 
 
@@ -378,19 +378,19 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     arms: {fast: {init_from: {stage: pretrain}, lr: 0.1}}
     """
     write_plan(runs, prepare(design(tmp_path, study), runs, 1))
-    before = {one["name"]: one for one in read_plan(runs, "s@r")["arms"]}  # type: ignore[index]
+    before = {one.name: one for one in read_plan(runs, "s@r").arms}  # type: ignore[union-attr]
     edited = (
         study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
     )
     grown = prepare(design(tmp_path, edited), runs, 2)
     arms = {one.name: one for one in grown.arms}
     stages = {one.name: one for one in grown.stages}
-    assert arms["fast"].trials[0] == before["fast"]["trials"][0]
+    assert arms["fast"].trials[0] == before["fast"].trials[0]
     assert stages[arms["fast"].parent].config["steps"] == 4
     assert arms["fast"].parent.startswith("pretrain#")
     assert arms["faster"].parent == arms["init_from=pretrain"].parent == "pretrain"
     assert stages["pretrain"].config["steps"] == 5
-    assert arms["init_from=pretrain"].trials[0] != before["init_from=pretrain"]["trials"][0]
+    assert arms["init_from=pretrain"].trials[0] != before["init_from=pretrain"].trials[0]
     for job in jobs_of([grown]):
         assert trial_id(Config(**job.config)) == job.id
     write_plan(runs, grown)
@@ -520,7 +520,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.slow
 def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     """SIGKILL in a pre-training and in a fine-tuning, each once it has a checkpoint: the same results bit for bit."""
-    jobs = jobs_of([plan(tmp_path, steps=2500)], "image_size=16,pretrain.data_fraction=1.0")[:2]
+    jobs = jobs_of([plan(tmp_path, steps=2500)], ["image_size=16,pretrain.data_fraction=1.0"])[:2]
     assert [len(job.parents) for job in jobs] == [0, 1]
     runner.run(jobs, Place(tmp_path / "calm", None), Quiet(), workers=1)
     over, killed = threading.Event(), set[str]()
@@ -615,7 +615,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     assert planned == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
     code, _, errors = called(monkeypatch, "run", *words, "--max-hours", "0")
     assert (code, "--max-hours 0: 2 trials to do take" in errors) == (2, True)
-    (left,) = [job for job in jobs_of([made], "image_size=16") if job.parents]
+    (left,) = [job for job in jobs_of([made], ["image_size=16"]) if job.parents]
     tally = runner.run([left], place(tmp_path), Quiet(), workers=1)
     assert tally.interrupted == {child.id: why}  # whose parent is not among what is asked for
     said = "to train again, as the weights that others start from are gone: pretrain seed 0"
