@@ -316,7 +316,8 @@ def test_intervals_are_those_of_scipy() -> None:
 def test_the_source_of_published_numbers_is_not_cut() -> None:
     """The layout leaves no room for a label wider than its panel, here that of the packaged study."""
     study = complete("intervals")
-    study.plan["published_of"] = "arXiv 2010.11929, appendix D.4, Table 8 (ViT-B/16, ImageNet 5-shot linear)"
+    source = "arXiv 2010.11929, appendix D.4, Table 8 (ViT-B/16, ImageNet 5-shot linear)"
+    study = replace(study, plan=study.plan.model_copy(update={"published_of": source}))
     figure = drawn(study, 7.0)
     with style():
         box = figure.axes[1].xaxis.label.get_window_extent()
