@@ -13,7 +13,7 @@ from vitcore.options import AnyOptions, ConfigError, Options
 from vitcore.sizes import is_reference, of_architecture, sizes
 
 Values = Mapping[str, Any]
-Rate = Annotated[float, Field(gt=0, le=1000)]
+Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=2**16)]
 Many = Annotated[int, Field(ge=1, le=2**20)]
@@ -92,7 +92,7 @@ class Config(Options):
     steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Optimizer steps.
     batch: Many = 128  #: Images a step. Every batch is full.
     optimizer: str = "adamw"  #: How gradients become updates.
-    lr: Rate = 1e-3  #: The highest learning rate, reached after the warm-up.
+    lr: Positive = 1e-3  #: The highest learning rate, reached after the warm-up.
     layer_decay: Fraction = 1.0  #: Factor of the learning rate for each layer down from the head (arXiv 2106.08254).
     schedule: str = "cosine"  #: The learning rate after the warm-up.
     warmup: Share = 0.1  #: Share of the steps over which the learning rate rises.

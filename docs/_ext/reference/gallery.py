@@ -22,7 +22,7 @@ STEPS = 300  # a build should not take long
 def pages() -> dict[str, str | bytes]:
     """The page and its pictures."""
     made_up = {kind: complete(kind) for kind in KINDS} | {"new-size": at_new_sizes()}
-    studies = made_up | {study.plan["figure"]: study for study in trained().values()}
+    studies = made_up | {study.plan.figure: study for study in trained().values()}
     drawn = {f"{kind}.svg": plots.picture(study, "svg") for kind, study in studies.items()}
     drawn["training.svg"] = plots.picture(trained()[STUDY], "svg", x="step")
     return {"index.md": page(), **drawn, **insides()}

@@ -97,11 +97,11 @@ def cost(study: Study) -> str:
     design = Design(study, read_recipe(RECIPE), {})
     seeds = range(design.recipe.seeds)
     plan = prepare.make(design, seeds, None, False)
-    trials = {trial["id"] for entry in [*plan.get("stages", []), *plan["arms"]] for trial in entry["trials"]}
+    trials = {trial.id for entry in [*plan.stages, *plan.arms] for trial in entry.trials}
     with tempfile.TemporaryDirectory() as runs:
         hours = estimate.cost([plan], Path(runs), Device(False, ""), trials).hours
     return (
-        f"On [`{RECIPE}`](../recipes/{RECIPE}.md): {len(plan['arms'])} arms with {len(seeds)} seeds each, "
+        f"On [`{RECIPE}`](../recipes/{RECIPE}.md): {len(plan.arms)} arms with {len(seeds)} seeds each, "
         f"{len(trials)} trials in all, about {duration(hours)} of one core.\n"
     )
 

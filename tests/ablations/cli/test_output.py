@@ -75,6 +75,14 @@ def test_rich_draws_colors_of_ours_alone(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == f"\x1b[31m{DRAWN}\x1b[0m\n"
 
 
+def until_cursor(terminal: io.FileIO) -> str:
+    """What was drawn until the cursor came back, which is last. A read returns what has arrived."""
+    drawn = b""
+    while b"\x1b[?25h" not in drawn:
+        drawn += terminal.read(2**16)
+    return drawn.decode()
+
+
 def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """While bars are drawn, Rich puts streams of its own before standard output and error."""
     terminal, ours = os.openpty()
@@ -85,9 +93,7 @@ def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch
             display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), Ended("finished"))
             print(HOSTILE)
         stream.flush()
-        drawn = ""
-        while "\x1b[?25h" not in drawn:  # the cursor comes back last; a read returns what has arrived
-            drawn += shown.read(2**16).decode()
+        drawn = until_cursor(shown)
     assert "\x1b[2K" in drawn
     assert "\\x1b[2K" not in drawn
     assert r"a\x9b31m\u202e" in drawn  # Rich leaves out the escape sequences of others
@@ -104,7 +110,7 @@ def test_a_table_wider_than_the_terminal_keeps_its_lines_while_bars_are_drawn(mo
         with plain_output(), Live(PlainConsole(stderr=True, width=80), 1):
             print(f"{row}\n{row}")
         stream.flush()
-        drawn = shown.read(2**16).decode()
+        drawn = until_cursor(shown)
     assert drawn.count(row.rstrip()) == 2
 
 

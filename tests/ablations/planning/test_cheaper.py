@@ -4,9 +4,11 @@ import re
 from typing import Any
 
 import pytest
+import synthetic
 
 from ablations.planning import cheaper
 from ablations.planning.estimate import CORE_HOURS
+from results.store.schemas import Plan
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 
@@ -15,9 +17,10 @@ SETTINGS = {"data": "digits", "image_size": 32, "patch": 2, "width": 32, "depth"
 
 def told(hours: float, unit: str = CORE_HOURS, varied: tuple[str, ...] = (), **settings: Any) -> list[str]:
     config = Config(**{**SETTINGS, **settings})
-    plan = {"baseline": "a", "arms": [{"name": "a", "config": config.model_dump()}]}
-    plan |= {"factors": dict.fromkeys(varied), "curves": {}, "tune": {}}
-    return cheaper.told({"hours": hours, "hours_from": {"unit": unit}}, plan)
+    plan = Plan.model_validate(synthetic.position())
+    arm = plan.baseline_arm.model_copy(update={"config": config.model_dump()})
+    changes = {"arms": [arm], "factors": dict.fromkeys(varied), "curves": {}, "tune": {}}
+    return cheaper.told(hours, unit, plan.model_copy(update=changes))
 
 
 @pytest.mark.parametrize(

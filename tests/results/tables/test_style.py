@@ -20,6 +20,7 @@ from results import style_check
 from results.figures import plots
 from results.figures.theme import style as drawing
 from results.records import Row, Table
+from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
 
@@ -279,10 +280,8 @@ def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
     plan = make()
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
     names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]
-    assert (
-        style_check.unknown_names_warning(styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names)), [plan])
-        == ""
-    )
+    style = styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names))
+    assert style_check.unknown_names_warning(style, [Plan.model_validate(plan)]) == ""
 
 
 def test_plot_names_its_files_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,8 +225,8 @@ def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path:
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ({}, "has 0 class folders"),
-        ({"cat": 3}, "has 1 class folders; at least 2"),
+        ({}, "has no class folders"),
+        ({"cat": 3}, "only the class folder 'cat'; at least 2"),
         ({"cat": 3, "dog": 0}, "dog: has no images"),
         ({"train__cat": 3, "train__dog": 3}, "neither test/ nor val/"),
         ({"train__cat": 3, "train__dog": 3, "test__cow": 1, "test__cat": 1}, "class 'cow' is not in train/"),
@@ -267,7 +267,7 @@ def test_all_broken_images_are_found_at_once(make_folder: MakeFolder) -> None:
     check_images(root, 3)
     for name in ("cat/004.png", "dog/002.png"):
         (root / name).write_bytes((root / name).read_bytes()[:45])
-    with pytest.raises(ConfigError, match=r"cat/004\.png: cannot be read .*\(1 more files"):
+    with pytest.raises(ConfigError, match=r"cat/004\.png: cannot be read .*\(1 more file is"):
         check_images(root, 3)
 
 

@@ -1,8 +1,10 @@
 """The loop: bit-exact resume, learning, divergence, schedule, groups."""
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from ablations.execution.messages import WorkerSettings
 from vitcore import Config, ViT, train
 from vitcore.data.splits import load
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
@@ -218,9 +221,9 @@ def told(*_, **__):
 def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, first: str) -> None:
     """Whatever it does before: its evals, its images. PyTorch's threads keep what they begin with."""
     code = MAIN.format(module=module, first=first)
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "{}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    settings = json.dumps(asdict(WorkerSettings("runs", None, [], False, None, "all")))
+    command, pipe = [sys.executable, "-c", code, settings], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
     assert process.stderr is not None
     assert process.stderr.read().split()[-1] == b"0"
     process.communicate()
