@@ -172,7 +172,7 @@ class Config(Options):
 
     @property
     def patches(self) -> list[int]:
-        """The sizes of patches in training: `patch`, or those of which each step draws one."""
+        """Return the patch sizes that training steps draw from: `patch` alone, unless the stem has several."""
         from vitcore.model.stem import STEM
 
         return STEM[self.stem].patches(self)

@@ -24,7 +24,7 @@ class PlainConsole(Console):
         super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; lines of text are left to the terminal to wrap, also those that Rich redirects while it draws bars."""
+        """Print text and let the terminal wrap its lines, also while Rich draws bars."""
         is_text = all(isinstance(one, str | Text) for one in objects)
         super().print(*objects, **({"soft_wrap": True} if is_text else {}) | options)
 

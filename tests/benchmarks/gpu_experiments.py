@@ -56,7 +56,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is changed, of a step of which config; a name is that of the compiled code."""
+    """A change of the step of a config. Its name also names the compiled code."""
 
     settings: dict[str, Any]
     change: Change = nullcontext

@@ -70,7 +70,7 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> dict[str
 
 
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> dict[str, float]:
-    """test_accuracy@mergeR and test_loss@mergeR on test images of which each layer merges R tokens (ToMe).
+    """test_accuracy@mergeR and test_loss@mergeR on the test images, with R tokens merged in each layer (ToMe).
 
     Raises ValueError if a part of the model is not defined for merged tokens.
     """

@@ -38,7 +38,7 @@ class Stem(Part):
 
     @classmethod
     def patches(cls, config: Config) -> list[int]:
-        """The sizes of patches in training: one, or those of which each step draws one."""
+        """Return the patch sizes that training steps draw from: often one."""
         return [config.patch]
 
     def __init__(self, config: Config) -> None:

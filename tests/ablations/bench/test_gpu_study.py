@@ -16,7 +16,7 @@ FAR = float("inf")
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The last words of all commands, of which none is run: a script takes 30 s, ten trials of ours take 20 s."""
+    """Record commands without running them: a script takes 30 s, ten trials of ours 20 s."""
     made: list[str] = []
 
     def timed(command: list[str], deadline: float, folder: Path | None = None) -> tuple[float, bool]:

@@ -41,7 +41,7 @@ def some(all_: list[Any], first: int, step: int) -> list[Any]:
 
 
 def sealed(content: object) -> str:
-    """With the fingerprint of what it is now, as whoever forges a manifest would write it."""
+    """Recompute the fingerprint, as a forger of the manifest would."""
     if isinstance(content, dict) and isinstance(content.get("fingerprint"), str):
         plain = {key: value for key, value in content.items() if key != "fingerprint"}
         content = {**plain, "fingerprint": hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()}
