@@ -186,7 +186,9 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
     """Five times SIGKILL within a second of its yes: `submit` again, and each trial is in the queue once."""
     write(tmp_path)
     choose, lost = random.Random(0), 0
+    closed.kill("slurmctld")  # its state files change while it runs
     saved = shutil.copytree(closed.folder / "state", tmp_path / "state")
+    closed.start("slurmctld")
     for number in range(5):
         runs = tmp_path / f"runs{number}"
         launcher = submit(tmp_path, closed, "--runs", str(runs))
